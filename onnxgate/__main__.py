@@ -1,0 +1,5 @@
+"""`python -m onnxgate` is the same as the command `onnxgate`."""
+
+from onnxgate.cli import main
+
+main()

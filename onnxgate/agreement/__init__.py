@@ -1,0 +1,1 @@
+"""When two outputs agree: comparison and tolerance, written once."""

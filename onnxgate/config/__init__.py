@@ -1,0 +1,1 @@
+"""`onnxgate.toml`: its types, and finding and loading it."""

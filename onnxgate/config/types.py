@@ -1,0 +1,84 @@
+"""The types of `onnxgate.toml`; the editor's JSON Schema is generated from them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Literal
+
+import msgspec
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """One table of the file."""
+
+
+OptimizationLevel = Literal["all", "disabled"]
+Select = Literal["minors", "bounds", "newest", "all"]
+
+
+class Target(Table, frozen=True, kw_only=True):
+    """What the project promises to support."""
+
+    runtime: str  # a PEP 508 requirement: "onnxruntime>=1.18,<1.32"
+    select: Select = "minors"
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")
+    required: bool = True
+
+
+class Toolchain(Table, frozen=True, kw_only=True):
+    """What the models are exported with."""
+
+    python: str | None = None  # an interpreter or an environment's folder, relative to the config
+    requires: tuple[str, ...] = ()
+
+
+class Tolerance(Table, frozen=True, kw_only=True):
+    """`|a - b| <= atol + rtol * |b|` with b the reference."""
+
+    rtol: float
+    atol: float
+
+
+class ModelSettings(Table, frozen=True, kw_only=True):
+    """Settings for the models that `path` (a file or a glob) matches; several that match are merged in order."""
+
+    path: str
+    targets: tuple[str, ...] | None = None
+    source: str | None = None  # "file.py:callable"
+    command: tuple[str, ...] | None = None
+    sizes: dict[str, tuple[int, ...]] | None = None
+    inputs: str | None = None  # a glob of .npz files
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
+
+
+class Ignore(Table, frozen=True, kw_only=True):
+    """One accepted finding; `reason` is not optional."""
+
+    rule: str
+    reason: str
+    model: str = "**"
+    until: datetime.date | None = None
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    """What one job may take."""
+
+    time_s: float = 300.0
+    memory_mib: int | None = None  # default: 4 x model size + 4 GiB
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """All of `onnxgate.toml`."""
+
+    required_version: str | None = None
+    models: tuple[str, ...] | None = None  # None: every .onnx file that git tracks
+    exclude: tuple[str, ...] = ()
+    ir_version: str | int | None = None
+    opset: dict[str, int] = {}
+    targets: dict[str, Target] = {}
+    toolchain: Toolchain = Toolchain()
+    model: tuple[ModelSettings, ...] = ()
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}
+    ignore: tuple[Ignore, ...] = ()
+    limits: Limits = Limits()

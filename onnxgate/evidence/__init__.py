@@ -1,0 +1,1 @@
+"""What the stages gathered, as the typed subjects that rules judge. Values only."""

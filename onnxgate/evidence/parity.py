@@ -1,0 +1,34 @@
+"""Subjects of the parity stage's rules: measured differences, values only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from onnxgate.findings import Place
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """One output in one case, candidate against reference; the worst element where the bound is exceeded."""
+
+    output: str
+    case: str
+    optimization: str
+    agrees: bool
+    metric: str  # "max_abs" | "mismatched elements" | "shape" | "type" | "not finite"
+    value: float
+    bound: float
+    bound_from: Literal["config", "lock", "type"]
+    detail: str = ""  # "shape (2, 10) against (1, 10)", "at [0, 3]: 1.25 against 0.5"
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One runtime's outputs against one reference's, over all cases and levels."""
+
+    model: str
+    place: Place
+    pair: Literal["source", "runtime", "optimization"]
+    runtime: str
+    reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled"
+    differences: tuple[Difference, ...]

@@ -1,0 +1,41 @@
+"""Subjects of the runtime stage's rules: recorded observations, values only."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from onnxgate.findings import Place
+from onnxgate.runtimes.jobs import Failure
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to one model on one runtime at one optimisation level in one case."""
+
+    optimization: Literal["all", "disabled"]
+    outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out"]
+    case: str = ""  # "" where it ended before a case began
+    origin: Literal["", "generated", "source", "user"] = ""
+    sizes: dict[str, int] = {}
+    failure: Failure | None = None
+    signal: str = ""
+    during: str = ""
+    limit_s: float = 0.0
+    not_finite: tuple[str, ...] = ()  # outputs that hold NaN or infinity
+    reference_finite: bool | None = None  # what the source gave on the same case; None: there is no source
+    reference_failed: bool = False  # the source itself failed on this case
+
+
+class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """All attempts of one model on one runtime."""
+
+    model: str
+    place: Place
+    runtime: str
+    attempts: tuple[Attempt, ...]
+    predicted: tuple[str, ...] = ()  # error-level rules of the support stage that spoke on this model and runtime
+    memory_limit_mib: int = 0
+    # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
+    usable_cases: tuple[str, ...] = ()
+    node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names

@@ -1,0 +1,85 @@
+"""The values in which a judgement is said: level, place, hit and finding."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Level(str, enum.Enum):
+    """How much a finding weighs; only an error closes the gate by default."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Stage(str, enum.Enum):
+    """What gathers evidence, from cheap to dear. `GATE` stands for the gate's own rules about ignores."""
+
+    FILE = "file"
+    LOCK = "lock"
+    SUPPORT = "support"
+    RUNTIME = "runtime"
+    PARITY = "parity"
+    EXPORT = "export"
+    GATE = "gate"
+
+
+STATIC_STAGES = (Stage.FILE, Stage.LOCK, Stage.SUPPORT)
+ALL_STAGES = (*STATIC_STAGES, Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a finding is shown: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
+
+    path: str
+    line: int = 0
+    end_line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a rule yields: one problem of one model, on at most one runtime.
+
+    `message` does not name the runtime; `detail` is the verb phrase that this runtime adds ("implements up to 19").
+    Hits that differ only in `runtime` and `detail` become one finding.
+    """
+
+    place: Place
+    message: str
+    model: str = ""
+    node: str = ""
+    fix: str = ""
+    runtime: str = ""
+    detail: str = ""
+    works_since: str = ""
+    works_until: str = ""
+    # Rules that predict what this hit observed; where one of them hit the same model on the same runtime,
+    # that finding is confirmed and this hit is not said a second time.
+    explained_by: tuple[str, ...] = ()
+    # Rules whose prediction this hit contradicts for the same model and runtime; the observation decides.
+    contradicts: tuple[str, ...] = ()
+    level: Level | None = None  # None: the rule's own level
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A hit stamped by the gate with the rule it came from."""
+
+    rule: str
+    stage: Stage
+    level: Level
+    hit: Hit
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """Something asked for that could not be done (undecided), or need not be (skipped), and why."""
+
+    stage: Stage
+    model: str
+    runtime: str
+    reason: str
+    hint: str = field(default="", compare=False)

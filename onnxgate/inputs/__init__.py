@@ -1,0 +1,1 @@
+"""What models are fed: cases made from facts, or read from the user's files."""

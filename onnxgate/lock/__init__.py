@@ -1,0 +1,1 @@
+"""`onnxgate.lock`: its types, loading, resolving and writing."""

@@ -1,0 +1,95 @@
+"""The types of `onnxgate.lock`. One table per target and per model, so that two branches rarely conflict."""
+
+from __future__ import annotations
+
+import msgspec
+
+from onnxgate.model.facts import ExternalFile, ValueInfo
+
+VERSION = 1
+"""A lock with a larger `version` is refused."""
+REVISION = 0
+"""Counts additions that older readers may skip."""
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """One table of the file; unknown keys are skipped, so that a newer `revision` can be read."""
+
+
+class LockedRuntime(Table, frozen=True, kw_only=True):
+    """One exact release of an engine in one locked environment."""
+
+    engine: str  # the package's normalised name: "onnxruntime"
+    release: str
+    python: str  # "3.11"; depends on the release alone
+    packages: tuple[str, ...]  # sorted exact pins, the engine's own included: "numpy==1.26.4"
+
+    @property
+    def name(self) -> str:
+        """What messages call it: `onnxruntime 1.18.1`."""
+        return f"{self.engine} {self.release}"
+
+
+class LockedTarget(Table, frozen=True, kw_only=True):
+    """The runtimes of one target, in ascending order of release."""
+
+    policy: str  # digest of what the config asks for
+    runtimes: tuple[LockedRuntime, ...]
+
+
+class LockedToolchain(Table, frozen=True, kw_only=True):
+    """Exact public versions of what models are exported with; local suffixes (`+cpu`) are dropped."""
+
+    policy: str
+    python: str  # "3.11"
+    packages: dict[str, str]
+
+
+class MeasuredTolerance(Table, frozen=True, kw_only=True):
+    """The noise of one output, measured from the source: float32 against float64 on the same inputs."""
+
+    noise: float
+    bound: float
+
+
+class LockedModel(Table, frozen=True, kw_only=True):
+    """One model's facts, as `model.facts.ModelFacts` has them, and what was measured for it."""
+
+    sha256: str
+    size_bytes: int
+    ir_version: int
+    opsets: dict[str, int]
+    producer: str = ""
+    inputs: tuple[ValueInfo, ...] = ()
+    outputs: tuple[ValueInfo, ...] = ()
+    operators: dict[str, int] = {}
+    metadata_keys: tuple[str, ...] = ()
+    external: tuple[ExternalFile, ...] = ()
+    tolerance: dict[str, MeasuredTolerance] = {}
+
+
+class Wheel(Table, frozen=True, kw_only=True):
+    """One file of a package, for one or more of the five platforms."""
+
+    file: str
+    sha256: str
+
+
+class LockedPackage(Table, frozen=True, kw_only=True):
+    """The wheels of one package for one Python."""
+
+    name: str
+    version: str
+    python: str
+    wheels: tuple[Wheel, ...]
+
+
+class Lock(Table, frozen=True, kw_only=True):
+    """All of `onnxgate.lock`."""
+
+    version: int = VERSION
+    revision: int = REVISION
+    targets: dict[str, LockedTarget] = {}
+    toolchain: LockedToolchain | None = None
+    models: dict[str, LockedModel] = {}
+    packages: tuple[LockedPackage, ...] = ()

@@ -1,0 +1,40 @@
+"""What a model's file says, as values: the facts that lock, rules and inputs work from."""
+
+from __future__ import annotations
+
+import msgspec
+
+Dim = int | str
+"""A fixed size, a named symbol, or `"?"` where the file names neither."""
+
+
+class ValueInfo(msgspec.Struct, frozen=True, order=True):
+    """One graph input or output. `type` is spelled as ONNX Runtime spells it: `tensor(float)`, `seq(tensor(int64))`."""
+
+    name: str
+    type: str
+    shape: tuple[Dim, ...] | None = None  # None: rank unknown
+
+
+class ExternalFile(msgspec.Struct, frozen=True, order=True):
+    """One file of external data that a model refers to. `location` is as the model writes it."""
+
+    location: str
+    size_bytes: int
+    sha256: str
+
+
+class ModelFacts(msgspec.Struct, frozen=True):
+    """Facts of one readable model. `path` uses `/` and is relative to the config's folder."""
+
+    path: str
+    sha256: str
+    size_bytes: int
+    ir_version: int
+    opsets: dict[str, int]  # domain -> version; the default domain is spelled "ai.onnx"
+    producer: str  # "pytorch 2.13.0", without local build suffix
+    inputs: tuple[ValueInfo, ...]  # without initializers
+    outputs: tuple[ValueInfo, ...]
+    operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, subgraphs and local functions included
+    metadata_keys: tuple[str, ...]
+    external: tuple[ExternalFile, ...] = ()

@@ -1,0 +1,109 @@
+"""The report: what `--output json` says, and what every other format is made from. Sorted; no clock, no host."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+VERSION = 1
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of the report."""
+
+
+class ReportedPlace(Part, frozen=True, kw_only=True):
+    """Where a finding is shown. `path` is relative to the report's `folder`; a line of 0 is no line."""
+
+    path: str
+    line: int = 0
+    end_line: int = 0
+
+
+class ReportedModel(Part, frozen=True, kw_only=True):
+    """One model that was judged."""
+
+    path: str
+    sha256: str
+
+
+class ReportedRuntime(Part, frozen=True, kw_only=True):
+    """One locked runtime of one target."""
+
+    target: str
+    engine: str
+    version: str
+    python: str
+    providers: tuple[str, ...]
+
+
+class Finding(Part, frozen=True, kw_only=True):
+    """One instance of a rule, over all the runtimes that it concerns."""
+
+    rule: str
+    level: Literal["error", "warning", "note"]
+    stage: str
+    message: str
+    fix: str
+    model: str
+    node: str
+    runtimes: tuple[str, ...]
+    place: ReportedPlace
+    works_since: str
+    works_until: str
+    confirmed: bool
+    fingerprint: str
+    ignored: str = ""  # the ignore's reason; "" where it is not ignored
+
+
+class NotDone(Part, frozen=True, kw_only=True):
+    """What was not decided or was skipped, and why."""
+
+    stage: str
+    model: str
+    runtime: str
+    reason: str
+    hint: str = ""
+
+
+class Measured(Part, frozen=True, kw_only=True):
+    """One figure that was held against a bound."""
+
+    model: str
+    output: str
+    pair: str  # "onnxruntime 1.18.1 against the source"
+    case: str
+    metric: str
+    value: float | None  # None: not finite, or no number
+    bound: float
+    bound_from: str
+
+
+class Cell(Part, frozen=True, kw_only=True):
+    """What became of one model on one runtime."""
+
+    model: str
+    runtime: str
+    state: Literal["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"]
+    compared: bool = False  # its outputs were compared with the source's
+
+
+class Report(Part, frozen=True, kw_only=True):
+    """One run of the gate."""
+
+    version: int = VERSION
+    onnxgate: str
+    verdict: Literal["pass", "fail", "undecided"]
+    exit: int
+    folder: str  # the config's folder below git's root, "" where they are the same
+    scope: str  # what was left out because it was not asked for; "" for the whole gate
+    stages: tuple[str, ...]
+    models: tuple[ReportedModel, ...]
+    runtimes: tuple[ReportedRuntime, ...]
+    cells: tuple[Cell, ...]
+    findings: tuple[Finding, ...]
+    undecided: tuple[NotDone, ...]
+    skipped: tuple[NotDone, ...]
+    measured: tuple[Measured, ...]
+    counts: dict[str, int]

@@ -1,0 +1,1 @@
+"""Rules of the export stage, one file each."""

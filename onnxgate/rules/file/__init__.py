@@ -1,0 +1,1 @@
+"""Rules of the file stage, one file each."""

@@ -1,0 +1,1 @@
+"""Rules of the lock stage, one file each."""

@@ -1,0 +1,1 @@
+"""Rules of the parity stage, one file each."""

@@ -1,0 +1,1 @@
+"""Rules of the support stage, one file each."""

@@ -1,0 +1,175 @@
+"""The one kind of work that runs outside our process, and what can come of it.
+
+A job is plain data: it travels to a worker as one line of JSON, and the reply comes back as one line.
+Tensors travel as `.npy` files without pickle, by path.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Optimization = Literal["all", "disabled"]
+
+
+class Wire(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that crosses the pipe; its keys are the field names."""
+
+
+class Case(Wire, frozen=True, kw_only=True):
+    """One set of inputs."""
+
+    name: str  # "sizes batch=3 time=16", "sample"
+    origin: Literal["generated", "source", "user"]
+    inputs: dict[str, str]  # graph input -> absolute path of a .npy file; order is the graph's
+    sizes: dict[str, int] = {}  # dynamic axis -> the size that this case gives it
+
+
+class Load(Wire, frozen=True, kw_only=True, tag="load", tag_field="kind"):
+    """Make a session of the model, run nothing."""
+
+    model: str  # absolute path
+    optimization: Optimization = "all"
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+
+class Run(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
+    """Make a session once, then run every case in order; one failing case does not stop the next."""
+
+    model: str
+    cases: tuple[Case, ...]
+    output: str  # an existing empty folder; the worker writes <case index>/<output index>.npy below it
+    optimization: Optimization = "all"
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+
+class Probe(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
+    """Say versions: interpreter, engine, packages asked for."""
+
+    packages: tuple[str, ...] = ()
+
+
+class Export(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
+    """Export a source, and run it eagerly on the cases (in float32, and in float64 where it can)."""
+
+    source: str  # "<absolute path>.py:callable"
+    output: str  # an existing empty folder: model.onnx (and its data), sample/<i>.npy, eager/<case>/<i>.npy, eager64/…
+    folder: str  # working directory: the config's folder
+    opset: int | None  # what is asked for; None leaves it to the exporter
+    ir_version_max: int | None  # the file is stamped down to this where nothing needs more
+    cases: tuple[Case, ...] = ()
+    external_data: bool = False
+    export: bool = True  # False: only the eager outputs are wanted
+    float64: bool = True
+
+
+class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
+    """Run a user's command that writes a model. `argv` has its placeholders filled in already; there is no shell."""
+
+    argv: tuple[str, ...]
+    folder: str
+    environment: dict[str, str] = {}
+
+
+Job = Load | Run | Probe | Export | Command
+
+
+class Failure(Wire, frozen=True, kw_only=True):
+    """What a runtime or a source said when it refused: its own words, ANSI and build paths stripped."""
+
+    type: str  # class of the exception, "Fail"
+    text: str
+    memory: bool = False  # the job's memory limit was hit
+    source: str = ""  # "file.py:31" of the user's own code, relative to the config's folder, where the trace has one
+
+
+class CaseResult(Wire, frozen=True, kw_only=True):
+    """Outputs of one case, in the order of the graph's outputs; or why there are none."""
+
+    outputs: tuple[str | None, ...] = ()  # absolute .npy paths; None: not a tensor that numpy can hold
+    failure: Failure | None = None
+
+
+class LoadResult(Wire, frozen=True, kw_only=True, tag="load", tag_field="kind"):
+    """What the session says of itself."""
+
+    providers: tuple[str, ...]  # those really used
+
+
+class RunResult(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
+    """One entry per case, in their order."""
+
+    providers: tuple[str, ...]
+    outputs: tuple[str, ...]  # names
+    cases: tuple[CaseResult, ...]
+
+
+class ProbeResult(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
+    """Versions, public and local: `{"torch": "2.13.0+cpu"}`; a package that is not there is left out."""
+
+    python: str
+    packages: dict[str, str]
+
+
+class ExportResult(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
+    """What the exporter made and what the source itself computes."""
+
+    model: str | None  # absolute path, None where only eager outputs were asked for
+    failure: Failure | None = None  # of the export; eager outputs may still be there
+    packages: dict[str, str] = {}
+    was_training: bool = False
+    input_names: tuple[str, ...] = ()
+    sample: tuple[str, ...] = ()  # the source's own example inputs, flattened, tensors only; absolute .npy paths
+    eager: tuple[CaseResult, ...] = ()  # one per case, then one for the sample
+    eager64: tuple[CaseResult, ...] = ()
+    eager_reason: str = ""  # why there are no eager outputs
+    log: str = ""  # tail of what the exporter printed
+
+
+class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
+    """How the command ended."""
+
+    status: int
+    log: str  # tail of its output
+
+
+Result = LoadResult | RunResult | ProbeResult | ExportResult | CommandResult
+
+
+class Completed(Wire, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):
+    """The job was done; what it found is in the result."""
+
+    result: Result
+
+
+class Refused(Wire, frozen=True, kw_only=True, tag="refused", tag_field="outcome"):
+    """The engine said no: the model does not load, or the source cannot be imported."""
+
+    failure: Failure
+
+
+class Crashed(Wire, frozen=True, kw_only=True, tag="crashed", tag_field="outcome"):
+    """The worker died."""
+
+    signal: str  # "SIGSEGV", or "exit status 3"
+    during: str  # "load", "case sizes batch=3"
+    log: str
+
+
+class TimedOut(Wire, frozen=True, kw_only=True, tag="timed-out", tag_field="outcome"):
+    """The worker was ended after the limit."""
+
+    limit_s: float
+    during: str
+    log: str
+
+
+class Unavailable(Wire, frozen=True, kw_only=True, tag="unavailable", tag_field="outcome"):
+    """There is nothing to run it on; the reason and what gets it."""
+
+    reason: str
+    hint: str = ""
+
+
+Observation = Completed | Refused | Crashed | TimedOut | Unavailable

@@ -1,0 +1,1 @@
+"""Each stage gathers the evidence that its rules judge."""
