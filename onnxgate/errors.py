@@ -1,4 +1,4 @@
-"""Faults of the user's set-up or of onnxgate itself; what a runtime does to a model is an observation, never one of these."""
+"""Faults of the set-up or of onnxgate itself; what a runtime does to a model is an observation, never one of these."""
 
 from __future__ import annotations
 

@@ -7,14 +7,7 @@ from typing import Literal
 
 from onnxgate.findings import Place
 from onnxgate.model.facts import ModelFacts
-
-
-@dataclass(frozen=True, slots=True)
-class LfsPointer:
-    """A Git LFS pointer that stands where the content should be."""
-
-    sha256: str
-    size_bytes: int
+from onnxgate.model.pointer import LfsPointer
 
 
 ExternalProblem = Literal["missing", "short", "lfs-pointer", "escapes", "misplaced", "not-a-file", "changed"]
