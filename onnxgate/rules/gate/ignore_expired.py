@@ -1,0 +1,28 @@
+"""The rule `ignore-expired`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(IgnoreUse, "ignore-expired", level=Level.ERROR, since="0.1.0")
+def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
+    """
+    An ignore's end date has passed.
+
+    ## Why it matters
+    What was accepted for a while is no longer accepted; the finding that it hid counts again.
+
+    ## What to do
+    Repair the finding and remove the entry, or set a new `until` with a reason that holds.
+    """
+    if subject.expired:
+        yield Hit(
+            subject.place,
+            f"the ignore of `{subject.rule}` for `{subject.model}` ended on {subject.until}",
+            fix="remove the entry, or give it a new date and a reason that holds",
+        )

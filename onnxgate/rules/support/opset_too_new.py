@@ -1,0 +1,41 @@
+"""The rule `opset-too-new`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.support import ModelOnRuntime
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
+def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
+    """
+    A model imports an opset newer than a locked runtime implements.
+
+    ## Why it matters
+    The runtime refuses the model when it is loaded, even if no operator that the newer opset changed is used.
+
+    ## What to do
+    Export at the older opset, or raise the target's version in `onnxgate.toml`.
+    """
+    for domain, version in sorted(subject.model.opsets.items()):
+        newest = subject.runtime.newest_opsets.get(domain)
+        if newest is None or version <= newest:
+            continue
+        yield Hit(
+            subject.place,
+            f"imports opset {version} of `{domain}`",
+            model=subject.model.path,
+            runtime=subject.runtime.name,
+            detail=f"implements up to {newest}",
+            fix=_fix(subject, domain),
+            works_since=subject.opset_works_since.get(domain, ""),
+        )
+
+
+def _fix(subject: ModelOnRuntime, domain: str) -> str:
+    since = subject.opset_works_since.get(domain, "")
+    export = f"export at opset {subject.common_opsets[domain]}, the newest that all its runtimes implement"
+    return f"{export}, or raise the target to {since}" if since else f"{export}; no release implements this one yet"

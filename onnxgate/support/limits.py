@@ -1,0 +1,65 @@
+"""The newest IR version and opsets that each release of ONNX Runtime loads.
+
+Source: measured by `tools/harvest_limits.py`, which loads a model of each version in each official wheel.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+
+import msgspec
+from packaging.version import Version
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one release takes at most. A domain that is not in `opsets` may be imported at any version."""
+
+    ir: int
+    opsets: dict[str, int]
+
+
+class LimitTable(msgspec.Struct, frozen=True):
+    """All measured releases of one engine, in ascending order."""
+
+    engine: str
+    releases: dict[str, Limits]
+
+
+@functools.cache
+def table() -> LimitTable:
+    """The shipped table."""
+    data = importlib.resources.files("onnxgate").joinpath("data", "onnxruntime-limits.json").read_bytes()
+    return msgspec.json.decode(data, type=LimitTable)
+
+
+def limits_of(release: str) -> Limits | None:
+    """The limits of one exact release, None where it was not measured."""
+    return table().releases.get(str(Version(release).public))
+
+
+def loads(limits: Limits, ir_version: int, opsets: dict[str, int]) -> bool:
+    """Whether a release takes these stamps."""
+    if ir_version > limits.ir:
+        return False
+    return all(version <= limits.opsets.get(domain, version) for domain, version in opsets.items())
+
+
+def ir_works_since(ir_version: int) -> str:
+    """The first release from which on every one takes the IR version; "" where none does."""
+    return _since([ir_version <= limits.ir for limits in table().releases.values()])
+
+
+def opset_works_since(domain: str, version: int) -> str:
+    """The first release from which on every one takes the opset; "" where none does."""
+    return _since([version <= limits.opsets.get(domain, version) for limits in table().releases.values()])
+
+
+def _since(taken: list[bool]) -> str:
+    releases = list(table().releases)
+    since = ""
+    for release, takes in zip(reversed(releases), reversed(taken), strict=True):
+        if not takes:
+            break
+        since = release
+    return since
