@@ -29,7 +29,7 @@ class LimitTable(msgspec.Struct, frozen=True):
 @functools.cache
 def table() -> LimitTable:
     """The shipped table."""
-    data = importlib.resources.files("onnxgate").joinpath("data", "onnxruntime-limits.json").read_bytes()
+    data = importlib.resources.files("onnxgate").joinpath("data/onnxruntime-limits.json").read_bytes()
     return msgspec.json.decode(data, type=LimitTable)
 
 

@@ -1,0 +1,237 @@
+"""Hits weighed in one place: predictions confirmed or contradicted, runtimes merged, levels and ignores applied."""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.config.types import Ignore
+from onnxgate.findings import Hit, Judged, Level, Place, Stage
+from onnxgate.report import Finding, ReportedPlace
+from onnxgate.rules.registry import AnyRule
+
+LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
+
+
+def judge(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[Judged]:
+    """Every rule on every subject of its type. `levels` is the config's `[rules]`; a rule that is off says nothing."""
+    by_type: dict[type, list[AnyRule]] = {}
+    for rule in rules:
+        if levels.get(rule.id) != "off":
+            by_type.setdefault(rule.subject, []).append(rule)
+    for subject in subjects:
+        for rule in by_type.get(type(subject), ()):
+            for hit in rule.judge(subject):
+                yield Judged(rule.id, rule.stage, _level(rule, hit, levels), hit)
+
+
+def _level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
+    if hit.level is not None:
+        return hit.level
+    return Level(levels[rule.id]) if rule.id in levels else rule.level
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A hit with what observations said of it."""
+
+    judged: Judged
+    confirmed: bool
+
+
+def weigh(judged: Sequence[Judged]) -> list[Weighed]:
+    """Drop what an observation contradicts, and observations that only confirm a prediction."""
+    predicted = {(each.rule, each.hit.model, each.hit.runtime) for each in judged}
+    confirmed: set[tuple[str, str, str]] = set()
+    contradicted: set[tuple[str, str, str]] = set()
+    kept = []
+    for each in judged:
+        hit = each.hit
+        explains = {(rule, hit.model, hit.runtime) for rule in hit.explained_by} & predicted
+        confirmed |= explains
+        contradicted |= {(rule, hit.model, hit.runtime) for rule in hit.contradicts}
+        if not explains:
+            kept.append(each)
+    return [
+        Weighed(each, key in confirmed)
+        for each in kept
+        if (key := (each.rule, each.hit.model, each.hit.runtime)) not in contradicted
+    ]
+
+
+def merge(weighed: Sequence[Weighed], known: Sequence[str]) -> list[Finding]:
+    """Findings, worst first; those that differ only in the runtime become one. `known` names all locked runtimes."""
+    groups: dict[tuple[object, ...], list[Weighed]] = {}
+    for each in weighed:
+        hit, judged = each.judged.hit, each.judged
+        key = (judged.rule, judged.level, judged.stage, hit.model, hit.message, hit.place, hit.fix)
+        groups.setdefault(key, []).append(each)
+    return sorted((_finding(group, known) for group in groups.values()), key=_order)
+
+
+def _finding(group: list[Weighed], known: Sequence[str]) -> Finding:
+    first = group[0].judged
+    hits = sorted({each.judged.hit for each in group}, key=lambda hit: runtime_order(hit.runtime))
+    runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
+    since, until = _versions(hit.works_since for hit in hits), _versions(hit.works_until for hit in hits)
+    return Finding(
+        rule=first.rule,
+        level=first.level.value,
+        stage=first.stage.value,
+        message=_compose(first.hit.message, hits, known, since[-1], until[0]),
+        fix=first.hit.fix,
+        model=first.hit.model,
+        node=next((hit.node for hit in hits if hit.node), ""),
+        runtimes=runtimes,
+        place=_reported(first.hit.place),
+        works_since=since[-1],
+        works_until=until[0],
+        confirmed=bool(runtimes) and all(each.confirmed for each in group),
+        fingerprint=fingerprint(first.rule, first.hit),
+    )
+
+
+def fingerprint(rule: str, hit: Hit) -> str:
+    """What identifies a finding over commits: rule, model, node and what is wrong; not the runtimes, nor lines."""
+    text = "\0".join((rule, hit.model, hit.place.path, hit.node, hit.message))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _reported(place: Place) -> ReportedPlace:
+    return ReportedPlace(path=place.path, line=place.line, end_line=place.end_line)
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    place = (finding.place.path, finding.place.line)
+    return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
+
+
+def _versions(versions: Iterable[str]) -> list[str]:
+    return sorted(set(versions), key=_version) or [""]
+
+
+def _version(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")
+
+
+def runtime_order(name: str) -> tuple[str, Version]:
+    """`onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    engine, _, release = name.partition(" ")
+    return engine, _version(release)
+
+
+def _compose(message: str, hits: Sequence[Hit], known: Sequence[str], since: str, until: str) -> str:
+    said = [message]
+    on_runtimes = _details([hit for hit in hits if hit.runtime], known)
+    if on_runtimes:
+        said.append(on_runtimes)
+    if until:
+        said.append(f"works until {until}")
+    if since:
+        said.append(f"works since {since}")
+    return "; ".join(said)
+
+
+def _details(hits: Sequence[Hit], known: Sequence[str]) -> str:
+    """What each runtime adds: "onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20"."""
+    groups: dict[str, list[str]] = {}
+    for hit in hits:
+        runtimes = groups.setdefault(hit.detail, [])
+        if hit.runtime not in runtimes:
+            runtimes.append(hit.runtime)
+    phrases: list[str] = []
+    engine = verb = ""
+    for detail, runtimes in groups.items():
+        names, same_engine = name_runtimes(runtimes, known), runtimes[0].partition(" ")[0]
+        if same_engine == engine:
+            names = names.replace(f"{engine} ", "")
+        if not detail:
+            phrases.append(f"on {names}" if engine != same_engine else names)
+        else:
+            each = "each of " if len(runtimes) > 1 else ""
+            words = detail.partition(" ")
+            same_verb = words[0] == verb and same_engine == engine and not each and words[2]
+            phrases.append(f"{each}{names} {words[2] if same_verb else detail}")
+            verb = words[0]
+        engine = same_engine
+    return _listed(phrases)
+
+
+def _listed(phrases: Sequence[str]) -> str:
+    if len(phrases) < 2:
+        return "".join(phrases)
+    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def name_runtimes(runtimes: Sequence[str], known: Sequence[str]) -> str:
+    """Runtimes in words: `onnxruntime 1.16.3, 1.17.3 and 1.20.1 to 1.22.1`; three neighbours in `known` are a range."""
+    by_engine: dict[str, list[str]] = {}
+    for name in sorted(runtimes, key=runtime_order):
+        by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
+    return _listed([f"{engine} {_ranges(engine, releases, known)}" for engine, releases in by_engine.items()])
+
+
+def _ranges(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
+    every = [name.partition(" ")[2] for name in sorted(set(known), key=runtime_order) if name.startswith(f"{engine} ")]
+    runs: list[list[str]] = []
+    for release in releases:
+        after = every.index(release) - 1 if release in every else -1
+        if runs and after >= 0 and runs[-1][-1] == every[after]:
+            runs[-1].append(release)
+        else:
+            runs.append([release])
+    words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
+    return _listed([word for run in words for word in run])
+
+
+def apply_ignores(
+    findings: Sequence[Finding], ignores: Sequence[Ignore], today: datetime.date
+) -> tuple[list[Finding], list[bool]]:
+    """Findings with the reason of the first ignore that holds, and for each ignore whether it was used."""
+    used = [False] * len(ignores)
+    weighed = []
+    for finding in findings:
+        for index, ignore in enumerate(ignores):
+            if matches(ignore, finding) and not expired(ignore, today):
+                used[index] = True
+                finding = _ignored(finding, ignore.reason)
+                break
+        weighed.append(finding)
+    return weighed, used
+
+
+def matches(ignore: Ignore, finding: Finding) -> bool:
+    """Whether the entry is about this finding; a finding about no model (the lock) is matched by its rule alone."""
+    return ignore.rule == finding.rule and (not finding.model or matches_model(ignore.model, finding.model))
+
+
+def matches_model(glob: str, model: str) -> bool:
+    """Whether the glob of an ignore is about a model; `**` alone is about all."""
+    return fnmatch.fnmatchcase(model, glob.replace("**/", "*").replace("**", "*"))
+
+
+def expired(ignore: Ignore, today: datetime.date) -> bool:
+    """The end date is the last day on which the entry holds."""
+    return ignore.until is not None and ignore.until < today
+
+
+def _ignored(finding: Finding, reason: str) -> Finding:
+    import msgspec
+
+    return msgspec.structs.replace(finding, ignored=reason)
+
+
+def blocked(judged: Sequence[Judged], ignores: Sequence[Ignore], today: datetime.date) -> set[str]:
+    """Models that an error of the file stage, not ignored, keeps from being run."""
+    errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
+    findings = merge([Weighed(each, confirmed=False) for each in errors], ())
+    weighed, _ = apply_ignores(findings, ignores, today)
+    return {finding.model for finding in weighed if not finding.ignored}
