@@ -1,0 +1,132 @@
+"""What all tests share: a clean environment, the installed command, and what a marked test needs to run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from uv import find_uv_bin
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
+FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
+FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees that it runs in CI, nor which environment it was started from."""
+    for name in list(os.environ):
+        if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for this run, the same one in every process of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def installed(shared_folder: Path) -> Path:
+    """The command `onnxgate` of the wheel, built once and installed beside the dependencies that the tests run with."""
+    home = shared_folder / "installed"
+    with FileLock(shared_folder / "installed.lock"):
+        if not (home / "ready").exists():
+            _install_wheel(home)
+            (home / "ready").touch()
+    return _program(home / "venv", "onnxgate")
+
+
+def _install_wheel(home: Path) -> None:
+    shutil.rmtree(home, ignore_errors=True)
+    _uv("build", "--wheel", "--quiet", "--out-dir", str(home), str(ROOT))
+    _uv("venv", "--quiet", "--python", sys.executable, str(home / "venv"))
+    python = _program(home / "venv", "python")
+    wheels = [str(path) for path in home.glob("*.whl")]
+    _uv("pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), *wheels)
+    _lend_dependencies(python)
+
+
+def _lend_dependencies(python: Path) -> None:
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+    Path(own, "dependencies.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+
+
+def _program(venv: Path, name: str) -> Path:
+    return venv / ("Scripts" if os.name == "nt" else "bin") / name
+
+
+def _uv(*arguments: str) -> None:
+    subprocess.run([find_uv_bin(), *arguments], check=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Path:
+    """An interpreter that has the torch of the quickstart project; the test is skipped where there is none."""
+    found = _toolchain()
+    if found is None:
+        pytest.skip(f"no Python with torch {TOOLCHAIN}* here; ONNXGATE_TEST_TOOLCHAIN may name one")
+    return found
+
+
+@functools.cache
+def _toolchain() -> Path | None:
+    named = os.environ.get("ONNXGATE_TEST_TOOLCHAIN")
+    for python in (named,) if named else (sys.executable,):
+        ask = "from importlib.metadata import version; print(version('torch'))"
+        answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False)
+        if answer.stdout.startswith(TOOLCHAIN):
+            return Path(python)
+    return None
+
+
+@functools.cache
+def index_trouble() -> str:
+    """Why no Python package index can be used, "" where one can."""
+    command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--no-cache", "--no-header", "-"]
+    environment = {**os.environ, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "0"}
+    asked = subprocess.run(
+        command, input="onnxruntime==1.18.1", text=True, capture_output=True, check=False, env=environment
+    )
+    return "" if asked.returncode == 0 else f"no Python package index: {' '.join(asked.stderr.split())}"
+
+
+def tool(name: str) -> Path | None:
+    """The program of that name beside the running Python, or on PATH."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    return Path(found) if found else None
+
+
+def need(name: str) -> Path:
+    """The program of that name; the test is skipped where there is none."""
+    found = tool(name)
+    if found is None:
+        pytest.skip(f"`{name}` is not installed")
+    return found
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Skip what cannot run here, with the reason."""
+    for item in items:
+        reason = _missing(item)
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _missing(item: pytest.Item) -> str:
+    if item.get_closest_marker("torch") and _toolchain() is None:
+        return f"no Python with torch {TOOLCHAIN}*; ONNXGATE_TEST_TOOLCHAIN may name one"
+    if item.get_closest_marker("index"):
+        return index_trouble()
+    return ""
