@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from packaging.version import InvalidVersion, Version
+
 
 class Level(str, enum.Enum):
     """How much a finding weighs; only an error closes the gate by default."""
@@ -83,3 +85,17 @@ class Undone:
     runtime: str
     reason: str
     hint: str = field(default="", compare=False)
+
+
+def version_order(text: str) -> Version:
+    """A release for sorting; what is no version comes first."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")
+
+
+def runtime_order(name: str) -> tuple[str, Version]:
+    """A runtime's name for sorting: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    engine, _, release = name.partition(" ")
+    return engine, version_order(release)

@@ -8,10 +8,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.version import InvalidVersion, Version
-
 from onnxgate.config.types import Ignore
-from onnxgate.findings import Hit, Judged, Level, Place, Stage
+from onnxgate.findings import Hit, Judged, Level, Place, Stage, runtime_order, version_order
 from onnxgate.report import Finding, ReportedPlace
 from onnxgate.rules.registry import AnyRule
 
@@ -112,20 +110,7 @@ def _order(finding: Finding) -> tuple[object, ...]:
 
 
 def _versions(versions: Iterable[str]) -> list[str]:
-    return sorted(set(versions), key=_version) or [""]
-
-
-def _version(text: str) -> Version:
-    try:
-        return Version(text)
-    except InvalidVersion:
-        return Version("0")
-
-
-def runtime_order(name: str) -> tuple[str, Version]:
-    """`onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
-    engine, _, release = name.partition(" ")
-    return engine, _version(release)
+    return sorted(set(versions), key=version_order) or [""]
 
 
 def _compose(message: str, hits: Sequence[Hit], known: Sequence[str], since: str, until: str) -> str:

@@ -44,6 +44,4 @@ def runtime_support(runtime: LockedRuntime) -> RuntimeSupport | None:
 
 def _common_opsets(supports: Sequence[RuntimeSupport]) -> dict[str, int]:
     domains = {domain for support in supports for domain in support.newest_opsets}
-    return {
-        domain: min(s.newest_opsets[domain] for s in supports if domain in s.newest_opsets) for domain in domains
-    }
+    return {domain: min(s.newest_opsets[domain] for s in supports if domain in s.newest_opsets) for domain in domains}

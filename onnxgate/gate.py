@@ -1,0 +1,179 @@
+"""The gate: stages in their order, rules over their evidence, and one report."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from onnxgate import judge, rules
+from onnxgate.config.project import Project, SelectedModel
+from onnxgate.evidence.file import ModelFile
+from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.evidence.lock import ModelAgainstLock
+from onnxgate.execution import Execution, execute
+from onnxgate.findings import Judged, Place, Stage, Undone
+from onnxgate.lock.types import Lock
+from onnxgate.model.facts import ModelFacts
+from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
+from onnxgate.report import Finding
+from onnxgate.runtimes.host import Host
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import lock as lock_stage
+from onnxgate.stages import support as support_stage
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one run of the gate is asked to judge."""
+
+    project: Project
+    lock: Lock
+    lock_text: str
+    lock_name: str  # the lock's path for places: "onnxgate.lock"
+    models: tuple[SelectedModel, ...]
+    stages: frozenset[Stage]
+    today: datetime.date
+    open_host: Callable[[], AbstractContextManager[Host]]
+    honour_ignores: bool = True
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What has been found so far; grows stage by stage."""
+
+    judged: list[Judged] = field(default_factory=list)
+    undone: list[Undone] = field(default_factory=list)
+    skipped: list[Undone] = field(default_factory=list)
+    facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
+    readable: set[str] = field(default_factory=set)  # models whose content is here
+    execution: Execution = field(default_factory=Execution)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that the report is made from."""
+
+    planned: tuple[PlannedModel, ...]
+    findings: tuple[Finding, ...]
+    gathered: Gathered
+    blocked: frozenset[str]  # models that are broken as files, and therefore were not run
+
+
+def run(request: Request) -> Outcome:
+    """Run the stages asked for, and weigh what they found."""
+    gathered = Gathered()
+    planned = plan_models(request.project, request.lock, request.models)
+    files = file_stage.gather(request.models, request.lock)
+    _judge_files(request, files, gathered)
+    against, whole = lock_stage.gather(request.project, request.lock, request.lock_text, files)
+    if Stage.LOCK in request.stages:
+        _judge(request, gathered, [*against, whole])
+    gathered.facts = {each.facts.path: each.facts for each in against}
+    if Stage.SUPPORT in request.stages:
+        _judge(request, gathered, _support_subjects(request, planned, gathered.facts, against))
+    blocked = frozenset(_blocked(request, gathered))
+    _execute(request, planned, blocked, gathered)
+    findings = _findings(request, gathered)
+    return Outcome(planned, findings, gathered, blocked)
+
+
+def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> None:
+    gathered.judged += judge.judge(subjects, rules.ALL, request.project.config.rules)
+
+
+def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathered) -> None:
+    """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
+    gathered.readable = {file.path for file in files if file.facts is not None}
+    if Stage.FILE in request.stages:
+        _judge(request, gathered, files)
+
+
+def _support_subjects(
+    request: Request,
+    planned: Sequence[PlannedModel],
+    facts: dict[str, ModelFacts],
+    against: Sequence[ModelAgainstLock],
+) -> list[object]:
+    places = {each.facts.path: each.place for each in against}
+    subjects: list[object] = []
+    for each in planned:
+        if each.path in facts:
+            runtimes = [planned.runtime for planned in each.runtimes]
+            subjects += support_stage.gather_model(facts[each.path], places[each.path], runtimes)
+    runtimes = {planned.runtime: None for each in planned for planned in each.runtimes}
+    subjects += support_stage.gather_unpredicted(tuple(runtimes), Place(request.lock_name))
+    return subjects
+
+
+def _blocked(request: Request, gathered: Gathered) -> set[str]:
+    """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
+    ignores = request.project.config.ignore if request.honour_ignores else ()
+    return judge.blocked(gathered.judged, ignores, request.today)
+
+
+def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: Gathered) -> None:
+    """The stages that start processes: runtime, parity, export."""
+    asked = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
+    if not asked:
+        return
+    runnable = []
+    for each in planned:
+        if each.path in blocked:
+            continue
+        if each.path in gathered.readable:
+            runnable.append(each)
+        else:
+            gathered.undone += _not_here(each, asked)
+    predicted = _predicted(gathered.judged)
+    with request.open_host() as host:
+        execution = execute(request.project, request.lock, runnable, gathered.facts, asked, predicted, host)
+    gathered.execution = execution
+    gathered.undone += execution.undone
+    gathered.skipped += execution.skipped
+    _judge(request, gathered, execution.subjects)
+
+
+def _not_here(planned: PlannedModel, asked: Iterable[Stage]) -> list[Undone]:
+    hint = f'git lfs pull --include "{planned.path}"'
+    reason = "its content is not here: the file is a Git LFS pointer"
+    return [Undone(stage, planned.path, "", reason, hint) for stage in sorted(asked)]
+
+
+def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Rules of the support stage that say a model is refused, by model and runtime."""
+    predicted: dict[tuple[str, str], tuple[str, ...]] = {}
+    for each in judged:
+        if each.stage is Stage.SUPPORT and each.hit.model:
+            key = (each.hit.model, each.hit.runtime)
+            predicted[key] = (*predicted.get(key, ()), each.rule)
+    return predicted
+
+
+def _findings(request: Request, gathered: Gathered) -> tuple[Finding, ...]:
+    known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
+    findings = judge.merge(judge.weigh(gathered.judged), known)
+    ignores = request.project.config.ignore
+    if not ignores or not request.honour_ignores:
+        return tuple(findings)
+    weighed, used = judge.apply_ignores(findings, ignores, request.today)
+    uses = [_ignore_use(request, index, used[index]) for index in range(len(ignores))]
+    own = list(judge.judge(uses, rules.ALL, request.project.config.rules))
+    return tuple(weighed + judge.merge(judge.weigh(own), known))
+
+
+def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:
+    ignore = request.project.config.ignore[index]
+    rule = rules.by_id.get(ignore.rule)
+    every = {model.path for model in request.project.models() if judge.matches_model(ignore.model, model.path)}
+    selected = {model.path for model in request.models}
+    return IgnoreUse(
+        place=request.project.place("ignore", str(index)),
+        rule=ignore.rule,
+        model=ignore.model,
+        until=ignore.until.isoformat() if ignore.until else "",
+        expired=judge.expired(ignore, request.today),
+        used=used,
+        stage_ran=rule is not None and rule.stage in request.stages and every <= selected,
+    )

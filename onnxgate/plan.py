@@ -1,0 +1,76 @@
+"""What is promised: which runtimes each model must work on, and how each is run there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onnxgate.config.project import Project, SelectedModel
+from onnxgate.config.types import Target
+from onnxgate.findings import runtime_order
+from onnxgate.lock.types import Lock, LockedRuntime
+from onnxgate.runtimes.jobs import Optimization
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRuntime:
+    """One runtime of one or more targets, and what they ask of it together."""
+
+    runtime: LockedRuntime
+    targets: tuple[str, ...]
+    levels: tuple[Optimization, ...]
+    providers: tuple[str, ...]
+    required: bool  # at least one of its targets must be kept
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.runtime.name
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """One model with its runtimes, ascending."""
+
+    model: SelectedModel
+    runtimes: tuple[PlannedRuntime, ...]
+
+    @property
+    def path(self) -> str:
+        """The model's path, relative to the config's folder."""
+        return self.model.path
+
+
+def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[PlannedModel, ...]:
+    """Each selected model with the locked runtimes of its targets; a target that is not locked adds none."""
+    return tuple(PlannedModel(model, _runtimes(project, lock, model)) for model in models)
+
+
+def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
+    """Every runtime of every target that config and lock both have, by target and release."""
+    return tuple(
+        (name, target, runtime)
+        for name, target in sorted(project.config.targets.items())
+        if name in lock.targets
+        for runtime in lock.targets[name].runtimes
+    )
+
+
+def _runtimes(project: Project, lock: Lock, model: SelectedModel) -> tuple[PlannedRuntime, ...]:
+    chosen = model.settings.targets
+    merged: dict[LockedRuntime, list[tuple[str, Target]]] = {}
+    for name, target, runtime in locked_runtimes(project, lock):
+        if not chosen or name in chosen:
+            merged.setdefault(runtime, []).append((name, target))
+    planned = [_planned(runtime, targets) for runtime, targets in merged.items()]
+    return tuple(sorted(planned, key=lambda each: runtime_order(each.name)))
+
+
+def _planned(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> PlannedRuntime:
+    return PlannedRuntime(
+        runtime=runtime,
+        targets=tuple(name for name, _ in targets),
+        levels=tuple(dict.fromkeys(level for _, target in targets for level in target.optimization)),
+        providers=tuple(dict.fromkeys(provider for _, target in targets for provider in target.providers)),
+        required=any(target.required for _, target in targets),
+    )

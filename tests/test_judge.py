@@ -1,0 +1,133 @@
+"""Weighing: merging over runtimes, confirmation, contradiction, ignores."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from onnxgate import judge
+from onnxgate.config.types import Ignore
+from onnxgate.findings import Hit, Judged, Level, Place, Stage
+
+PLACE = Place("onnxgate.lock", 7)
+KNOWN = [f"onnxruntime 1.{minor}.0" for minor in range(9, 20)]
+
+
+def hit(runtime: str, detail: str = "", **more: object) -> Hit:
+    return Hit(PLACE, "imports opset 21 of `ai.onnx`", model="m.onnx", runtime=runtime, detail=detail, **more)  # type: ignore[arg-type]
+
+
+def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> Judged:
+    return Judged(rule, stage, Level.ERROR, hit)
+
+
+def only_message(*hits: Hit) -> str:
+    (finding,) = judge.merge(judge.weigh([judged(each) for each in hits]), KNOWN)
+    return finding.message
+
+
+def test_details_share_engine_and_verb() -> None:
+    """The engine is named once, and a verb that two runtimes share is not repeated."""
+    message = only_message(
+        hit("onnxruntime 1.17.3", "implements up to 20", works_since="1.18.0"),
+        hit("onnxruntime 1.16.3", "implements up to 19", works_since="1.18.0"),
+    )
+
+    assert message == (
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20; works since 1.18.0"
+    )
+
+
+def test_neighbours_become_a_range() -> None:
+    """Three or more neighbours among the locked runtimes are a range, in order of release and not of text."""
+    names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime 1.11.0", "onnxruntime 1.15.0"]
+
+    assert judge.name_runtimes(names, KNOWN) == "onnxruntime 1.9.0 to 1.11.0 and 1.15.0"
+
+
+def test_runtimes_without_detail_are_listed() -> None:
+    """Where runtimes add nothing, they are only named."""
+    message = only_message(hit("onnxruntime 1.9.0"), hit("onnxruntime 1.12.0"))
+
+    assert message == "imports opset 21 of `ai.onnx`; on onnxruntime 1.9.0 and 1.12.0"
+
+
+def test_findings_at_two_places_stay_two() -> None:
+    """Only the runtime may differ between hits that become one finding."""
+    other = Hit(Place("onnxgate.lock", 8), "imports opset 21 of `ai.onnx`", model="m.onnx", runtime="onnxruntime 1.9.0")
+    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0")), judged(other)]), KNOWN)
+
+    assert len(findings) == 2
+
+
+def test_observation_confirms_and_is_not_said_twice() -> None:
+    """A failed load that a prediction explains confirms it; on another runtime it speaks for itself."""
+    load = Hit(PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.9.0", explained_by=("opset-too-new",))
+    elsewhere = Hit(
+        PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.11.0", explained_by=("opset-too-new",)
+    )
+    findings = judge.merge(
+        judge.weigh(
+            [judged(hit("onnxruntime 1.9.0")), *(judged(h, "load-failed", Stage.RUNTIME) for h in (load, elsewhere))]
+        ),
+        KNOWN,
+    )
+
+    said = [(finding.rule, finding.runtimes, finding.confirmed) for finding in findings]
+
+    assert said == [
+        ("load-failed", ("onnxruntime 1.11.0",), False),
+        ("opset-too-new", ("onnxruntime 1.9.0",), True),
+    ]
+
+
+def test_observation_decides_against_a_prediction() -> None:
+    """A prediction that a run contradicts is gone; the contradiction is what remains."""
+    loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("opset-too-new",))
+    weighed = judge.weigh([judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)])
+
+    assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
+
+
+@pytest.mark.parametrize(("day", "ignored"), [(30, "known"), (31, "known")])
+def test_ignore_holds_until_its_last_day(day: int, ignored: str) -> None:
+    """The end date itself is still within the ignore."""
+    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0"))]), KNOWN)
+    ignore = Ignore(rule="opset-too-new", reason="known", until=datetime.date(2027, 3, 31))
+    weighed, used = judge.apply_ignores(findings, [ignore], datetime.date(2027, 3, day))
+
+    assert ([finding.ignored for finding in weighed], used) == ([ignored], [True])
+
+
+def test_ignore_ends() -> None:
+    """A day later it no longer counts, and is not used."""
+    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0"))]), KNOWN)
+    ignore = Ignore(rule="opset-too-new", reason="known", until=datetime.date(2027, 3, 31))
+    weighed, used = judge.apply_ignores(findings, [ignore], datetime.date(2027, 4, 1))
+
+    assert ([finding.ignored for finding in weighed], used) == ([""], [False])
+
+
+@pytest.mark.parametrize(
+    ("glob", "model", "expected"),
+    [
+        ("**", "a/b.onnx", True),
+        ("models/*.onnx", "models/a.onnx", True),
+        ("models/**/*.onnx", "models/a.onnx", True),
+        ("models/**/*.onnx", "models/x/y/a.onnx", True),
+        ("models/a.onnx", "models/b.onnx", False),
+        ("models/*.onnx", "other/a.onnx", False),
+    ],
+)
+def test_ignore_globs(glob: str, model: str, expected: bool) -> None:
+    """`**` crosses folders, also none."""
+    assert judge.matches_model(glob, model) is expected
+
+
+def test_fingerprint_is_the_same_on_other_runtimes() -> None:
+    """A finding keeps its fingerprint when another release shows it, too."""
+    one = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0", "a"))]), KNOWN)[0]
+    two = judge.merge(judge.weigh([judged(hit("onnxruntime 1.10.0", "b"))]), KNOWN)[0]
+
+    assert one.fingerprint == two.fingerprint
