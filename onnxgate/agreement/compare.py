@@ -1,0 +1,165 @@
+"""Whether two arrays agree: what `|a - b| <= atol + rtol * |b|`, NaN and infinity mean is written here and nowhere else.
+
+b is the reference. NaN agrees with NaN at the same place, an infinity with the same infinity. Arrays of different
+shapes, or of different kinds of type (numbers, integers, booleans, words), never agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
+
+KINDS = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
+"""numpy's kind of a dtype -> what may be compared with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How a candidate stands to its reference.
+
+    `worst_abs` is the absolute difference at the element that uses up most of what it is allowed; `bound` is what that
+    element is allowed, so that `agrees` is `value <= bound`. The other metrics count elements (or are 1) against 0.
+    """
+
+    agrees: bool
+    metric: Metric
+    value: float
+    bound: float
+    mismatched: int  # elements
+    max_abs: float  # over the elements that are finite on both sides
+    detail: str = ""  # where it is worst, and both values there; "" where it agrees
+
+
+def compare(candidate: Array, reference: Array, rtol: float, atol: float) -> Agreement:
+    """Hold `candidate` against `reference`, in float64 (integers without rounding)."""
+    kind = _kind(candidate)
+    if kind != _kind(reference) or kind == "other":
+        return _unlike("type", f"type {candidate.dtype} against {reference.dtype}", candidate.size)
+    if candidate.shape != reference.shape:
+        return _unlike("shape", f"shape {_shape(candidate)} against {_shape(reference)}", candidate.size)
+    match kind:
+        case "number" | "complex":
+            return _numbers(_real(candidate), _real(reference), rtol, atol)
+        case "integer":
+            return _integers(candidate, reference, rtol, atol)
+        case "boolean":
+            return _exactly(candidate, reference, candidate != reference)
+        case _:
+            return _exactly(candidate, reference, _words(candidate) != _words(reference))
+
+
+def not_finite(array: Array) -> Array:
+    """Where an array holds NaN or an infinity: a boolean array of its shape, all False for what cannot hold them."""
+    if array.dtype.kind not in "fc":
+        return np.zeros(array.shape, dtype=bool)
+    return np.asarray(~np.isfinite(array))
+
+
+def _kind(array: Array) -> str:
+    return KINDS.get(array.dtype.kind, "other")
+
+
+def _real(array: Array) -> Array:
+    """Float64 of the same shape; a complex array gets a last axis of real and imaginary part."""
+    if array.dtype.kind == "c":
+        wide = array.astype(np.complex128)
+        return np.stack([wide.real, wide.imag], axis=-1)
+    return array.astype(np.float64)
+
+
+def _words(array: Array) -> Array:
+    """Words as Python's own, so that bytes and text can be compared."""
+    words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in array.flat]
+    return np.array(words, dtype=object).reshape(array.shape)
+
+
+def _numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
+    finite = np.isfinite(a) & np.isfinite(b)
+    strange = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    with np.errstate(over="ignore", invalid="ignore"):
+        difference = np.where(finite, np.abs(a - b), 0.0)
+        allowed = np.where(finite, atol + rtol * np.abs(b), atol)
+    if strange.any():
+        detail = _at(int(np.argmax(strange)), a, b)
+        return Agreement(False, "not finite", float(strange.sum()), 0.0, int(strange.sum()), _peak(difference), detail)
+    return _bounded(a, b, difference, allowed, atol)
+
+
+def _integers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
+    difference = _distance(a, b)
+    if rtol == 0 and atol == 0:
+        return _exactly(a, b, difference != 0, _peak(difference))
+    magnitude = np.abs(b.astype(np.float64))
+    # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
+    allowed = np.minimum(np.floor(atol + rtol * magnitude), 2.0**63).astype(np.uint64)
+    return _bounded(a, b, difference, allowed, atol)
+
+
+def _distance(a: Array, b: Array) -> Array:
+    """`|a - b|` of integers as uint64, exact: subtraction modulo 2**64 of the smaller from the larger one."""
+    if {a.dtype.kind, b.dtype.kind} == {"i", "u"}:
+        exact = [abs(int(x) - int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
+        return np.array([min(value, 2**64 - 1) for value in exact], dtype=np.uint64).reshape(a.shape)
+    wide = np.int64 if a.dtype.kind == "i" else np.uint64
+    a, b = a.astype(wide), b.astype(wide)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64))
+
+
+def _bounded(a: Array, b: Array, difference: Array, allowed: Array, atol: float) -> Agreement:
+    if a.size == 0:
+        return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
+    mismatched = int((difference > allowed).sum())
+    worst = int(np.argmax(_used(difference, allowed)))
+    value, bound = float(difference.flat[worst]), float(allowed.flat[worst])
+    detail = f"{_at(worst, a, b)}; {mismatched} of {a.size} elements differ" if mismatched else ""
+    return Agreement(mismatched == 0, "worst_abs", value, bound, mismatched, _peak(difference), detail)
+
+
+def _used(difference: Array, allowed: Array) -> Array:
+    """The share of what is allowed that each element uses: infinite where nothing is allowed and something differs.
+
+    An element beyond its bound always uses more than one within it, whatever rounding does to the quotient.
+    """
+    over = difference > allowed
+    difference, allowed = difference.astype(np.float64), allowed.astype(np.float64)
+    share = np.where(difference > 0, np.inf, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.divide(difference, allowed, out=share, where=(allowed > 0) & np.isfinite(difference))
+    return np.where(over, np.maximum(share, np.nextafter(1.0, 2.0)), np.minimum(share, 1.0))
+
+
+def _exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0) -> Agreement:
+    count = int(unequal.sum())
+    detail = f"{_at(int(np.argmax(unequal)), a, b)}; {count} of {a.size} elements differ" if count else ""
+    return Agreement(count == 0, "mismatched elements", float(count), 0.0, count, peak, detail)
+
+
+def _unlike(metric: Metric, detail: str, size: int) -> Agreement:
+    return Agreement(False, metric, 1.0, 0.0, size, 0.0, detail)
+
+
+def _peak(difference: Array) -> float:
+    return float(difference.max()) if difference.size else 0.0
+
+
+def _at(flat: int, a: Array, b: Array) -> str:
+    index = ", ".join(str(int(i)) for i in np.unravel_index(flat, a.shape))
+    return f"at [{index}]: {_said(a.flat[flat])} against {_said(b.flat[flat])}"
+
+
+def _said(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, np.floating) else repr(getattr(value, "item", lambda: value)())
+
+
+def _shape(array: Array) -> str:
+    return f"({', '.join(map(str, array.shape))})"

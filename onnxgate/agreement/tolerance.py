@@ -1,0 +1,108 @@
+"""How far an output may be from its reference, and where that figure comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.config.types import Tolerance
+from onnxgate.lock.types import LockedModel, MeasuredTolerance
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Outputs = Mapping[str, NDArray[Any]]
+
+BY_TYPE = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
+"""Precision -> (rtol, atol). Source: facts of four networks on five releases of ONNX Runtime, measured 2026-11-20.
+
+There is no tighter bound for float64: a double output is often the cast result of a network that computes in float32.
+"""
+
+NOISE_FACTOR = 8.0
+"""A runtime's distance from the source's float32 was 0.9 to 1.5 times the source's own from float64 (five networks)."""
+
+FLOOR = 1e-6
+"""The least bound, as a share of the largest reference value (of 1 where that is smaller)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`|a - b| <= atol + rtol * |b|` with b the reference."""
+
+    rtol: float
+    atol: float
+    bound_from: Literal["config", "lock", "type"]
+
+
+def choose(
+    settings: Mapping[str, float | Tolerance] | None,
+    locked: LockedModel | None,
+    output: str,
+    dtype: np.dtype[Any],
+    *,
+    half: bool,
+) -> Bound:
+    """The config's tolerance for this output, else the config's for all, else the lock's measured one, else by type.
+
+    Only a tolerance that names the output is applied to integers: class labels are never nearly right.
+    `half` says that the model computes in 16 bits somewhere, whatever its outputs are cast to.
+    """
+    settings = settings or {}
+    named = settings.get(output)
+    if isinstance(named, Tolerance):
+        return Bound(named.rtol, named.atol, "config")
+    if dtype.kind not in "fc":
+        return Bound(*BY_TYPE["exact"], "type")
+    rtol, atol = settings.get("rtol"), settings.get("atol")
+    if isinstance(rtol, float | int) or isinstance(atol, float | int):
+        return Bound(_figure(rtol), _figure(atol), "config")
+    if locked is not None and output in locked.tolerance:
+        return Bound(0.0, locked.tolerance[output].bound, "lock")
+    return Bound(*BY_TYPE["half" if half or dtype.itemsize == 2 else "single"], "type")
+
+
+def _figure(value: float | Tolerance | None) -> float:
+    return float(value) if isinstance(value, float | int) else 0.0
+
+
+def measure(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
+    """Per output, the noise of the source (float32, float64 outputs per case) and the bound that follows from it.
+
+    An output that is no floating-point number, or whose two versions cannot be subtracted, has no measured tolerance;
+    nor has one whose bound would let zeros pass for it: there, float64 computes something else (a mask filled with the
+    type's smallest number).
+    """
+    noises: dict[str, list[tuple[float, float] | None]] = {}
+    for narrow, wide in cases:
+        for name in narrow.keys() & wide.keys():
+            noises.setdefault(name, []).append(_noise(narrow[name], wide[name]))
+    measured = {}
+    for name, found in sorted(noises.items()):
+        figures = [figure for figure in found if figure is not None]
+        if len(figures) < len(found):
+            continue
+        noise, largest = max(f[0] for f in figures), max(f[1] for f in figures)
+        if noise == 0 or NOISE_FACTOR * noise < largest:
+            measured[name] = _tolerance(noise, largest)
+    return measured
+
+
+def _tolerance(noise: float, largest: float) -> MeasuredTolerance:
+    return MeasuredTolerance(noise=noise, bound=max(NOISE_FACTOR * noise, FLOOR * max(1.0, largest)))
+
+
+def _noise(narrow: NDArray[Any], wide: NDArray[Any]) -> tuple[float, float] | None:
+    """The largest distance and the largest magnitude over elements that are finite on both sides."""
+    import numpy as np
+
+    if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
+        return None
+    a, b = narrow.astype(np.float64), wide.astype(np.float64)
+    finite = np.isfinite(b)
+    if not np.array_equal(finite, np.isfinite(a)):
+        return None
+    distance, magnitude = np.abs(a[finite] - b[finite]), np.abs(a[finite])
+    return float(distance.max(initial=0.0)), float(magnitude.max(initial=0.0))

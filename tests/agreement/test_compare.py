@@ -1,0 +1,173 @@
+"""Comparison of arrays: the formula, what is not finite, integers without rounding, and what never agrees."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from onnxgate.agreement.compare import compare, not_finite
+
+FLOATS = arrays.arrays(np.float32, arrays.array_shapes(max_side=4), elements=st.floats(width=32))
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def _f32(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype=np.float32)
+
+
+def test_formula_is_relative_to_the_reference() -> None:
+    """`|a - b| <= atol + rtol * |b|`: what is allowed grows with the reference, not with the candidate."""
+    assert compare(_f32(2.0), _f32(1.0), 1.0, 0.0).agrees
+    assert not compare(_f32(2.0), _f32(0.5), 1.0, 0.0).agrees
+    assert compare(_f32(0.5), _f32(2.0), 1.0, 0.0).agrees
+
+
+def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
+    """A large difference that is allowed is not the worst one; index and both values are said."""
+    found = compare(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
+
+    assert (False, "worst_abs", 0.25, 0.025) == (found.agrees, found.metric, found.value, pytest.approx(found.bound))
+    assert (1, 10.0) == (found.mismatched, found.max_abs)
+    assert "at [1]: 0.5 against 0.25; 1 of 2 elements differ" == found.detail
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "agrees"),
+    [
+        (np.nan, np.nan, True),
+        (np.inf, np.inf, True),
+        (-np.inf, -np.inf, True),
+        (np.inf, -np.inf, False),
+        (np.nan, np.inf, False),
+        (np.nan, 0.0, False),
+        (0.0, np.nan, False),
+        (3e38, np.inf, False),
+    ],
+)
+def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
+    """NaN agrees with NaN and an infinity with itself, at the same place; nothing else does, at any tolerance."""
+    found = compare(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
+
+    assert (agrees, "worst_abs" if agrees else "not finite") == (found.agrees, found.metric)
+    assert (0.0 if agrees else 1.0) == found.value
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference", "metric"),
+    [
+        (np.zeros((2, 10)), np.zeros((1, 10)), "shape"),
+        (np.zeros((2,)), np.zeros(()), "shape"),
+        (np.zeros((0,)), np.zeros((0, 1)), "shape"),
+        (np.zeros(2, np.float32), np.zeros(2, np.int64), "type"),
+        (np.zeros(2, bool), np.zeros(2, np.int64), "type"),
+        (np.zeros(2, "V4"), np.zeros(2, "V4"), "type"),
+    ],
+)
+def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) -> None:
+    """Shapes are not broadcast and kinds not converted, whatever is allowed."""
+    found = compare(candidate, reference, 1e30, 1e30)
+
+    assert (False, metric) == (found.agrees, found.metric)
+
+
+def test_unlike_arrays_say_what_they_are() -> None:
+    """Both shapes are in the detail, the candidate's first."""
+    assert "shape (2, 10) against (1, 10)" == compare(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail
+
+
+def test_widths_of_one_kind_may_be_compared() -> None:
+    """float16 against float32 is a matter of tolerance, and is computed wider than both."""
+    assert compare(np.array([1.0], np.float16), _f32(1.0009), 1e-3, 0.0).agrees
+    assert not compare(np.array([65504.0], np.float16), np.array([-65504.0], np.float16), 1.0, 0.0).agrees
+
+
+def test_empty_arrays_agree() -> None:
+    """Nothing differs in an array without elements."""
+    for dtype in (np.float32, np.int64, bool, "U3"):
+        assert compare(np.zeros((0, 3), dtype), np.zeros((0, 3), dtype), 0.0, 0.0).agrees
+
+
+def test_words_and_booleans_are_exact() -> None:
+    """A tolerance is not applied to them; bytes and text of the same word agree."""
+    assert not compare(np.array(["cat"]), np.array(["cut"]), 1e9, 1e9).agrees
+    assert compare(np.array([b"cat"]), np.array(["cat"]), 0.0, 0.0).agrees
+    assert not compare(np.array([True]), np.array([False]), 1e9, 1e9).agrees
+
+
+def test_complex_numbers_are_compared_in_both_parts() -> None:
+    """An imaginary part that differs is a difference."""
+    assert not compare(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 0.5).agrees
+    assert compare(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 1.0).agrees
+
+
+def test_neighbouring_large_integers_differ() -> None:
+    """Integers are not rounded to float64, and their difference does not overflow."""
+    large = np.array([2**63 - 1, -(2**63)], np.int64)
+    found = compare(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
+
+    assert (2.0, "mismatched elements") == (found.value, found.metric)
+    assert float(2**64 - 1) == found.max_abs
+
+
+def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
+    """The same bits are not the same number."""
+    assert not compare(np.array([-1], np.int64), np.array([2**64 - 1], np.uint64), 0.0, 0.0).agrees
+    assert compare(np.array([7], np.int8), np.array([7], np.uint64), 0.0, 0.0).agrees
+
+
+@given(st.lists(st.tuples(INT64, INT64), min_size=1, max_size=5), st.integers(0, 2**62))
+def test_integers_follow_the_formula_exactly(pairs: list[tuple[int, int]], atol: int) -> None:
+    """The verdict is that of exact arithmetic."""
+    a, b = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
+    allowed = int(float(atol))
+
+    assert all(abs(x - y) <= allowed for x, y in pairs) == compare(a, b, 0.0, float(atol)).agrees
+
+
+@given(FLOATS)
+def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
+    """Also with NaN and infinities in it, and with nothing allowed."""
+    found = compare(array, array.copy(), 0.0, 0.0)
+
+    assert (True, 0, "") == (found.agrees, found.mismatched, found.detail)
+
+
+@given(st.data(), st.floats(0, 10), st.floats(0, 10))
+def test_floats_follow_the_formula(data: st.DataObject, rtol: float, atol: float) -> None:
+    """The verdict is that of exact arithmetic, but for rounding at the very bound; `agrees` is `value <= bound`."""
+    element = st.floats(-1e6, 1e6, width=32)
+    pairs = data.draw(st.lists(st.tuples(element, element), min_size=1, max_size=6))
+    a, b = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
+    found = compare(a, b, rtol, atol)
+    over = [Fraction(x) - Fraction(y) for x, y in pairs]
+    allowed = [Fraction(atol) + Fraction(rtol) * abs(Fraction(y)) for _, y in pairs]
+    margin = [abs(d) - limit for d, limit in zip(over, allowed, strict=True)]
+    if all(abs(m) > Fraction(1, 10**9) * (1 + limit) for m, limit in zip(margin, allowed, strict=True)):
+        assert all(m < 0 for m in margin) == found.agrees
+
+    assert found.agrees == (found.value <= found.bound)
+    assert found.mismatched == 0 or found.detail != ""
+
+
+@given(FLOATS, st.data())
+def test_one_changed_element_is_found(array: np.ndarray[Any, Any], data: st.DataObject) -> None:
+    """Whatever else the array holds, NaN at one place of one side is a mismatch there."""
+    index = data.draw(st.integers(0, array.size - 1))
+    reference = np.where(np.isnan(array), np.float32(0), array)
+    changed = reference.copy()
+    changed.flat[index] = np.nan
+    place = ", ".join(map(str, np.unravel_index(index, array.shape)))
+
+    assert compare(changed, reference, 1e30, 1e30).detail.startswith(f"at [{place}]: nan against")
+
+
+def test_not_finite_marks_places() -> None:
+    """Integers are always finite."""
+    assert [True, False, True] == not_finite(_f32(np.nan, 1.0, -np.inf)).tolist()
+    assert [False] == not_finite(np.array([2**62])).tolist()

@@ -1,0 +1,93 @@
+"""Which tolerance holds for an output, and what is measured from a source."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxgate.agreement.tolerance import Bound, choose, measure
+from onnxgate.config.types import Tolerance
+from onnxgate.lock.types import LockedModel, MeasuredTolerance
+
+F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
+LOCKED = LockedModel(
+    sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance={"y": MeasuredTolerance(noise=1e-7, bound=3e-6)}
+)
+FOR_ALL: dict[str, float | Tolerance] = {"rtol": 1e-3, "atol": 1e-4}
+
+
+def test_config_for_the_output_comes_first() -> None:
+    """It is stronger than the config's for all, and than the lock's."""
+    settings = {**FOR_ALL, "y": Tolerance(rtol=0.5, atol=0.25)}
+
+    assert Bound(0.5, 0.25, "config") == choose(settings, LOCKED, "y", F32, half=False)
+    assert Bound(1e-3, 1e-4, "config") == choose(settings, LOCKED, "z", F32, half=False)
+
+
+def test_measured_bound_is_absolute() -> None:
+    """The lock's bound is `atol`; nothing is relative."""
+    assert Bound(0.0, 3e-6, "lock") == choose(None, LOCKED, "y", F32, half=False)
+
+
+def test_by_type_where_nothing_else_is_known() -> None:
+    """16 bits anywhere in the model are enough for the wider bound; float64 is held like float32."""
+    single, half = Bound(1e-4, 1e-5, "type"), Bound(1e-2, 5e-3, "type")
+
+    assert single == choose(None, LOCKED, "z", F32, half=False)
+    assert single == choose(None, None, "z", np.dtype(np.float64), half=False)
+    assert half == choose(None, None, "z", F32, half=True)
+    assert half == choose(None, None, "z", np.dtype(np.float16), half=False)
+
+
+def test_integers_are_exact_unless_named() -> None:
+    """A tolerance for all outputs is meant for figures, not for class labels."""
+    assert Bound(0.0, 0.0, "type") == choose(FOR_ALL, LOCKED, "y", I64, half=False)
+    assert Bound(0.0, 1.0, "config") == choose({"y": Tolerance(rtol=0.0, atol=1.0)}, None, "y", I64, half=False)
+
+
+def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
+    """Only `rtol` given: nothing is allowed beside it."""
+    assert Bound(1e-3, 0.0, "config") == choose({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
+
+
+def _case(narrow: float, wide: float) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"y": np.array([1.0, narrow], np.float32)}, {"y": np.array([1.0, wide], np.float64)}
+
+
+def test_noise_is_the_largest_over_cases_and_bounds_eight_times_as_much() -> None:
+    """Noise is the distance of float32 from float64."""
+    measured = measure([_case(0.5, 0.5), _case(0.5, 0.53125), _case(0.5, 0.515625)])
+
+    assert {"y": MeasuredTolerance(noise=0.03125, bound=0.25)} == measured
+
+
+def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
+    """Without noise, a millionth of the largest value, and of 1 where all are smaller."""
+    assert 1e-6 == measure([_case(0.5, 0.5)])["y"].bound
+    assert pytest.approx(2e-3) == measure([_case(2000.0, 2000.0)])["y"].bound
+
+
+def test_what_cannot_be_measured_has_no_tolerance() -> None:
+    """An infinity on one side only, another shape, or an integer: the output is left out."""
+    infinite = ({"y": np.array([np.inf], np.float32)}, {"y": np.array([1e300])})
+    reshaped = ({"y": np.zeros(2, np.float32)}, {"y": np.zeros(3)})
+    labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
+
+    for case in (infinite, reshaped, labels):
+        assert {} == measure([_case(1.0, 1.0), case])
+
+
+def test_what_is_not_finite_on_both_sides_is_no_noise() -> None:
+    """Masked scores are minus infinity in both; the rest is measured."""
+    both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
+
+    assert 0.0625 == measure([both])["y"].noise
+
+
+def test_a_bound_that_lets_zeros_pass_is_none() -> None:
+    """A score masked with the type's smallest number is another number in float64: nothing follows from that."""
+    masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
+
+    assert {} == measure([masked])
