@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+
+from onnxgate.findings import Undone
 
 VERSION = 1
 
@@ -107,3 +110,22 @@ class Report(Part, frozen=True, kw_only=True):
     skipped: tuple[NotDone, ...]
     measured: tuple[Measured, ...]
     counts: dict[str, int]
+
+
+LEVELS = ("error", "warning", "note")
+FailOn = Literal["error", "warning", "never"]
+
+
+def decide(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[str, int]:
+    """Verdict and exit status: what is known to be broken is known (1), before what was not decided (3)."""
+    closing = {"error": LEVELS[:1], "warning": LEVELS[:2], "never": ()}[fail_on]
+    if any(finding.level in closing and not finding.ignored for finding in findings):
+        return "fail", 1
+    return ("undecided", 3) if undecided else ("pass", 0)
+
+
+def not_done(undone: Iterable[Undone]) -> tuple[NotDone, ...]:
+    """Undone things as the report says them, each once, sorted."""
+    unique = dict.fromkeys(undone)
+    parts = [NotDone(stage=u.stage.value, model=u.model, runtime=u.runtime, reason=u.reason, hint=u.hint) for u in unique]
+    return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))

@@ -1,0 +1,87 @@
+"""`onnxgate check`: the gate."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import sys
+from pathlib import Path
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--static", is_flag=True, help="The stages that run nothing: file, lock, support.")
+@click.option("--stage", "stages", metavar="A,B", help="Only these stages, separated by commas.")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    help="text, json, github or summary; to a file, or to standard output. Repeatable; default: text.",
+)
+@click.option(
+    "--target",
+    metavar="REQUIREMENT",
+    help="Without a config: judge against these releases ('onnxruntime>=1.18') instead of all.",
+)
+@common_options
+def command(
+    paths: tuple[Path, ...],
+    static: bool,
+    stages: str | None,
+    outputs: tuple[str, ...],
+    target: str | None,
+    options: CommonOptions,
+) -> None:
+    """Judge the models of the project, or those that PATHS select.
+
+    PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
+    closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
+    """
+    from onnxgate.cli.outputs import parse_outputs, write_outputs
+    from onnxgate.cli.selection import chosen_stages
+
+    sinks = parse_outputs(outputs)
+    asked = chosen_stages(static, stages)
+    config = _config(options)
+    if config is None or target is not None:
+        from onnxgate.cli.unconfigured import judge_files
+
+        report = judge_files(paths, target, options, stages_asked=bool(static or stages), has_config=config is not None)
+    else:
+        report = _gate(config, paths, asked, options)
+    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
+    sys.exit(report.exit)
+
+
+def _config(options: CommonOptions) -> Path | None:
+    from onnxgate.config.discovery import find_config
+
+    return options.config or find_config(options.start)
+
+
+def _gate(config, paths, asked, options):  # type: ignore[no-untyped-def]
+    from onnxgate import gate, rules, verdict
+    from onnxgate.cli.hosting import open_host
+    from onnxgate.config.loading import load_config
+    from onnxgate.lock.loading import load_lock
+
+    project = load_config(config, rule_ids=frozenset(rules.by_id))
+    lock_path = project.folder / "onnxgate.lock"
+    lock = load_lock(lock_path)
+    request = gate.Request(
+        project=project,
+        lock=lock,
+        lock_text=lock_path.read_text(encoding="utf-8"),
+        lock_name=lock_path.name,
+        models=project.models(paths),
+        stages=asked,
+        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
+        open_host=functools.partial(open_host, project, options),
+        honour_ignores=not options.no_ignores,
+    )
+    return verdict.sum_up(request, gate.run(request), options.fail_on)

@@ -1,0 +1,83 @@
+"""Where a report goes: formats to files or to standard output."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from onnxgate.errors import UsageError
+from onnxgate.report import Report
+
+FORMATS = ("text", "json", "github", "summary")
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One `--output`; `file` is None for standard output."""
+
+    format: str
+    file: Path | None = None
+
+
+def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
+    """The sinks that `--output` names; `text` where it names none for standard output.
+
+    Raises:
+        UsageError: an unknown format, or JSON mixed with something else on standard output.
+    """
+    sinks = tuple(_sink(output) for output in outputs) or (Sink("text"),)
+    on_stdout = [sink.format for sink in sinks if sink.file is None]
+    if "json" in on_stdout and len(on_stdout) > 1:
+        raise UsageError("`json` shares standard output with another format", hint="write it to a file: `json=FILE`")
+    return sinks
+
+
+def _sink(output: str) -> Sink:
+    format_name, _, file = output.partition("=")
+    if format_name not in FORMATS:
+        near = difflib.get_close_matches(format_name, FORMATS, 1)
+        meant = f"; did you mean `{near[0]}`" if near else ""
+        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(FORMATS)}")
+    return Sink(format_name, None if file in ("", "-") else Path(file))
+
+
+def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool) -> None:
+    """Write the report to every sink, files first, so that a closed pipe loses none of them."""
+    for sink in sorted(sinks, key=lambda sink: sink.file is None):
+        if sink.file is None:
+            click.echo(render(report, sink.format, color=uses_color(), quiet=quiet, verbose=verbose), nl=False)
+        else:
+            sink.file.parent.mkdir(parents=True, exist_ok=True)
+            text = render(report, sink.format, color=False, quiet=quiet, verbose=verbose)
+            sink.file.write_text(text, encoding="utf-8", newline="\n")
+
+
+def render(report: Report, format_name: str, *, color: bool, quiet: bool, verbose: bool) -> str:
+    """The report in one format."""
+    from onnxgate.formats import github, json, summary, text
+
+    plain: dict[str, Callable[[Report], str]] = {
+        "json": json.format,
+        "github": github.format,
+        "summary": summary.format,
+    }
+    if format_name in plain:
+        return plain[format_name](report)
+    return text.format(report, color=color, width=_width(), quiet=quiet, verbose=verbose)
+
+
+def uses_color() -> bool:
+    """A terminal gets colour; a pipe, `NO_COLOR` and a dumb terminal do not."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100

@@ -1,0 +1,132 @@
+"""One report of all that was found: a cell per model and runtime, counts, verdict and exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate import __version__
+from onnxgate.findings import ALL_STAGES, Stage, Undone
+from onnxgate.gate import Outcome, Request
+from onnxgate.plan import PlannedModel, PlannedRuntime, locked_runtimes
+from onnxgate.report import (
+    LEVELS,
+    Cell,
+    FailOn,
+    Finding,
+    Report,
+    ReportedModel,
+    ReportedRuntime,
+    decide,
+    not_done,
+)
+
+DYNAMIC = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
+
+
+def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
+    """The report of one run of the gate."""
+    gathered = outcome.gathered
+    verdict, exit_status = decide(outcome.findings, bool(gathered.undone), fail_on)
+    stages = tuple(stage.value for stage in ALL_STAGES if stage in request.stages)
+    return Report(
+        onnxgate=__version__,
+        verdict=verdict,
+        exit=exit_status,
+        folder=_folder(request),
+        scope=_scope(request),
+        stages=stages,
+        models=tuple(_models(outcome)),
+        runtimes=tuple(_runtimes(request, outcome)),
+        cells=tuple(_cell(request, outcome, each, planned) for each in outcome.planned for planned in each.runtimes),
+        findings=outcome.findings,
+        undecided=not_done(gathered.undone),
+        skipped=not_done(gathered.skipped),
+        measured=tuple(gathered.execution.measured),
+        counts=_counts(outcome),
+    )
+
+
+def _folder(request: Request) -> str:
+    folder = request.project.folder.resolve().relative_to(request.project.root.resolve()).as_posix()
+    return "" if folder == "." else folder
+
+
+def _scope(request: Request) -> str:
+    """What was not asked for, in words; a verdict never claims more than was judged."""
+    left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
+    said = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    others = len(request.project.models()) - len(request.models)
+    if others > 0:
+        said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+    return "; ".join(said)
+
+
+def _models(outcome: Outcome) -> Iterator[ReportedModel]:
+    for planned in outcome.planned:
+        facts = outcome.gathered.facts.get(planned.path)
+        yield ReportedModel(path=planned.path, sha256=facts.sha256 if facts else "")
+
+
+def _runtimes(request: Request, outcome: Outcome) -> Iterator[ReportedRuntime]:
+    used = {runtime.runtime for each in outcome.planned for runtime in each.runtimes}
+    for name, target, runtime in locked_runtimes(request.project, request.lock):
+        if runtime in used:
+            yield ReportedRuntime(
+                target=name,
+                engine=runtime.engine,
+                version=runtime.release,
+                python=runtime.python,
+                providers=target.providers,
+            )
+
+
+def _cell(request: Request, outcome: Outcome, planned: PlannedModel, runtime: PlannedRuntime) -> Cell:
+    key = (planned.path, runtime.name)
+    compared = key in outcome.gathered.execution.compared
+    return Cell(model=planned.path, runtime=runtime.name, state=_state(request, outcome, *key), compared=compared)
+
+
+def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> str:
+    about = [f for f in outcome.findings if not f.ignored and f.model == model and _concerns(f, runtime)]
+    gathered = outcome.gathered
+    if any(finding.level == "error" for finding in about) or model in outcome.blocked:
+        return "fail"
+    if Stage.RUNTIME in request.stages and any(_is_about(u, model, runtime) for u in gathered.undone):
+        return "undecided"
+    if any(_is_about(u, model, runtime) for u in gathered.skipped):
+        return "skipped"
+    if any(finding.level == "warning" for finding in about):
+        return "warning"
+    if (model, runtime) in gathered.execution.ran:
+        return "pass"
+    return "predicted" if Stage.SUPPORT in request.stages else "not asked"
+
+
+def _concerns(finding: Finding, runtime: str) -> bool:
+    """A finding about no runtime in particular concerns all of them where it is about the file itself."""
+    return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
+
+
+def _is_about(undone: Undone, model: str, runtime: str) -> bool:
+    if undone.stage not in (Stage.RUNTIME, Stage.PARITY):
+        return False
+    return undone.model in ("", model) and undone.runtime in ("", runtime)
+
+
+def _counts(outcome: Outcome) -> dict[str, int]:
+    gathered = outcome.gathered
+    shown = [finding for finding in outcome.findings if not finding.ignored]
+    counts = {f"{level}s": sum(finding.level == level for finding in shown) for level in LEVELS}
+    counts |= {
+        "ignored": len(outcome.findings) - len(shown),
+        "models": len(outcome.planned),
+        "runtimes": len({runtime.name for each in outcome.planned for runtime in each.runtimes}),
+        "without_source": sum(
+            each.model.settings.source is None and each.model.settings.command is None for each in outcome.planned
+        ),
+        "undecided": len(not_done(gathered.undone)),
+        "skipped": len(not_done(gathered.skipped)),
+        "ran": len(gathered.execution.ran),
+        "compared": len(gathered.execution.compared),
+    }
+    return counts
