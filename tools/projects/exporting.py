@@ -1,0 +1,93 @@
+"""Models exported from the scripts of a project, with no path of the exporting machine in them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import re
+import runpy
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+
+OPSET = 18
+IR_VERSION = 10
+"""The smallest limit of the releases that the projects promise: ONNX Runtime 1.18 takes up to 10."""
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+FRAME = re.compile(r'File "([^"]+)"')
+
+
+def export(project: Path, script: str, opset: int = OPSET) -> onnx.ModelProto:
+    """Export what `build` in `script` returns."""
+    with _importable(project / script):
+        build = runpy.run_path(str(project / script), run_name=Path(script).stem)["build"]
+        return portable(_torch_export(build(), opset), project)
+
+
+def run_command(project: Path, script: str, output: Path) -> onnx.ModelProto:
+    """Run a script that exports by itself, as `python SCRIPT --out OUTPUT`."""
+    with _importable(project / script):
+        arguments, sys.argv = sys.argv, [script, "--out", str(output)]
+        try:
+            runpy.run_path(str(project / script), run_name="__main__")
+        finally:
+            sys.argv = arguments
+    return portable(onnx.load(output), project)
+
+
+def portable(model: onnx.ModelProto, project: Path) -> onnx.ModelProto:
+    """Make the paths in a model's stack traces relative: to the project, or to the package folder they lie in."""
+    model.ir_version = min(model.ir_version, IR_VERSION)
+    for node in model.graph.node:
+        for entry in node.metadata_props:
+            if entry.key == STACK_TRACE:
+                entry.value = FRAME.sub(lambda frame: f'File "{_relative(frame[1], project)}"', entry.value)
+    return model
+
+
+def _relative(path: str, project: Path) -> str:
+    packaged = re.split(r"/(?:site|dist)-packages/", path)[-1]
+    return packaged if packaged != path else path.removeprefix(f"{project.resolve()}/")
+
+
+def _torch_export(built: dict[str, object], opset: int) -> onnx.ModelProto:
+    import torch
+
+    program = torch.onnx.export(
+        built["model"],
+        built["args"],
+        kwargs=built.get("kwargs"),
+        input_names=built["input_names"],
+        output_names=built["output_names"],
+        dynamic_shapes=built.get("dynamic_shapes"),
+        opset_version=opset,
+        dynamo=True,
+        verbose=False,
+    )
+    return onnx.ModelProto.FromString(program.model_proto.SerializeToString())
+
+
+@contextlib.contextmanager
+def _importable(script: Path) -> Iterator[None]:
+    """Let `script` import its neighbours, silently and afresh, as if it were run by itself."""
+    sys.path.insert(0, str(script.resolve().parent))
+    known = set(sys.modules)
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        sys.path.pop(0)
+        for name in [name for name in sys.modules if name not in known and _lies_beside(name, script)]:
+            del sys.modules[name]
+
+
+def _lies_beside(name: str, script: Path) -> bool:
+    file = getattr(sys.modules[name], "__file__", None)
+    return file is not None and Path(file).resolve().parent == script.resolve().parent
