@@ -1,0 +1,81 @@
+"""The command `onnxgate`: one module per command, imported only when that command is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from onnxgate.cli.errors import answered
+
+# Name and what `onnxgate --help` says of it, in the order of use; `onnxgate/cli/<name>.py` has it as `command`.
+COMMANDS = {
+    "init": "Look at the repository and write config, lock, workflow and hook entries.",
+    "check": "Judge the models: do they load, run and agree on every locked runtime?",
+    "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
+    "export": "Export models again from their sources.",
+    "explain": "Say what a rule means and what to do about it.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All names, in the order of use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The command of that name; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"onnxgate.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    from onnxgate import __version__
+
+    if wanted:
+        click.echo(f"onnxgate {__version__}")
+        ctx.exit()
+
+
+@click.command(
+    "onnxgate",
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit status: 0 pass, 1 the gate is closed, 2 usage, config or lock is wrong, 3 no verdict, 130 interrupted.",
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say the version.")
+def group() -> None:
+    """The compatibility gate for ONNX models: they load, run and agree on every runtime that you promise."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit with its status; every error ends here."""
+    with answered():
+        status = _status_of(sys.argv[1:] if arguments is None else list(arguments))
+        sys.stdout.flush()
+    sys.exit(status)
+
+
+def _status_of(arguments: list[str]) -> int:
+    """Run without click's own handling of errors, which would take a broken pipe for status 1."""
+    if "_ONNXGATE_COMPLETE" in os.environ:
+        group.main(args=arguments, prog_name="onnxgate")  # a shell asks for completions
+    try:
+        with group.make_context("onnxgate", arguments) as context:
+            result = group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    return result if isinstance(result, int) else 0

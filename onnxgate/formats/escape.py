@@ -1,0 +1,83 @@
+r"""How strings that models hold are made harmless: one escape for each place where text is obeyed.
+
+A model's name, node names, metadata and error texts are written by whoever wrote the model. GitHub's runner obeys
+`::command::` after leading blanks and `##[command]` anywhere in a line, on stdout and on stderr (Source:
+actions/runner, ActionCommand.cs); a terminal obeys ESC sequences; a reader is misled by characters that turn the
+direction of text. What is obeyed is shown as an escape instead: `\x1b`, `\n`, `\u202e`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LEADING_COMMAND = re.compile(r"^(\s*):(?=:)")
+_UNSEEN = re.compile(r"[^\x20-\x7e\n]")
+
+
+def visible(text: str) -> str:
+    """The text on one line, with each character that has no glyph of its own shown as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _spelled(character) for character in text)
+
+
+def _spelled(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def neutral(line: str) -> str:
+    """A line of our own making that holds no workflow command, wherever in it a foreign string came to stand."""
+    return _LEADING_COMMAND.sub(r"\1\\x3a", line).replace("##[", r"#\x23[")
+
+
+def log_line(text: str) -> str:
+    """One line for a terminal or a log."""
+    return neutral(visible(text))
+
+
+def command_data(text: str) -> str:
+    """The message of a workflow command; foreign strings in it are `visible` already, so its newlines are ours."""
+    lines = "\n".join(neutral(line) for line in text.split("\n"))
+    return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def command_property(text: str) -> str:
+    """A property of a workflow command, such as `file` or `title`."""
+    return command_data(visible(text)).strip().replace(":", "%3A").replace(",", "%2C")
+
+
+def json_text(text: str) -> str:
+    r"""JSON in which no string holds a command or an unseen character as it is; both are spelled `\u0023`."""
+    return _UNSEEN.sub(_as_json, text).replace("##[", r"#\u0023[")
+
+
+def _as_json(match: re.Match[str]) -> str:
+    character = match[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def code(text: str) -> str:
+    """A Markdown code span, also inside a table's cell, where a `|` would end the cell in spite of the back-ticks."""
+    shown = visible(text).replace("|", r"\x7c") or " "
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    pad = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+_ACTIVE = re.compile(r"[@#]|:(?=\S)|www\.", re.IGNORECASE)
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~&$]")
+
+
+def prose(text: str) -> str:
+    """Markdown text: back-ticked literals stay code spans; no other markup, mention, reference or link is left."""
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:  # an unpaired back-tick
+        return _words(visible(text))
+    return "".join(code(part) if index % 2 else _words(part) for index, part in enumerate(parts))
+
+
+def _words(text: str) -> str:
+    return " ".join(code(word) if _ACTIVE.search(word) else _MARKUP.sub(r"\\\g<0>", word) for word in text.split(" "))

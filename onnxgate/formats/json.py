@@ -1,0 +1,47 @@
+"""The report as data: what `onnxgate merge` and other programs read. Its JSON Schema is published."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onnxgate.formats.escape import json_text
+from onnxgate.report import Report
+
+
+def format(report: Report) -> str:
+    """Indented JSON with a newline at its end; everything in the order in which the report has it."""
+    import msgspec
+
+    try:
+        encoded = msgspec.json.encode(report)
+    except UnicodeEncodeError:  # a file name that is no valid text
+        encoded = msgspec.json.encode(_as_text(msgspec.to_builtins(report)))
+    return json_text(msgspec.json.format(encoded, indent=2).decode()) + "\n"
+
+
+def _as_text(value: Any) -> Any:
+    """The same value, with bytes that are no text spelled out."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case dict():
+            return {_as_text(key): _as_text(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_as_text(each) for each in value]
+        case _:
+            return value
+
+
+def parse(text: str | bytes) -> Report:
+    """The report that `format` wrote."""
+    import msgspec
+
+    return msgspec.json.decode(text, type=Report)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the report."""
+    import msgspec
+
+    schema = msgspec.json.schema(Report)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A report of onnxgate", **schema}

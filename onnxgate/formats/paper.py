@@ -1,0 +1,104 @@
+"""What a page of plain text is written on: colours, columns and line breaks."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from onnxgate.formats.escape import visible
+
+STYLES = {
+    "error": "1;31",
+    "warning": "1;33",
+    "note": "1;36",
+    "pass": "32",
+    "fail": "1;31",
+    "predicted": "36",
+    "undecided": "35",
+    "heading": "1",
+    "quiet": "2",
+}
+GUTTER = 2
+Ink = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; neighbours of the same `group` stand below one name of it."""
+
+    group: str
+    head: str
+    cells: Sequence[str]
+
+    @property
+    def width(self) -> int:
+        """How many columns of a terminal it takes."""
+        return max(cell_len(text) for text in (self.head, *self.cells))
+
+    def fill(self, text: str, ink: Ink = str) -> str:
+        """The text in its style, padded to the column's width."""
+        return ink(text) + " " * (self.width - cell_len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """`width` is that of the terminal; 0 leaves every line whole, as files and logs want it."""
+
+    color: bool = False
+    width: int = 0
+
+    def ink(self, text: str, style: str) -> str:
+        """A foreign or own string, made visible, in a style."""
+        shown = visible(text)
+        return f"\x1b[{STYLES[style]}m{shown}\x1b[0m" if self.color and style in STYLES and shown else shown
+
+    def wrapped(self, text: str, indent: int, label: str = "", style: str = "") -> Iterator[str]:
+        """A paragraph beside its label, which is quiet. Words are never broken."""
+        hang = " " * (indent + len(label))
+        lines = [visible(text)]
+        if self.width:
+            room = max(self.width - len(hang), 20)
+            lines = textwrap.wrap(lines[0], room, break_long_words=False, break_on_hyphens=False) or [""]
+        yield f"{' ' * indent}{self.ink(label, 'quiet')}{self.ink(lines[0], style)}"
+        yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
+
+    def table(self, columns: Sequence[Column], styles: Mapping[str, str]) -> Iterator[str]:
+        """Columns side by side; a table that is too wide for the terminal is cut into blocks, the first column in each."""
+        for block in self._blocks(columns):
+            yield self.ink(_groups(block).rstrip(), "quiet")
+            yield self.ink(_joined([column.fill(column.head) for column in block]), "quiet")
+            for row in range(len(columns[0].cells)):
+                yield _joined([column.fill(column.cells[row], self._styled(styles)) for column in block])
+            yield ""
+
+    def _styled(self, styles: Mapping[str, str]) -> Ink:
+        return lambda text: self.ink(text, styles.get(text, ""))
+
+    def _blocks(self, columns: Sequence[Column]) -> Iterator[list[Column]]:
+        block = [columns[0]]
+        for column in columns[1:]:
+            wanted = sum(each.width + GUTTER for each in (*block, column)) - GUTTER
+            if self.width and wanted > self.width and len(block) > 1:
+                yield block
+                block = [columns[0]]
+            block.append(column)
+        yield block
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return (" " * GUTTER).join(parts).rstrip()
+
+
+def _groups(block: Sequence[Column]) -> str:
+    """The line above the heads: each group's name over the first of its columns."""
+    line, end, last = "", 0, ""
+    for column in block:
+        if column.group and column.group != last:
+            line = line.ljust(end) if cell_len(line) <= end else f"{line} "
+            line += column.group
+        last = column.group
+        end += column.width + GUTTER
+    return line

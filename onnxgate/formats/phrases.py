@@ -1,0 +1,219 @@
+"""What every format says alike: which runtimes, what was not done, and the verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from onnxgate.report import Cell, Finding, Measured, NotDone, Report, ReportedPlace
+
+LEVELS = ("error", "warning", "note")
+SHORT = 300
+"""Foreign strings are cut at this many characters where a person reads them; `json` has them whole."""
+LONG = 4000
+"""Messages are cut here."""
+NAMED = 4
+"""So many models are named where a sentence lists them; the rest is counted."""
+
+
+def count(number: int, noun: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def short(text: str, limit: int = SHORT) -> str:
+    """The text, cut where nobody would read on."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def place(where: ReportedPlace) -> str:
+    """`export/classifier.py:31`, as terminals and editors follow it."""
+    return f"{where.path}:{where.line}" if where.line else where.path
+
+
+def runtime_names(report: Report) -> tuple[str, ...]:
+    """Each runtime once, in the report's order: `onnxruntime 1.18.1`."""
+    return tuple(dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes))
+
+
+def runtimes(names: Iterable[str], report: Report) -> str:
+    """`onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: what is next to each other in the report is said as a range."""
+    order = {name: index for index, name in enumerate(runtime_names(report))}
+    known = sorted((name for name in set(names) if name in order), key=order.__getitem__)
+    unknown = sorted(set(names) - set(order))
+    engines = [_releases(engine, tuple(group), order) for engine, group in groupby(known, _engine)]
+    return "; ".join((*engines, *unknown))
+
+
+def _engine(name: str) -> str:
+    return name.rpartition(" ")[0]
+
+
+def _releases(engine: str, names: Sequence[str], order: dict[str, int]) -> str:
+    said = [_range(run) for run in _runs(names, order)]
+    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+    return f"{engine} {listed}"
+
+
+def _runs(names: Sequence[str], order: dict[str, int]) -> Iterator[list[str]]:
+    """Neighbours in the report, three or more together; fewer stand alone."""
+    neighbours: list[list[str]] = []
+    for name in names:
+        if neighbours and order[name] == order[neighbours[-1][-1]] + 1:
+            neighbours[-1].append(name)
+        else:
+            neighbours.append([name])
+    for run in neighbours:
+        yield from [run] if len(run) > 2 else [[name] for name in run]
+
+
+def _range(run: Sequence[str]) -> str:
+    releases = [name.rpartition(" ")[2] for name in run]
+    return releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}"
+
+
+def subject(finding: Finding) -> str:
+    """What a finding is about: its model, or the file where it stands."""
+    return finding.model or finding.place.path or "the project"
+
+
+def said(finding: Finding) -> str:
+    """Its message, which names the runtimes, and whether what was predicted was seen to happen."""
+    message = short(finding.message, LONG)
+    return f"{message}; a real run confirms it" if finding.confirmed else message
+
+
+def spoken(report: Report) -> list[Finding]:
+    """The findings that count, worst first."""
+    return sorted((one for one in report.findings if not one.ignored), key=_weight)
+
+
+def ignored(report: Report) -> list[Finding]:
+    """The findings that the config accepts, worst first."""
+    return sorted((one for one in report.findings if one.ignored), key=_weight)
+
+
+def _weight(finding: Finding) -> tuple[int, str, str, str, int]:
+    return (LEVELS.index(finding.level), subject(finding), finding.rule, finding.place.path, finding.place.line)
+
+
+def by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
+    """Findings by what they are about; what has the worst finding comes first."""
+    groups: dict[str, list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(subject(finding), []).append(finding)
+    return list(groups.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What could not be done, or need not be, for one reason."""
+
+    reason: str
+    hint: str
+    stages: tuple[str, ...]
+    models: tuple[str, ...]
+    runtimes: tuple[str, ...]
+
+    def about(self, report: Report) -> str:
+        """`runtime, parity: models/a.onnx and models/b.onnx on onnxruntime 1.18.1 to 1.31.1`."""
+        parts = (names(self.models), runtimes(self.runtimes, report))
+        subject = " on ".join(part for part in parts if part)
+        stages = ", ".join(self.stages)
+        return f"{stages}: {subject}" if subject else stages
+
+
+def gaps(items: Iterable[NotDone]) -> list[Gap]:
+    """Entries of one reason as one; those of one model and those of one runtime are not mixed up."""
+    reasons: dict[tuple[str, str, str], list[NotDone]] = {}
+    for item in items:
+        reasons.setdefault((item.reason, item.hint, item.model), []).append(item)
+    by_runtimes: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (reason, hint, _), group in reasons.items():
+        key = (reason, hint, _once(item.stage for item in group), _once(item.runtime for item in group))
+        by_runtimes.setdefault(key, []).extend(item.model for item in group)
+    return [
+        Gap(reason, hint, stages, _once(sorted(models)), runtimes)
+        for (reason, hint, stages, runtimes), models in by_runtimes.items()
+    ]
+
+
+def _once(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(value for value in values if value))
+
+
+def names(models: Sequence[str]) -> str:
+    """`a, b and c`; many are counted."""
+    if len(models) > NAMED:
+        return f"{', '.join(models[: NAMED - 1])} and {len(models) - NAMED + 1} more models"
+    return " and ".join(part for part in (", ".join(models[:-1]), *models[-1:]) if part)
+
+
+def compared(report: Report) -> str:
+    """How many models had their outputs compared with their source's."""
+    run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
+    models = {cell.model for cell in run if cell.compared}
+    if not models:
+        return ""
+    cells = sum(cell.compared for cell in run)
+    return (
+        f"outputs were compared with the source for {len(models)} of {count(len(report.models), 'model')}, "
+        f"in {cells} of {count(len(run), 'run')}"
+    )
+
+
+def tightest(measured: Sequence[Measured]) -> list[Measured]:
+    """For each model the figure that came nearest to its bound."""
+    nearest: dict[str, Measured] = {}
+    for figure in measured:
+        if figure.model not in nearest or _used(figure) > _used(nearest[figure.model]):
+            nearest[figure.model] = figure
+    return list(nearest.values())
+
+
+def _used(figure: Measured) -> float:
+    """How much of what is allowed was used up."""
+    if figure.value is None:
+        return math.inf
+    return figure.value / figure.bound if figure.bound else figure.value * math.inf if figure.value else 0.0
+
+
+def figure(measured: Measured) -> str:
+    """One figure against its bound."""
+    output = f"{short(measured.model)}: `{short(measured.output)}`"
+    if measured.value is None:
+        return f"{output} has no finite difference ({measured.pair})"
+    return f"{output} differs by at most {measured.value:.2g} where {measured.bound:.2g} is allowed ({measured.pair})"
+
+
+def verdict(report: Report) -> str:
+    """The last line: `pass: 2 models on 8 runtimes; not asked for: export`."""
+    scope = f"not asked for: {short(report.scope)}" if report.scope else ""
+    return "; ".join(part for part in (f"{report.verdict}: {_extent(report)}", _tally(report), scope) if part)
+
+
+def _extent(report: Report) -> str:
+    number = len(runtime_names(report))
+    models = count(len(report.models), "model")
+    return f"{models} on {count(number, 'runtime')}" if number else models
+
+
+def _tally(report: Report) -> str:
+    levels = [one.level for one in report.findings if not one.ignored]
+    said = [count(levels.count(level), level) for level in LEVELS if level in levels]
+    others = (
+        (len(report.findings) - len(levels), "ignored"),
+        (len(report.undecided), "undecided"),
+        (len(report.skipped), "skipped"),
+    )
+    return ", ".join((*said, *(f"{number} {word}" for number, word in others if number)))
+
+
+def matrix(report: Report) -> dict[str, dict[str, Cell]]:
+    """Cells by model and runtime."""
+    table: dict[str, dict[str, Cell]] = {model.path: {} for model in report.models}
+    for cell in report.cells:
+        table.setdefault(cell.model, {})[cell.runtime] = cell
+    return table

@@ -1,0 +1,127 @@
+"""The report as a person reads it in a terminal or a log: what is wrong, what became of each model, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxgate.formats import phrases
+from onnxgate.formats.escape import neutral, visible
+from onnxgate.formats.paper import Column, Paper
+from onnxgate.report import Cell, Finding, NotDone, Report
+
+Matrix = dict[str, dict[str, Cell]]
+WORDS = {"warning": "warn", "fail": "FAIL", "not asked": "-"}
+STYLES = {"pass": "pass", "warn": "warning", "FAIL": "fail", "predicted": "predicted", "undecided": "undecided"}
+STYLES |= {"skipped": "quiet", "-": "quiet"}
+LEGEND = {
+    "predicted": "predicted: from support data; nothing was run",
+    "-": "-: not asked for",
+}
+BODY = 11
+"""The column where a finding's text begins: after its level."""
+MANY_MODELS = 20
+"""From here on, models that pass everywhere are counted and not listed."""
+
+
+def format(report: Report, *, color: bool = False, width: int = 0) -> str:
+    """The whole report. `width` is the terminal's, 0 where there is none."""
+    paper = Paper(color, width)
+    lines: list[str] = []
+    for section in (_findings(report, paper), _table(report, paper), _notes(report, paper)):
+        lines += section
+    lines += [verdict(report, color=color), ""]
+    return "\n".join(neutral(line) for line in lines)
+
+
+def verdict(report: Report, *, color: bool = False) -> str:
+    """The last line alone."""
+    word, colon, rest = phrases.verdict(report).partition(":")
+    return neutral(f"{Paper(color).ink(word, report.verdict)}{colon}{visible(rest)}")
+
+
+def _findings(report: Report, paper: Paper) -> Iterator[str]:
+    for subject, findings in phrases.by_subject(phrases.spoken(report)):
+        yield paper.ink(phrases.short(subject), "heading")
+        for finding in findings:
+            yield from _finding(finding, paper)
+        yield ""
+
+
+def _finding(finding: Finding, paper: Paper) -> Iterator[str]:
+    level = paper.ink(finding.level, finding.level) + " " * (7 - len(finding.level))
+    where = paper.ink(phrases.short(phrases.place(finding.place)), "quiet")
+    yield f"  {level}  {paper.ink(finding.rule, 'heading')}  {where}"
+    yield from paper.wrapped(phrases.said(finding), BODY)
+    if finding.node and finding.node not in finding.message:
+        yield from paper.wrapped(phrases.short(finding.node), BODY, "node: ")
+    if finding.fix:
+        yield from paper.wrapped(finding.fix, BODY, "fix: ")
+
+
+def _table(report: Report, paper: Paper) -> Iterator[str]:
+    runtimes = phrases.runtime_names(report)
+    if not runtimes or not report.cells:
+        return
+    rows, left_out = _rows(report)
+    columns = [_column(runtime, rows) for runtime in runtimes]
+    yield from paper.table([_models(rows), *columns], STYLES)
+    if left_out:
+        yield f"{phrases.count(left_out, 'more model')} that pass on every runtime"
+    shown = {word for column in columns for word in column.cells}
+    yield from (paper.ink(meaning, "quiet") for word, meaning in LEGEND.items() if word in shown)
+    yield from _compared(report, paper)
+    yield ""
+
+
+def _rows(report: Report) -> tuple[Matrix, int]:
+    """The models to list with their cells, and how many that pass everywhere are not listed."""
+    matrix = phrases.matrix(report)
+    if len(matrix) <= MANY_MODELS:
+        return matrix, 0
+    rest = {model: row for model, row in matrix.items() if any(cell.state != "pass" for cell in row.values())}
+    return rest, len(matrix) - len(rest)
+
+
+def _models(rows: Matrix) -> Column:
+    return Column("", "", [visible(phrases.short(model)) for model in rows])
+
+
+def _column(runtime: str, rows: Matrix) -> Column:
+    engine, _, release = visible(runtime).rpartition(" ")
+    return Column(engine, release, [_word(row.get(runtime)) for row in rows.values()])
+
+
+def _word(cell: Cell | None) -> str:
+    state = cell.state if cell else "not asked"
+    return WORDS.get(state, state)
+
+
+def _compared(report: Report, paper: Paper) -> Iterator[str]:
+    if sentence := phrases.compared(report):
+        yield from paper.wrapped(sentence, 0, style="quiet")
+    for figure in phrases.tightest(report.measured):
+        yield from paper.wrapped(phrases.figure(figure), 2, style="quiet")
+
+
+def _notes(report: Report, paper: Paper) -> Iterator[str]:
+    yield from _gaps("undecided", report.undecided, report, paper)
+    yield from _gaps("skipped", report.skipped, report, paper)
+    accepted = phrases.ignored(report)
+    if accepted:
+        yield paper.ink("ignored", "heading")
+        for finding in accepted:
+            said = f"{finding.rule} in {phrases.short(phrases.subject(finding))}: {finding.ignored}"
+            yield from paper.wrapped(said, 2)
+        yield ""
+
+
+def _gaps(title: str, items: Sequence[NotDone], report: Report, paper: Paper) -> Iterator[str]:
+    if not items:
+        return
+    yield paper.ink(title, "heading")
+    for gap in phrases.gaps(items):
+        yield from paper.wrapped(gap.about(report), 2)
+        yield from paper.wrapped(gap.reason, 4)
+        if gap.hint:
+            yield from paper.wrapped(gap.hint, 4, "hint: ")
+    yield ""
