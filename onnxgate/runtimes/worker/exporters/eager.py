@@ -1,0 +1,185 @@
+"""What the source itself computes: its module run on each case, in its own precision and in float64."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from .failure import describe
+from .source import seed
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
+
+
+class MismatchError(Exception):
+    """A case cannot be fed to the source."""
+
+
+class Call(NamedTuple):
+    """A module with the arguments of its call, flattened."""
+
+    module: Any
+    leaves: Tuple[Any, ...]
+    spec: Any
+    tensors: Tuple[int, ...]  # which leaves are tensors: they are the graph's inputs, in its order
+
+    @classmethod
+    def of(cls, module: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Call:
+        """Flatten the arguments as `torch.export` does."""
+        import torch
+        from torch.utils import _pytree
+
+        leaves, spec = _pytree.tree_flatten((args, kwargs))
+        tensors = tuple(i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor))
+        return cls(module, tuple(leaves), spec, tensors)
+
+    def sample(self) -> List[Any]:
+        """The example inputs, tensors only."""
+        return [self.leaves[i] for i in self.tensors]
+
+
+def twin(call: Call) -> Call:
+    """The same call on a copy of the module, which an export cannot change; on itself where it cannot be copied."""
+    try:
+        return call._replace(module=copy.deepcopy(call.module))
+    except Exception:  # noqa: BLE001 - what cannot be copied says so in many ways
+        return call
+
+
+def reason_against(call: Call, cases: Sequence[Wire]) -> str:
+    """Why the cases cannot be fed to the source, "" where they can."""
+    takes = len(call.tensors)
+    for case in cases:
+        if len(case["inputs"]) != takes:
+            return "the source takes {} tensors and the model {}".format(takes, len(case["inputs"]))
+    return ""
+
+
+def in_source_order(case: Wire, names: Sequence[str]) -> List[str]:
+    """Paths of the inputs in the order of the source: by name where the fresh export has the same names."""
+    inputs = case["inputs"]
+    return [inputs[name] for name in names] if sorted(inputs) == sorted(names) else list(inputs.values())
+
+
+def run_all(
+    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folder: str, phase: Phase
+) -> List[Wire]:
+    """One `CaseResult` per case, then one for the sample."""
+    feeds = [("case " + case["name"], partial(_read, call, in_source_order(case, names))) for case in cases]
+    feeds.append(("the source's sample", partial(call.sample)))
+    results = []
+    for number, (what, feed) in enumerate(feeds):
+        phase("source on " + what)
+        results.append(_attempt(call, feed, os.path.join(output, str(number)), folder))
+    return results
+
+
+def run_all_in_float64(
+    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folder: str, phase: Phase
+) -> List[Wire]:
+    """As `run_all`, with module and inputs in float64; empty where they cannot be. Changes the module."""
+    import torch
+
+    try:
+        wide = call._replace(module=call.module.double(), leaves=tuple(_widened(leaf) for leaf in call.leaves))
+    except Exception:  # noqa: BLE001 - whatever a module of the user's own does when it is converted
+        return []
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return run_all(wide, cases, names, output, folder, phase)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def save(tensors: Sequence[Any], folder: str) -> List[Optional[str]]:
+    """Write each as `<index>.npy`; None stands for what numpy cannot hold."""
+    import numpy
+
+    os.makedirs(folder, exist_ok=True)
+    paths: List[Optional[str]] = []
+    for number, tensor in enumerate(tensors):
+        array = _array(tensor)
+        path = os.path.join(folder, "{}.npy".format(number))
+        if array is not None:
+            numpy.save(path, array, allow_pickle=False)
+        paths.append(None if array is None else path)
+    return paths
+
+
+def _array(tensor: Any) -> Any:
+    try:
+        return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError, NotImplementedError):  # bfloat16, float8, quantized, sparse
+        return None
+
+
+def _attempt(call: Call, feed: Callable[[], List[Any]], output: str, folder: str) -> Wire:
+    try:
+        outputs = _outputs(call, feed())
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
+        return {"outputs": [], "failure": describe(error, folder)}
+    return {"outputs": save(outputs, output), "failure": None}
+
+
+def _outputs(call: Call, tensors: List[Any]) -> List[Any]:
+    """The tensors that the module returns, flattened; the exporter drops all that is None."""
+    import torch
+    from torch.utils import _pytree
+
+    leaves = list(call.leaves)
+    for index, tensor in zip(call.tensors, tensors):  # noqa: B905 - new in Python 3.10
+        leaves[index] = tensor
+    args, kwargs = _pytree.tree_unflatten(leaves, call.spec)
+    seed()
+    with torch.no_grad(), _unchanged_buffers(call.module):
+        returned = call.module(*args, **kwargs)
+    return [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def _unchanged_buffers(module: Any) -> Iterator[None]:
+    """A graph has no state: each case begins with the buffers that were exported."""
+    kept = [(part, dict(part._buffers)) for part in module.modules()]
+    values = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        for part, buffers in kept:
+            part._buffers.update(buffers)
+        for buffer, before in values:
+            buffer.copy_(before)
+
+
+def _read(call: Call, paths: Sequence[str]) -> List[Any]:
+    return [_tensor(path, leaf) for path, leaf in zip(paths, call.sample())]  # noqa: B905 - new in Python 3.10
+
+
+def _tensor(path: str, like: Any) -> Any:
+    """A case's array as the tensor that the source takes: same device, and same type within its kind."""
+    import numpy
+    import torch
+
+    array = numpy.array(numpy.load(path, allow_pickle=False), order="C")
+    tensor = torch.from_numpy(array)
+    if _kind(tensor) != _kind(like):
+        raise MismatchError("the source takes {} where the model takes {}".format(like.dtype, tensor.dtype))
+    return tensor.to(device=like.device, dtype=like.dtype)
+
+
+def _kind(tensor: Any) -> str:
+    import torch
+
+    if tensor.dtype == torch.bool:
+        return "bool"
+    return "float" if tensor.dtype.is_floating_point else "complex" if tensor.dtype.is_complex else "int"
+
+
+def _widened(leaf: Any) -> Any:
+    import torch
+
+    return leaf.double() if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point else leaf

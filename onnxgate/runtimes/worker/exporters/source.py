@@ -1,0 +1,138 @@
+"""The user's file: imported as `python file.py` would see it, and called."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import random
+import sys
+import types
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+
+SEED = 0
+
+# What was imported from the folder of one source. Two sources may each have a `models.py` beside them, and a module
+# that registers an operator must not be imported twice in one process.
+_imported: Dict[str, Dict[str, types.ModuleType]] = {}
+
+
+class SourceError(Exception):
+    """The source is not what `source = "file.py:callable"` may name; the message says what was expected."""
+
+
+def split(source: str) -> Tuple[str, str]:
+    """The file and the callable's name of `<file>.py:<callable>`."""
+    file, _, name = source.rpartition(":")
+    return file, name
+
+
+def seed() -> None:
+    """Start every generator that the standard library, numpy and torch share from the same state."""
+    random.seed(SEED)
+    for name, start in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        module: Any = sys.modules.get(name)
+        if module is not None:
+            for part in start.split("."):
+                module = getattr(module, part)
+            module(SEED)
+
+
+def load(source: str) -> Callable[[], Any]:
+    """The callable that `source` names. Runs inside `surroundings`."""
+    file, name = split(source)
+    if not os.path.isfile(file):
+        raise SourceError("there is no file `{}`".format(os.path.basename(file)))
+    module = _module(file)
+    found: Any = getattr(module, name, None)
+    if not callable(found):
+        raise SourceError("`{}` has no callable `{}`".format(os.path.basename(file), name))
+    return found  # type: ignore[no-any-return]
+
+
+def _module(file: str) -> types.ModuleType:
+    name = _module_name(file)
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise SourceError("`{}` is no Python file".format(os.path.basename(file)))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module_name(file: str) -> str:
+    """Its stem, which the exporter writes into the model, unless that names another module."""
+    stem = os.path.splitext(os.path.basename(file))[0]
+    known = sys.modules.get(stem)
+    taken = stem in sys.builtin_module_names if known is None else getattr(known, "__file__", None) != file
+    return "source_of_" + stem if taken else stem
+
+
+@contextlib.contextmanager
+def surroundings(file: str, folder: str) -> Iterator[None]:
+    """Inside, imports and relative paths work as for `python file.py` started in `folder`; then all is as before."""
+    beside = os.path.dirname(file)
+    mine = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
+    hidden = {name: module for name, module in before.items() if name != "__main__" and _comes_from(module, mine)}
+    for name in hidden:
+        del sys.modules[name]
+    sys.modules.update(_imported.get(beside, {}))
+    sys.path[:] = [beside, folder] + [entry for entry in path if os.path.abspath(entry) != mine]
+    sys.argv[:] = [file]
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(directory)
+        sys.path[:], sys.argv[:] = path, argv
+        _imported[beside] = _take_out(before, (folder, beside))
+        sys.modules.update(hidden)
+
+
+def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
+    """Remove what was imported from the user's folders since, and give it."""
+    new = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
+    taken = {name: module for name, module in new.items() if any(_lies_in(module, folder) for folder in folders)}
+    for name in taken:
+        del sys.modules[name]
+    return taken
+
+
+def _comes_from(module: Any, folder: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and _contains(folder, file)
+
+
+def _lies_in(module: Any, folder: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and below(file, folder) is not None
+
+
+def below(path: str, folder: str) -> Optional[str]:
+    """The path relative to the project's folder, with `/`; None where it is no file of the project's own.
+
+    An environment may lie inside a project: what is installed in it is not the project's.
+    """
+    for each, root in ((path, folder), (os.path.realpath(path), os.path.realpath(folder))):
+        if path and _contains(root, each):
+            return None if _is_installed(each, root) else os.path.relpath(each, root).replace(os.sep, "/")
+    return None
+
+
+def _is_installed(path: str, folder: str) -> bool:
+    parts = path[len(folder) :].replace(os.sep, "/").split("/")
+    if "site-packages" in parts or "dist-packages" in parts:
+        return True
+    return any(_contains(folder, prefix) and _contains(prefix, path) for prefix in (sys.prefix, sys.base_prefix))
+
+
+def _contains(folder: str, path: str) -> bool:
+    return path.startswith(folder.rstrip(os.sep) + os.sep)

@@ -1,0 +1,76 @@
+"""The IR version that a file is stamped with, lowered where nothing in it needs more."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional
+
+# Source: onnx.proto, comments on TensorProto.DataType and on Version.
+_NEEDED_BY_TYPE = {
+    **dict.fromkeys(range(17, 21), 9),  # FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ
+    **dict.fromkeys((21, 22), 10),  # UINT4, INT4
+    23: 11,  # FLOAT4E2M1
+    24: 12,  # FLOAT8E8M0
+    **dict.fromkeys((25, 26), 13),  # UINT2, INT2
+}
+_NEWEST_KNOWN_TYPE = 26
+_OLDEST = 3
+_SKIPPED = ("metadata_props", "raw_data", "doc_string")  # hints for a reader, who may skip them, and bytes
+
+
+def lower(path: str, highest: Optional[int]) -> Any:
+    """Stamp the file with `highest`, or with what it needs if that is more; never raised. Gives the model."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    if highest is not None and highest < model.ir_version:
+        model.ir_version = min(model.ir_version, max(highest, needed(model)))
+        onnx.save(model, path)
+    return model
+
+
+def needed(model: Any) -> int:
+    """The smallest IR version that has all that this model uses; its own where that cannot be known."""
+    opsets = [each for owner in (model, *model.functions) for each in owner.opset_import]
+    return max(
+        [_OLDEST, *(_by_opset(each, model) for each in opsets), *(_by_part(part, model) for part in _parts(model))]
+    )
+
+
+def _by_opset(opset: Any, model: Any) -> int:
+    """Source: onnx's own table of releases, which IR version came with which opset."""
+    from onnx.helper import OP_SET_ID_VERSION_MAP
+
+    domain = opset.domain or "ai.onnx"
+    if domain not in {each for each, _ in OP_SET_ID_VERSION_MAP}:
+        return _OLDEST
+    return int(OP_SET_ID_VERSION_MAP.get((domain, opset.version), model.ir_version))
+
+
+def _by_part(part: Any, model: Any) -> int:
+    kind = type(part).__name__
+    if kind == "TensorProto":
+        return _by_type(part.data_type, model)
+    if kind in ("Tensor", "SparseTensor"):  # of TypeProto
+        return _by_type(part.elem_type, model)
+    if kind in ("FunctionProto", "NodeProto") and bool(getattr(part, "overload", "")):
+        return 10
+    if kind == "FunctionProto":
+        return 9 if part.attribute_proto else 8
+    if kind in ("DeviceConfigurationProto", "NodeDeviceConfigurationProto"):
+        return 11
+    return _OLDEST
+
+
+def _by_type(number: int, model: Any) -> int:
+    return int(model.ir_version) if number > _NEWEST_KNOWN_TYPE else _NEEDED_BY_TYPE.get(number, _OLDEST)
+
+
+def _parts(message: Any) -> Iterator[Any]:
+    """The message and all messages inside it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is None or field.name in _SKIPPED:
+            continue
+        for item in (value,) if hasattr(value, "ListFields") else value:
+            for part in _parts(item):
+                yield part
