@@ -1,0 +1,117 @@
+"""Rule cases: tiny projects and recorded evidence, judged by all rules."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+import onnx
+import onnx.parser
+
+from onnxgate import gate, judge, rules
+from onnxgate.config.loading import load_config
+from onnxgate.findings import STATIC_STAGES
+from onnxgate.lock.loading import load_lock
+from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.report import Finding
+
+CASES = Path(__file__).parent.parent.parent / "fixtures" / "rules"
+TODAY = datetime.date(2026, 11, 20)
+
+
+def every_case() -> Iterator[Path]:
+    """Each case's folder."""
+    yield from sorted(path.parent for path in CASES.glob("*/*/expected.txt"))
+
+
+def unfold(case: Path, folder: Path) -> None:
+    """Make the case's project in `folder`: ONNX text becomes models, `make.py` writes what text cannot say."""
+    shutil.copytree(case, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("expected.txt", "__pycache__"))
+    for text in sorted(folder.rglob("*.onnxtxt")):
+        model = onnx.parser.parse_model(text.read_text(encoding="utf-8"))
+        text.with_suffix(".onnx").write_bytes(model.SerializeToString(deterministic=True))
+        text.unlink()
+    script = folder / "make.py"
+    if script.exists():
+        spec = importlib.util.spec_from_file_location(f"make_{case.parent.name}_{case.name}", script)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.make(folder)
+        script.unlink()
+
+
+def findings_of(folder: Path) -> list[Finding]:
+    """What all rules say on the recorded evidence, or on the project by its static stages."""
+    recorded = folder / "evidence.json"
+    if recorded.exists():
+        return findings_of_evidence(recorded)
+    return findings_of_project(folder)
+
+
+def findings_of_evidence(recorded: Path) -> list[Finding]:
+    """Rules over subjects that were recorded as JSON: `[{"subject": "Reexport", ...}]`."""
+    subjects = [decode_subject(record) for record in json.loads(recorded.read_text(encoding="utf-8"))]
+    judged = list(judge.judge(subjects, rules.ALL, {}))
+    known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
+    return judge.merge(judge.weigh(judged), known)
+
+
+def decode_subject(record: dict[str, object]) -> object:
+    """One subject by the name of its type."""
+    name = record.pop("subject")
+    subjects = {rule.subject.__name__: rule.subject for rule in rules.ALL}
+    return msgspec.convert(record, subjects[str(name)])
+
+
+def findings_of_project(folder: Path) -> list[Finding]:
+    """The gate's static stages over the folder. Without a config its models are judged as files.
+
+    `runtimes.txt` (a release per line) stands for a lock of these runtimes that is current in all else.
+    """
+    (folder / ".git").mkdir(exist_ok=True)
+    config = folder / "onnxgate.toml"
+    if not config.exists():
+        config.write_text('models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n')
+    project = load_config(config, rule_ids=frozenset(rules.by_id))
+    lock_path, runtimes = folder / "onnxgate.lock", folder / "runtimes.txt"
+    lock = load_lock(lock_path) if lock_path.exists() else _lock_of(runtimes)
+    stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {gate.Stage.LOCK}
+    request = gate.Request(
+        project=project,
+        lock=lock,
+        lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
+        lock_name="onnxgate.lock",
+        models=project.models(),
+        stages=stages,
+        today=TODAY,
+        open_host=_no_host,
+    )
+    return list(gate.run(request).findings)
+
+
+def _lock_of(runtimes: Path) -> Lock:
+    releases = runtimes.read_text().split() if runtimes.exists() else []
+    locked = tuple(LockedRuntime(engine="onnxruntime", release=r, python="3.11", packages=()) for r in releases)
+    return Lock(targets={"all": LockedTarget(policy="", runtimes=locked)})
+
+
+def _no_host() -> NoReturn:
+    raise AssertionError("static stages start no process")
+
+
+def say(findings: list[Finding]) -> str:
+    """One line per finding: level, rule, place, message."""
+    lines = []
+    for finding in findings:
+        place = finding.place.path + (f":{finding.place.line}" if finding.place.line else "")
+        ignored = " (ignored)" if finding.ignored else ""
+        lines.append(f"{finding.level} {finding.rule} {place}: {finding.message}{ignored}\n")
+    return "".join(sorted(lines))

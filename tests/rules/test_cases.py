@@ -1,0 +1,55 @@
+"""Every rule on every case, and what must be true of the catalogue of rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import onnxgate.rules
+from onnxgate import rules
+from tests.rules.cases import CASES, every_case, findings_of, say, unfold
+
+RULE_FILES = sorted(
+    path
+    for path in Path(onnxgate.rules.__file__).parent.glob("*/*.py")
+    if path.name != "__init__.py" and not path.name.startswith("_")
+)
+FIRING = {case.parent.name for case in every_case() if f" {case.parent.name} " in (case / "expected.txt").read_text()}
+SILENT = {
+    case.parent.name for case in every_case() if f" {case.parent.name} " not in (case / "expected.txt").read_text()
+}
+
+
+@pytest.mark.parametrize("case", every_case(), ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_case(case: Path, tmp_path: Path) -> None:
+    """All rules together say on the case what is expected, and nothing else."""
+    unfold(case, tmp_path)
+
+    assert say(findings_of(tmp_path)) == "".join(sorted((case / "expected.txt").read_text().splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
+def test_rule_has_cases(rule: rules.AnyRule) -> None:
+    """Each rule has a case in which it fires and a near miss in which it is silent."""
+    assert (rule.id in FIRING, rule.id in SILENT) == (True, True)
+
+
+def test_every_rule_file_is_listed() -> None:
+    """A rule's file is named like its id and lies in its stage's folder, and every such file is in the catalogue."""
+    listed = sorted(f"{rule.stage.value}/{rule.id}" for rule in rules.ALL)
+
+    assert listed == sorted(f"{path.parent.name}/{path.stem.replace('_', '-')}" for path in RULE_FILES)
+
+
+def test_every_case_is_of_a_rule() -> None:
+    """A folder of cases that no rule answers to would never be looked at."""
+    assert {path.name for path in CASES.iterdir()} <= set(rules.by_id)
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
+def test_page(rule: rules.AnyRule) -> None:
+    """A page says in a sentence what is wrong, why it matters and what to do."""
+    page = rule.page
+
+    assert (rule.summary.endswith("."), "## Why it matters" in page, "## What to do" in page) == (True, True, True)
