@@ -15,14 +15,17 @@ KNOWN = [f"onnxruntime 1.{minor}.0" for minor in range(9, 20)]
 
 
 def hit(runtime: str, detail: str = "", **more: object) -> Hit:
+    """A hit on one runtime, like every other but for what is given."""
     return Hit(PLACE, "imports opset 21 of `ai.onnx`", model="m.onnx", runtime=runtime, detail=detail, **more)  # type: ignore[arg-type]
 
 
 def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> Judged:
+    """The hit as an error of a rule."""
     return Judged(rule, stage, Level.ERROR, hit)
 
 
 def only_message(*hits: Hit) -> str:
+    """What the one finding says that the hits become."""
     (finding,) = judge.merge(judge.weigh([judged(each) for each in hits]), KNOWN)
     return finding.message
 
