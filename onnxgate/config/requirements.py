@@ -1,0 +1,98 @@
+"""Requirements and version specifiers, judged before any index is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.config.spelling import listed, nearest
+
+ENGINES = ("onnxruntime",)
+LATER_ENGINES = (
+    "onnxruntime-directml",
+    "onnxruntime-gpu",
+    "onnxruntime-openvino",
+    "onnxruntime-web",
+    "opencv-python-headless",
+    "openvino",
+    "tract",
+)
+
+
+def runtime_problem(text: str) -> str:
+    """Why the text is no runtime that this release of onnxgate can lock; "" where it is one."""
+    problem = requirement_problem(text)
+    if problem:
+        return problem
+    requirement = Requirement(text)
+    engine = canonicalize_name(requirement.name)
+    if requirement.extras or requirement.marker:
+        return "expected an engine and its releases, without extras and markers"
+    if engine in ENGINES:
+        return ""
+    if engine in LATER_ENGINES:
+        return f"engine `{engine}` is not available in this release of onnxgate"
+    near = nearest(engine, ENGINES)
+    return f"engine `{engine}` is not known" + (near or f"; expected {listed(ENGINES)}")
+
+
+def requirement_problem(text: str) -> str:
+    """Why the text is no requirement that some release of a package can satisfy; "" where it is one."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return f"expected a requirement such as `onnxruntime>=1.18,<1.32`, got `{text}`"
+    if requirement.url:
+        return "expected a requirement by name and version, got one by address"
+    if not satisfiable(requirement.specifier):
+        return f"no release can satisfy `{requirement.specifier}`"
+    return ""
+
+
+def specifier_problem(text: str) -> str:
+    """Why the text is no version specifier that can be satisfied; "" where it is one."""
+    try:
+        specifier = SpecifierSet(text)
+    except InvalidSpecifier:
+        return f"expected a version specifier such as `>=0.1,<0.2`, got `{text}`"
+    return "" if satisfiable(specifier) else f"no version can satisfy `{text}`"
+
+
+def satisfiable(specifier: SpecifierSet) -> bool:
+    """Whether some version lies inside: tried at, just above and just below every version that is named."""
+    if not len(specifier):
+        return True
+    return any(specifier.contains(version, prereleases=True) for version in _samples(specifier))
+
+
+def _samples(specifier: SpecifierSet) -> Iterator[str]:
+    yield from ("0", "99999")
+    for clause in specifier:
+        try:
+            version = Version(clause.version.removesuffix(".*"))
+        except InvalidVersion:
+            yield clause.version  # "===" takes any text
+            continue
+        head, last = version.release[:-1], version.release[-1]
+        epoch = f"{version.epoch}!" if version.epoch else ""
+        yield version.public
+        yield epoch + _dotted(*version.release, 0, 1)
+        yield epoch + _dotted(*head, last + 1)
+        yield from (epoch + below for below in _below(version.release))
+
+
+def _below(release: tuple[int, ...]) -> Iterator[str]:
+    """Versions that lie just below: `1.17.99999` below `1.18`."""
+    while release:
+        if release[-1]:
+            yield _dotted(*release[:-1], release[-1] - 1, 99999)
+            return
+        release = release[:-1]
+
+
+def _dotted(*release: int) -> str:
+    return ".".join(map(str, release))

@@ -1,0 +1,187 @@
+"""Which files are the project's models, and which of them the paths of a command line mean."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.config.discovery import find_root
+from onnxgate.config.globs import covers, is_glob, literal_folder, matches
+from onnxgate.config.types import ModelSettings
+from onnxgate.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from onnxgate.config.project import Project, SelectedModel
+
+SUFFIX = ".onnx"
+Missing = tuple[str, ModelSettings | None]  # a path that the config names, and its `[[model]]` entry if it has one
+
+
+def list_models(project: Project) -> tuple[str, ...]:
+    """Paths of the project's models, sorted: what `models` names, else what git tracks, less `exclude`."""
+    patterns, folder = project.config.models, project.folder
+    found = _tracked(folder) if patterns is None else {path for each in patterns for path in _expand(each, folder)}
+    return tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
+
+
+def _is_excluded(path: str, patterns: Iterable[str]) -> bool:
+    return any(covers(pattern, path) for pattern in patterns)
+
+
+def _expand(pattern: str, folder: Path) -> Iterator[str]:
+    """The files that one entry of `models` means: a file, a folder of models, a glob."""
+    pattern = pattern.removeprefix("./").rstrip("/")
+    if not is_glob(pattern):
+        if (folder / pattern).is_dir():
+            yield from _expand(f"{pattern}/**/*{SUFFIX}", folder)
+        elif _is_there(folder / pattern):
+            yield pattern
+        return
+    any_kind = not pattern.endswith("*")  # "models/**" means the models in there, not their data
+    for path in _files(folder, literal_folder(pattern)):
+        if matches(pattern, path) and (any_kind or path.endswith(SUFFIX)):
+            yield path
+
+
+def _tracked(folder: Path) -> set[str]:
+    """Every model that git tracks below the folder; without git, every model that is in no hidden folder."""
+    listed = _ask_git(folder) if find_root(folder) else None
+    if listed is None:
+        return {path for path in _files(folder, "") if path.endswith(SUFFIX)}
+    return {path for path in listed if _is_there(folder / path)}
+
+
+def _ask_git(folder: Path) -> list[str] | None:
+    """What `git ls-files` says, None where git cannot be asked."""
+    # A checkout may belong to another user (containers), and its own settings may name programs to run.
+    safe = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
+    command = ["git", *safe, "ls-files", "-z", "--", f"*{SUFFIX}"]
+    try:
+        answer = subprocess.run(command, cwd=folder, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
+
+
+def _files(folder: Path, below: str) -> Iterator[str]:
+    for here, folders, names in os.walk(folder / below):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        relative = Path(here).relative_to(folder)
+        yield from ((relative / name).as_posix() for name in names)
+
+
+def _is_there(path: Path) -> bool:
+    """A file, or a link whatever it leads to: a broken one is a model that is broken."""
+    return path.is_symlink() or path.is_file()
+
+
+def missing_models(project: Project, listing: Collection[str]) -> list[Missing]:
+    """Paths that the config names, no globs, and that are not among the project's models."""
+    named: list[Missing] = [(path, None) for path in project.config.models or ()]
+    named += [(entry.path, entry) for entry in project.config.model]
+    plain = [(path.removeprefix("./"), entry) for path, entry in named if not is_glob(path)]
+    return [each for each in plain if each[0] not in listing and not _is_folder_of_models(*each, project)]
+
+
+def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Project) -> bool:
+    return entry is None and (project.folder / path).is_dir()
+
+
+def refuse_missing(missing: Sequence[Missing], project: Project, listing: Collection[str]) -> None:
+    """Raise where the config names a model that the project does not have, or where it has none at all."""
+    problems = tuple(
+        _why_missing(path, entry, project) for path, entry in missing if not _excluded_on_purpose(path, entry, project)
+    )
+    name = project.path.name
+    if problems:
+        raise ConfigError(f"`{name}` names models that are not there", problems=problems)
+    if not listing:
+        hint = 'track one with `git add`, or name them: `models = ["models/**/*.onnx"]`'
+        raise ConfigError(f"`{name}` has no models to judge", hint=hint)
+
+
+def _excluded_on_purpose(path: str, entry: ModelSettings | None, project: Project) -> bool:
+    return entry is None and _is_excluded(path, project.config.exclude)
+
+
+def _why_missing(path: str, entry: ModelSettings | None, project: Project) -> str:
+    keys = _keys_of(path, entry, project)
+    line = project.place(*keys).line
+    if (project.folder / path).is_dir():
+        why = "it is a folder; expected a model or a glob"
+    elif not _is_there(project.folder / path):
+        why = "there is no such file"
+    elif _is_excluded(path, project.config.exclude):
+        why = "`exclude` takes it out"
+    elif project.config.models is not None:
+        why = "`models` does not have it"
+    else:
+        why = "git does not track it; run `git add`, or name it in `models`"
+    return f"line {line}: `{key_path((*project.prefix, *keys))}`: `{path}`: {why}"
+
+
+def _keys_of(path: str, entry: ModelSettings | None, project: Project) -> tuple[str, ...]:
+    if entry is not None:
+        return ("model", str(project.config.model.index(entry)), "path")
+    named = [each.removeprefix("./") for each in project.config.models or ()]
+    return ("models", str(named.index(path)))
+
+
+def key_path(keys: Iterable[str]) -> str:
+    """Keys as messages have them: `model[0].path`."""
+    text = ""
+    for key in keys:
+        text += f"[{key}]" if key.isdecimal() and text else f".{key}" if text else key
+    return text
+
+
+def narrowed(
+    models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
+) -> tuple[SelectedModel, ...]:
+    """The models that the paths mean. A path that is there and means none is out of scope."""
+    files = [Path(os.path.normpath(base / path)) for path in paths]
+    absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file)]
+    if absent:
+        raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
+    chosen = {model.path for file in files for model in _meant(file, models, project)}
+    return tuple(model for model in models if model.path in chosen)
+
+
+def _meant(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:
+    real = file.resolve()
+    if real in (project.path.resolve(), project.lock_path.resolve()):
+        return models  # what they say concerns every model
+    if file.is_dir():
+        return [model for model in models if model.absolute.is_relative_to(file) or _real(model).is_relative_to(real)]
+    same = [model for model in models if model.absolute == file or _real(model) == real]
+    if same:
+        return same
+    return [model for model in models if _is_source(real, model, project) or _is_data(real, model)]
+
+
+def _real(model: SelectedModel) -> Path:
+    return model.absolute.resolve()
+
+
+def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
+    source, command = model.settings.source, model.settings.command or ()
+    named = (*((source.rpartition(":")[0],) if source else ()), *command)
+    return any((project.folder / name).resolve() == file for name in named if name)
+
+
+def _is_data(file: Path, model: SelectedModel) -> bool:
+    """Whether the model may keep tensors in the file: it lies beside or below it, and the model has its name inside."""
+    real = _real(model)
+    return file.is_relative_to(real.parent) and real.is_file() and _mentions(real, os.fsencode(file.name))
+
+
+def _mentions(path: Path, name: bytes) -> bool:
+    """Whether a file has some bytes anywhere; a location of external data stands in a model as plain text."""
+    if not path.stat().st_size:
+        return False
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(name) >= 0

@@ -1,0 +1,23 @@
+"""TOML as Python reads it, whichever Python it is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOMLDecodeError = tomllib.TOMLDecodeError
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The values of a TOML text; `TOMLDecodeError` names line and column."""
+    return tomllib.loads(text)
+
+
+def decode(data: bytes) -> str:
+    """The text of a TOML file; `UnicodeDecodeError` where it is not UTF-8. A byte order mark is dropped."""
+    return data.decode("utf-8-sig").replace("\r\n", "\n")

@@ -1,0 +1,244 @@
+"""What the config's tables must mean: names that exist, requirements that can be met, sources that are there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from onnxgate.config.conversion import Problem
+from onnxgate.config.globs import is_glob
+from onnxgate.config.lines import Keys
+from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
+from onnxgate.config.spelling import listed, nearest
+from onnxgate.config.types import (
+    Config,
+    Ignore,
+    Limits,
+    ModelSettings,
+    Table,
+    Target,
+    Tolerance,
+    Toolchain,
+)
+
+PROVIDERS = ("CPUExecutionProvider",)
+PLACEHOLDERS = ("python", "output", "opset")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
+_SOURCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What the tables are held against. `rule_ids` of None: no names of rules are judged."""
+
+    folder: Path
+    root: Path
+    targets: Collection[str]
+    rule_ids: Collection[str] | None
+
+    def check(self, table: Table, keys: Keys) -> Iterator[Problem]:
+        """What is wrong with the meaning of one table."""
+        match table:
+            case Config():
+                yield from self._config(table)
+            case Target():
+                yield from _target(table, keys)
+            case Toolchain():
+                yield from _toolchain(table, keys)
+            case ModelSettings():
+                yield from self._model(table, keys)
+            case Tolerance():
+                yield from _tolerance(table, keys)
+            case Ignore():
+                yield from self._ignore(table, keys)
+            case Limits():
+                yield from _limits(table, keys)
+
+    def _config(self, config: Config) -> Iterator[Problem]:
+        yield from _inside(config.models or (), ("models",))
+        yield from _inside(config.exclude, ("exclude",))
+        yield from _repeated(config.models or (), ("models",))
+        yield from _repeated(config.exclude, ("exclude",))
+        if config.models == ():
+            yield Problem(("models",), "expected at least one path or glob")
+        if problem := ir_version_problem(config.ir_version):
+            yield Problem(("ir-version",), problem)
+        yield from _opsets(config.opset)
+        yield from _same_model_twice(config.model)
+        for rule in config.rules:
+            yield from self._rule(rule, ("rules", rule))
+
+    def _model(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+        yield from _inside((model.path,), keys, "path")
+        yield from self._targets_of(model, keys)
+        if model.source is not None and (problem := self._source_problem(model.source)):
+            yield Problem((*keys, "source"), problem)
+        if model.command is not None and (problem := command_problem(model.command)):
+            yield Problem((*keys, "command"), problem)
+        yield from _sizes(model.sizes or {}, (*keys, "sizes"))
+        yield from _tolerances(model.tolerance or {}, (*keys, "tolerance"))
+
+    def _targets_of(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+        if model.targets == ():
+            yield Problem((*keys, "targets"), "expected at least one target; leave the key out for all")
+        yield from _repeated(model.targets or (), (*keys, "targets"))
+        for index, name in enumerate(model.targets or ()):
+            if name not in self.targets:
+                said = nearest(name, self.targets) or f"; the config has {listed(sorted(self.targets)) or 'none'}"
+                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{said}")
+
+    def _source_problem(self, source: str) -> str:
+        matched = _SOURCE.fullmatch(source)
+        if matched is None:
+            return f"expected `file.py:callable`, got `{source}`"
+        file = (self.folder / matched["file"]).resolve()
+        if Path(matched["file"]).is_absolute() or not file.is_relative_to(self.root.resolve()):
+            return f"`{matched['file']}` is outside of the project"
+        return "" if file.is_file() else f"there is no file `{matched['file']}`"
+
+    def _ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
+        yield from self._rule(ignore.rule, (*keys, "rule"))
+        if not ignore.reason.strip():
+            yield Problem((*keys, "reason"), "expected a reason")
+
+    def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
+        if self.rule_ids is not None and rule not in self.rule_ids:
+            said = nearest(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
+            yield Problem(keys, f"unknown rule `{rule}`{said}")
+
+
+def _target(target: Target, keys: Keys) -> Iterator[Problem]:
+    if problem := runtime_problem(target.runtime):
+        yield Problem((*keys, "runtime"), problem)
+    for name, values in (("providers", target.providers), ("optimization", target.optimization)):
+        if not values:
+            yield Problem((*keys, name), "expected at least one")
+        yield from _repeated(values, (*keys, name))
+    for index, provider in enumerate(target.providers):
+        if provider not in PROVIDERS:
+            said = nearest(provider, PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+            text = f"provider `{provider}` is not available in this release of onnxgate{said}"
+            yield Problem((*keys, "providers", str(index)), text)
+
+
+def _toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:
+    names: dict[str, str] = {}
+    for index, text in enumerate(toolchain.requires):
+        here = (*keys, "requires", str(index))
+        if problem := requirement_problem(text):
+            yield Problem(here, problem)
+            continue
+        name = canonicalize_name(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0])
+        if name in names:
+            yield Problem(here, f"`{text}` asks for `{name}` a second time, after `{names[name]}`")
+        names[name] = text
+
+
+def _limits(limits: Limits, keys: Keys) -> Iterator[Problem]:
+    if not (math.isfinite(limits.time_s) and limits.time_s > 0):
+        yield Problem((*keys, "time-s"), f"expected a number above 0, got `{limits.time_s:g}`")
+    if limits.memory_mib is not None and limits.memory_mib <= 0:
+        yield Problem((*keys, "memory-mib"), f"expected a number above 0, got `{limits.memory_mib}`")
+
+
+def _sizes(sizes: dict[str, tuple[int, ...]], keys: Keys) -> Iterator[Problem]:
+    for axis, values in sizes.items():
+        if not values:
+            yield Problem((*keys, axis), "expected at least one size")
+        yield from _repeated(values, (*keys, axis))
+        for index, size in enumerate(values):
+            if size < 1:
+                yield Problem((*keys, axis, str(index)), f"expected a size of at least 1, got `{size}`")
+
+
+def _tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
+    """`rtol` and `atol` are numbers, for all outputs; any other key is an output's name with both of them."""
+    both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
+    for name, value in both.items():
+        if name not in ("rtol", "atol"):
+            yield Problem((*keys, name), "expected a table with `rtol` and `atol`, got a number")
+        elif problem := _bound_problem(value):
+            yield Problem((*keys, name), problem)
+    for name in ("rtol", "atol"):
+        if name not in tolerance and both.keys() & {"rtol", "atol"}:
+            yield Problem(keys, f"`{name}` is missing; expected both `rtol` and `atol`")
+
+
+def _tolerance(tolerance: Tolerance, keys: Keys) -> Iterator[Problem]:
+    for name, value in (("rtol", tolerance.rtol), ("atol", tolerance.atol)):
+        if problem := _bound_problem(value):
+            yield Problem((*keys, name), problem)
+
+
+def _bound_problem(value: float) -> str:
+    return "" if math.isfinite(value) and value >= 0 else f"expected a finite number of at least 0, got `{value:g}`"
+
+
+def _opsets(opsets: dict[str, int]) -> Iterator[Problem]:
+    for domain, version in opsets.items():
+        if not domain:
+            yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
+        if version < 1:
+            yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
+
+
+def ir_version_problem(pinned: str | int | None) -> str:
+    """Why `ir-version` pins nothing: an exact version, or a specifier over whole numbers."""
+    wrong = f"expected an integer or a specifier such as `<=10`, got `{pinned}`"
+    if pinned is None:
+        return ""
+    if isinstance(pinned, int):
+        return "" if pinned >= 1 else wrong
+    try:
+        specifier = SpecifierSet(pinned)
+    except InvalidSpecifier:
+        return wrong
+    if not len(specifier) or not all(clause.version.isdecimal() for clause in specifier):
+        return wrong
+    return "" if satisfiable(specifier) else f"no IR version can satisfy `{pinned}`"
+
+
+def command_problem(command: tuple[str, ...]) -> str:
+    """Why a command cannot be run or would leave no model."""
+    if not command:
+        return "expected a program and its arguments"
+    placeholders = [name for word in command for name in _PLACEHOLDER.findall(word)]
+    for name in placeholders:
+        if name not in PLACEHOLDERS:
+            known = listed(f"{{{each}}}" for each in PLACEHOLDERS)
+            return f"unknown placeholder `{{{name}}}`; expected one of {known}"
+    return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
+
+
+def _inside(paths: Collection[str], keys: Keys, name: str = "") -> Iterator[Problem]:
+    for index, path in enumerate(paths):
+        here = (*keys, name or str(index))
+        if not path:
+            yield Problem(here, "expected a path or a glob")
+        elif "\\" in path:
+            yield Problem(here, f"expected a path with `/`, got `{path}`")
+        elif path.startswith("/") or re.match(r"[A-Za-z]:", path) or ".." in path.split("/"):
+            yield Problem(here, f"expected a path below the config's folder, got `{path}`")
+
+
+def _repeated(values: Collection[object], keys: Keys) -> Iterator[Problem]:
+    seen: set[object] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield Problem((*keys, str(index)), f"`{value}` is named twice")
+        seen.add(value)
+
+
+def _same_model_twice(models: tuple[ModelSettings, ...]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, model in enumerate(models):
+        path = model.path.removeprefix("./")
+        if path in seen and not is_glob(path):
+            yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
+        seen.add(path)
