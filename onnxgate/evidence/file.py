@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from onnxgate.findings import Place
+from onnxgate.model.external import ExternalProblem, ExternalUse
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.pointer import LfsPointer
 
-
-ExternalProblem = Literal["missing", "short", "lfs-pointer", "escapes", "misplaced", "not-a-file", "changed"]
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalUse:
-    """One use of external data by one tensor; `problem` is None where it is sound."""
-
-    location: str  # as the model writes it
-    tensor: str
-    problem: ExternalProblem | None = None
-    detail: str = ""  # "ends at byte 4096; the tensor needs 8192"
-    pointer_sha256: str = ""  # of an LFS pointer
+__all__ = ["ExternalProblem", "ExternalUse", "ModelFile", "Passthrough"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +31,11 @@ class ModelFile:
     pointer: LfsPointer | None = None
     locked_sha256: str = ""  # "" where the lock does not have it
     locked_external: dict[str, str] | None = None  # location -> sha256
-    checker_error: str = ""  # onnx.checker's own words, first line
-    node: str = ""  # the node the checker's error is about, where it names one
+    git_path: str = ""  # relative to git's root
+    checker_error: str = ""  # what makes the model invalid: onnx.checker's own words, or ours
+    node: str = ""  # the node that the error is about, where it names one
+    node_place: Place | None = None  # the source line that made that node
+    loads_anyway: bool = False  # the error is against ONNX's rules, and every runtime that we know forgives it
     external: tuple[ExternalUse, ...] = ()
     passthroughs: tuple[Passthrough, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read
@@ -53,3 +44,8 @@ class ModelFile:
     def pointer_is_locked(self) -> bool:
         """The pointer's oid proves that the content is the locked one."""
         return self.pointer is not None and self.pointer.sha256 == self.locked_sha256
+
+    @property
+    def is_whole(self) -> bool:
+        """The model and all of its external data are here, so that it can be run."""
+        return self.facts is not None and not any(use.problem for use in self.external)

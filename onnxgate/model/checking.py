@@ -1,0 +1,150 @@
+"""Whether a model is valid: `onnx.checker` in full on a copy without weights, and what it leaves unsaid."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.model.copying import checkable, lacks_shape, with_shapes
+from onnxgate.model.external import is_external
+from onnxgate.model.slim import RAW_DATA, pieces
+from onnxgate.model.structure import graphs, tensors
+from onnxgate.model.types import data_bytes
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TensorProto
+
+_FIRST_IR_WITH_OPSETS = 3
+_FIXED_WIDTH_FIELDS = (4, RAW_DATA, 10)
+"""float_data, raw_data and double_data are as long in the file as in memory."""
+_NODE = (
+    re.compile(r"Bad node spec for node\. Name: (.*) OpType: "),
+    re.compile(r"of node: \s*[nN]ame: (.*) OpType: "),
+    re.compile(r"node name: (.*?)\)"),
+)
+_INFERENCE = re.compile(r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?")
+_HARMLESS = re.compile(r"Inferred shape and existing shape differ in (?:rank|dimension)")
+_OURS = "Cannot parse data from external tensors"
+"""Shape inference needs data that the copy does not have: nothing that is wrong with the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What makes a model invalid."""
+
+    message: str
+    node: str = ""  # the node that it is about, where there is one
+    harmless: bool = False  # every runtime that we know loads it all the same
+
+
+def fault(model: ModelProto, path: Path) -> Fault | None:
+    """The first fault of the model at `path`, None where it is valid.
+
+    A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
+    """
+    own = next(_own_faults(model), None)
+    if own or _is_newer_than_onnx(model):
+        return own
+    return _checker_fault(checkable(model, path)) or next(_shapeless(model.graph), None)
+
+
+def _own_faults(model: ModelProto) -> Iterator[Fault]:
+    if not model.HasField("graph"):
+        yield Fault("it has no graph")
+    if not model.HasField("ir_version"):
+        yield Fault("it has no IR version")
+    if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
+        yield Fault("it imports no opset")
+    for graph in graphs(model):
+        yield from _repeated_names(graph)
+    for name, tensor in tensors(model):
+        yield from _wrong_size(name, tensor)
+
+
+def _repeated_names(graph: GraphProto) -> Iterator[Fault]:
+    """Source: ONNX Runtime 1.15 to 1.31 refuses two nodes of one name in one graph; onnx.checker does not look."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name and node.name in seen:
+            yield Fault(f"two nodes are named `{node.name}`", node.name)
+        seen.add(node.name)
+    initializers: set[str] = set()
+    for tensor in graph.initializer:
+        if tensor.name in initializers:
+            yield Fault(f"two initializers are named `{tensor.name}`")
+        initializers.add(tensor.name)
+
+
+def _wrong_size(name: str, tensor: TensorProto) -> Iterator[Fault]:
+    """Raw data must be exactly as long as shape and type need. Source: ONNX Runtime 1.15 to 1.31."""
+    held, needed = _held_bytes(tensor), data_bytes(tensor)
+    if held is not None and needed is not None and held != needed:
+        yield Fault(f"tensor `{name}` holds {held:,} bytes; its shape and type need {needed:,}")
+
+
+def _held_bytes(tensor: TensorProto) -> int | None:
+    """How many bytes of data the file holds for a tensor, where their number follows from shape and type."""
+    if is_external(tensor):
+        return None
+    if omitted := pieces(tensor):
+        fixed = all(piece.field in _FIXED_WIDTH_FIELDS for piece in omitted)
+        return sum(piece.length for piece in omitted) if fixed else None
+    return len(tensor.raw_data) or None
+
+
+def _shapeless(graph: GraphProto) -> Iterator[Fault]:
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if lacks_shape(value):
+                yield Fault(f"{role} `{value.name}` says no shape, not even a rank", harmless=True)
+
+
+def _is_newer_than_onnx(model: ModelProto) -> bool:
+    from onnx import IR_VERSION, defs
+
+    newest = {
+        "": defs.onnx_opset_version(),
+        "ai.onnx": defs.onnx_opset_version(),
+        "ai.onnx.ml": defs.onnx_ml_opset_version(),
+    }
+    imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
+    return model.ir_version > IR_VERSION or any(it.version > newest.get(it.domain, it.version) for it in imports)
+
+
+def _checker_fault(copy: ModelProto) -> Fault | None:
+    """`check_model(full_check=True)` in its two halves; the first one wants shapes that the second one must not see."""
+    from onnx import checker, shape_inference
+
+    try:
+        checker.check_model(with_shapes(copy).SerializeToString())
+        shape_inference.infer_shapes(copy.SerializeToString(), check_type=True, strict_mode=True)
+    except (
+        checker.ValidationError,
+        shape_inference.InferenceError,
+        RuntimeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ) as error:
+        return _said(str(error))
+    return None
+
+
+def _said(text: str) -> Fault | None:
+    """onnx's words as a fault: one line, without its tags and its context."""
+    if _OURS in text:
+        return None
+    message = _INFERENCE.sub("", text.partition("\n\n==> Context:")[0]).strip()
+    if "(op_type:" in message:
+        lines = message.splitlines()
+        harmless = all(map(_HARMLESS.search, lines))
+        first = next((line for line in lines if not _HARMLESS.search(line)), lines[0])
+        return Fault(first.rpartition("): ")[2], _node(first), harmless)
+    return Fault(" ".join(message.split()), _node(text))
+
+
+def _node(text: str) -> str:
+    return next((found[1].strip() for pattern in _NODE if (found := pattern.search(text))), "")

@@ -1,0 +1,175 @@
+"""A model's external data: which files it names, and whether each tensor's bytes are there to be read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Literal
+
+from onnxgate.model.facts import ExternalFile
+from onnxgate.model.hashing import sha256_of
+from onnxgate.model.pointer import LfsPointer, read_pointer
+from onnxgate.model.structure import tensors
+from onnxgate.model.types import data_bytes
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+_EXTERNAL = 1
+"""`TensorProto.EXTERNAL`, without importing onnx."""
+
+ExternalProblem = Literal[
+    "missing",  # there is no such file
+    "escapes",  # absolute, or outside the model's folder; it was not looked at
+    "lfs-pointer",
+    "not-a-file",  # a folder, a pipe
+    "no-location",  # the tensor names no file
+    "bad-range",  # offset or length is no number
+    "wrong-length",  # the length is not what shape and type need
+    "short",  # the file ends before the tensor's last byte
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalUse:
+    """One use of external data by one tensor; `problem` is None where it is sound."""
+
+    location: str  # as the model writes it
+    tensor: str
+    problem: ExternalProblem | None = None
+    detail: str = ""  # "ends at byte 4096; the tensor needs 8192"
+    pointer_sha256: str = ""  # of an LFS pointer
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file that external data are in, as it was found; `problem` where no tensor can be read from it."""
+
+    location: str
+    path: Path
+    problem: ExternalProblem | None = None
+    detail: str = ""
+    size_bytes: int = 0
+    pointer: LfsPointer | None = None
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """The tensor's data are said to lie in another file."""
+    return bool(tensor.data_location == _EXTERNAL)
+
+
+def entries(tensor: TensorProto) -> dict[str, str]:
+    """What the tensor says of its external data: location, offset, length."""
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def external_uses(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
+    """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
+    files = _files(proto, path)
+    return tuple(_use(name, tensor, files) for name, tensor in tensors(proto) if is_external(tensor))
+
+
+def external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ...]:
+    """The files of external data that are there, hashed; of a Git LFS pointer, what it stands for."""
+    return tuple(sorted(filter(None, map(_external_file, _files(proto, path).values()))))
+
+
+def data_range(tensor: TensorProto) -> tuple[int, int | None]:
+    """Where in its file the tensor's external data begin, and how many bytes they are said to be.
+
+    Raises:
+        ValueError: offset or length is no natural number.
+    """
+    said = entries(tensor)
+    offset = int(said.get("offset") or 0)
+    length = int(said["length"]) if said.get("length") else None
+    if offset < 0 or (length or 0) < 0:
+        raise ValueError(f"offset {offset}, length {length}")
+    return offset, length
+
+
+def _external_file(file: DataFile) -> ExternalFile | None:
+    if file.pointer:
+        return ExternalFile(file.location, file.pointer.size_bytes, file.pointer.sha256)
+    if file.problem:
+        return None
+    return ExternalFile(file.location, file.size_bytes, sha256_of(file.path))
+
+
+def _files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
+    found: dict[str, DataFile] = {}
+    for _, tensor in tensors(proto):
+        location = entries(tensor).get("location", "")
+        if is_external(tensor) and location and location not in found:
+            found[location] = data_file(path, location)
+    return found
+
+
+def data_file(model: Path, location: str) -> DataFile:
+    """The file that the model at `model` names `location`, looked at only where it lies inside the model's folder."""
+    path = model.parent / location
+    if reason := _escape(model, location):
+        return DataFile(location, path, "escapes", reason)
+    try:
+        status = path.stat()
+    except OSError:
+        return DataFile(location, path, "missing")
+    if not stat.S_ISREG(status.st_mode):
+        kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is no regular file"
+        return DataFile(location, path, "not-a-file", kind)
+    if pointer := read_pointer(path):
+        return DataFile(location, path, "lfs-pointer", size_bytes=status.st_size, pointer=pointer)
+    return DataFile(location, path, size_bytes=status.st_size)
+
+
+def _escape(model: Path, location: str) -> str:
+    """Why `location` lies outside the model's folder, "" where it lies inside.
+
+    A link may lead into the folder that the model itself is linked from, as in a Hugging Face cache.
+    Source: ONNX Runtime 1.24.2 and later, `ValidateExternalDataPath`.
+    """
+    if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
+        return "is an absolute path"
+    folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links are not to be followed here
+    if not Path(os.path.abspath(folder / location)).is_relative_to(folder):  # noqa: PTH100
+        return "lies outside the model's folder"
+    real = Path(os.path.realpath(folder / location))
+    if any(real.is_relative_to(allowed) for allowed in _real_folders(model)):
+        return ""
+    return "is a link to a file outside the model's folder"
+
+
+def _real_folders(model: Path) -> Iterator[Path]:
+    yield Path(os.path.realpath(model.parent))
+    yield Path(os.path.realpath(model)).parent
+
+
+def _use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> ExternalUse:
+    location = entries(tensor).get("location", "")
+    use = ExternalUse(location, name)
+    if not location:
+        return replace(use, problem="no-location")
+    file = files[location]
+    if file.problem:
+        pointer = file.pointer.sha256 if file.pointer else ""
+        return replace(use, problem=file.problem, detail=file.detail, pointer_sha256=pointer)
+    return _range(use, tensor, file)
+
+
+def _range(use: ExternalUse, tensor: TensorProto, file: DataFile) -> ExternalUse:
+    needed = data_bytes(tensor)
+    try:
+        offset, length = data_range(tensor)
+    except ValueError:
+        said = entries(tensor)
+        return replace(use, problem="bad-range", detail=f"offset `{said.get('offset')}`, length `{said.get('length')}`")
+    if length is not None and needed is not None and length != needed:
+        return replace(use, problem="wrong-length", detail=f"names {length:,} bytes; shape and type need {needed:,}")
+    end = offset + (needed if length is None and needed is not None else length or 0)
+    if end > file.size_bytes:
+        detail = f"ends at byte {file.size_bytes:,}; the tensor needs it up to byte {end:,}"
+        return replace(use, problem="short", detail=detail)
+    return use

@@ -1,0 +1,117 @@
+"""Facts of a model, read from its file; hashes are made in one pass with little memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.model.external import external_files
+from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
+from onnxgate.model.hashing import sha256_of
+from onnxgate.model.structure import nodes, read_structure
+from onnxgate.model.types import type_name
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
+
+DEFAULT_DOMAIN = "ai.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A model's facts, and its structure without large weights."""
+
+    facts: ModelFacts
+    proto: ModelProto
+
+
+def read(path: Path, relative: str) -> Reading:
+    """Read a model once. `relative` is how it is called in reports: `/`, relative to the config's folder.
+
+    Raises:
+        UnreadableModel: the file is no model.
+    """
+    proto = read_structure(path)
+    return Reading(facts_of(proto, path, relative), proto)
+
+
+def read_facts(path: Path, relative: str) -> ModelFacts:
+    """The facts of a model; see `read`."""
+    return read(path, relative).facts
+
+
+def facts_of(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
+    """The facts of a structure that was read from `path`."""
+    return ModelFacts(
+        path=relative,
+        sha256=sha256_of(path),
+        size_bytes=path.stat().st_size,
+        ir_version=proto.ir_version,
+        opsets=opsets(proto),
+        producer=_producer(proto),
+        inputs=values(inputs(proto.graph)),
+        outputs=values(proto.graph.output),
+        operators=operators(proto),
+        metadata_keys=tuple(sorted(entry.key for entry in proto.metadata_props)),
+        external=external_files(proto, path),
+    )
+
+
+def canonical_domain(domain: str) -> str:
+    """The default domain has two spellings; reports have one."""
+    return domain or DEFAULT_DOMAIN
+
+
+def opsets(proto: ModelProto) -> dict[str, int]:
+    """Domain -> version, sorted; of a domain that is imported twice, the newer."""
+    found: dict[str, int] = {}
+    for imported in proto.opset_import:
+        domain = canonical_domain(imported.domain)
+        found[domain] = max(imported.version, found.get(domain, imported.version))
+    return dict(sorted(found.items()))
+
+
+def _producer(proto: ModelProto) -> str:
+    version = proto.producer_version.partition("+")[0]
+    return f"{proto.producer_name} {version}".strip()
+
+
+def inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """The graph's inputs that no initializer gives a value to."""
+    given = {tensor.name for tensor in graph.initializer}
+    given.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return [value for value in graph.input if value.name not in given]
+
+
+def values(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
+    """Name, type and shape of graph inputs or outputs."""
+    return tuple(ValueInfo(proto.name, type_name(proto.type), _shape(proto)) for proto in protos)
+
+
+def _shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
+    kind = value.type.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    tensor = getattr(value.type, kind)
+    return tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
+
+
+def _dim(dim: TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return str(dim.dim_param) or "?"
+
+
+def operators(proto: ModelProto) -> dict[str, int]:
+    """Operator -> how many nodes, sorted; subgraphs and local functions included."""
+    return dict(sorted(Counter(map(operator_name, nodes(proto))).items()))
+
+
+def operator_name(node: NodeProto) -> str:
+    """`Conv`, or with its domain where that is not the default one."""
+    if node.domain in ("", DEFAULT_DOMAIN):
+        return str(node.op_type)
+    return f"{node.domain}.{node.op_type}"

@@ -1,0 +1,91 @@
+"""Element types: ONNX's numbers, ONNX Runtime's spelling, and how many bits an element takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import TensorProto, TypeProto
+
+STRING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """One value of `TensorProto.DataType`."""
+
+    name: str  # as ONNX Runtime spells it
+    bits: int  # in raw_data; 0 where raw_data cannot hold it
+
+
+ELEMENT_TYPES = {
+    1: ElementType("float", 32),
+    2: ElementType("uint8", 8),
+    3: ElementType("int8", 8),
+    4: ElementType("uint16", 16),
+    5: ElementType("int16", 16),
+    6: ElementType("int32", 32),
+    7: ElementType("int64", 64),
+    STRING: ElementType("string", 0),
+    9: ElementType("bool", 8),
+    10: ElementType("float16", 16),
+    11: ElementType("double", 64),
+    12: ElementType("uint32", 32),
+    13: ElementType("uint64", 64),
+    14: ElementType("complex64", 64),
+    15: ElementType("complex128", 128),
+    16: ElementType("bfloat16", 16),
+    17: ElementType("float8e4m3fn", 8),
+    18: ElementType("float8e4m3fnuz", 8),
+    19: ElementType("float8e5m2", 8),
+    20: ElementType("float8e5m2fnuz", 8),
+    21: ElementType("uint4", 4),
+    22: ElementType("int4", 4),
+    23: ElementType("float4e2m1", 4),
+    24: ElementType("float8e8m0", 8),
+    25: ElementType("uint2", 2),
+    26: ElementType("int2", 2),
+    27: ElementType("float6e2m3", 6),
+    28: ElementType("float6e3m2", 6),
+}
+"""Source: onnx.proto at IR version 14."""
+
+
+def element_name(number: int) -> str:
+    """ONNX Runtime's word for an element type; a number that ONNX did not yet know stays a number."""
+    known = ELEMENT_TYPES.get(number)
+    return known.name if known else f"type {number}"
+
+
+def element_count(tensor: TensorProto) -> int:
+    """How many elements the tensor's dims announce."""
+    return math.prod(tensor.dims)
+
+
+def data_bytes(tensor: TensorProto) -> int | None:
+    """How many bytes the tensor takes in raw or external data; None where that cannot be said."""
+    known = ELEMENT_TYPES.get(tensor.data_type)
+    if known is None or not known.bits or any(dim < 0 for dim in tensor.dims):
+        return None
+    return (element_count(tensor) * known.bits + 7) // 8
+
+
+def type_name(proto: TypeProto) -> str:
+    """A value's type as ONNX Runtime spells it; "" where the file does not say."""
+    match proto.WhichOneof("value"):
+        case "tensor_type":
+            return f"tensor({element_name(proto.tensor_type.elem_type)})"
+        case "sparse_tensor_type":
+            return f"sparse_tensor({element_name(proto.sparse_tensor_type.elem_type)})"
+        case "sequence_type":
+            return f"seq({type_name(proto.sequence_type.elem_type)})"
+        case "optional_type":
+            return f"optional({type_name(proto.optional_type.elem_type)})"
+        case "map_type":
+            return f"map({element_name(proto.map_type.key_type)},{type_name(proto.map_type.value_type)})"
+        case "opaque_type":
+            return f"opaque({proto.opaque_type.domain},{proto.opaque_type.name})"
+        case _:
+            return ""
