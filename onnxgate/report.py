@@ -110,6 +110,7 @@ class Report(Part, frozen=True, kw_only=True):
     skipped: tuple[NotDone, ...]
     measured: tuple[Measured, ...]
     counts: dict[str, int]
+    remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
 
 
 LEVELS = ("error", "warning", "note")

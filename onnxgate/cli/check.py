@@ -6,10 +6,15 @@ import datetime
 import functools
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.findings import Stage
+    from onnxgate.report import Report
 
 
 @click.command("check")
@@ -47,11 +52,11 @@ def command(
 
     sinks = parse_outputs(outputs)
     asked = chosen_stages(static, stages)
-    config = _config(options)
-    if config is None or target is not None:
+    config = None if target is not None else _config(options)
+    if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
-        report = judge_files(paths, target, options, stages_asked=bool(static or stages), has_config=config is not None)
+        report = judge_files(paths, target, options)
     else:
         report = _gate(config, paths, asked, options)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
@@ -64,21 +69,20 @@ def _config(options: CommonOptions) -> Path | None:
     return options.config or find_config(options.start)
 
 
-def _gate(config, paths, asked, options):  # type: ignore[no-untyped-def]
+def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], options: CommonOptions) -> Report:
     from onnxgate import gate, rules, verdict
     from onnxgate.cli.hosting import open_host
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
 
     project = load_config(config, rule_ids=frozenset(rules.by_id))
-    lock_path = project.folder / "onnxgate.lock"
-    lock = load_lock(lock_path)
+    lock = load_lock(project.lock_path)
     request = gate.Request(
         project=project,
         lock=lock,
-        lock_text=lock_path.read_text(encoding="utf-8"),
-        lock_name=lock_path.name,
-        models=project.models(paths),
+        lock_text=project.lock_path.read_text(encoding="utf-8"),
+        lock_name=project.lock_path.name,
+        models=project.models([str(path) for path in paths], base=options.start),
         stages=asked,
         today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
         open_host=functools.partial(open_host, project, options),

@@ -1,0 +1,95 @@
+"""What must be true of the code's structure: one way in which data flows, and what may be imported where."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onnxgate
+
+PACKAGE = Path(onnxgate.__file__).parent
+VALUES = {"errors", "findings"}
+# What each part may import besides itself and the values that everything may use.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "findings": set(),
+    "model": set(),
+    "support": {"model"},
+    "config": {"model", "__init__"},
+    "lock": {"model", "config", "runtimes.jobs"},
+    "runtimes": {"lock", "config"},
+    "inputs": {"model", "runtimes.jobs"},
+    "agreement": {"model", "lock", "config"},
+    "evidence": {"model", "lock", "runtimes.jobs"},
+    "rules": {"evidence"},
+    "report": set(),
+    "judge": {"rules", "report", "config"},
+    "plan": {"config", "lock", "runtimes.jobs"},
+    "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
+    "execution": {"model", "config", "lock", "runtimes", "inputs", "agreement", "stages", "plan", "report", "evidence"},
+    "gate": {
+        "config",
+        "lock",
+        "model",
+        "runtimes",
+        "evidence",
+        "rules",
+        "stages",
+        "judge",
+        "plan",
+        "report",
+        "execution",
+    },
+    "verdict": {"gate", "plan", "report", "__init__"},
+    "formats": {"report"},
+}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports, without the package's name."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ImportFrom(module=str(module)) if module.startswith("onnxgate."):
+                yield module.removeprefix("onnxgate.")
+            case ast.ImportFrom(module="onnxgate", names=names):
+                yield from (alias.name if not alias.name.startswith("__") else "__init__" for alias in names)
+
+
+@pytest.mark.parametrize("part", sorted(ALLOWED))
+def test_imports_follow_the_data(part: str) -> None:
+    """No part imports one that comes after it, or one that it must not know."""
+    files = sorted((PACKAGE / part).rglob("*.py")) or [PACKAGE / f"{part}.py"]
+    forbidden = {
+        f"{path.relative_to(PACKAGE)}: {module}"
+        for path in files
+        for module in imports(path)
+        if module.partition(".")[0] not in ALLOWED[part] | VALUES | {part}
+        and not any(module == allowed or module.startswith(f"{allowed}.") for allowed in ALLOWED[part])
+    }
+
+    assert forbidden == set()
+
+
+def test_worker_imports_nothing_of_ours() -> None:
+    """The worker runs under interpreters that do not have onnxgate."""
+    worker = PACKAGE / "runtimes" / "worker"
+
+    assert [path.name for path in worker.rglob("*.py") if list(imports(path))] == []
+
+
+def test_help_stays_light() -> None:
+    """`onnxgate --help` imports none of what only the work itself needs."""
+    code = (
+        "import sys; sys.argv = ['onnxgate', '--help']\n"
+        "from onnxgate.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'onnx', 'numpy', 'msgspec', 'rich', 'packaging', 'uv'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+
+    assert done.stderr == "[]\n"
