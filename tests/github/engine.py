@@ -99,7 +99,7 @@ class Engine:
         )
         return Step(
             "success" if ended.returncode == 0 else "failure",
-            _key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
+            key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
             ended.stdout.decode(errors="replace"),
             _summary(folder / "GITHUB_STEP_SUMMARY"),
         )
@@ -121,7 +121,8 @@ def _set_status(context: dict[str, Any], steps: Mapping[str, Step]) -> None:
     context["status"] = {"success": not failed, "failure": failed, "always": True, "cancelled": False}
 
 
-def _key_values(text: str) -> dict[str, str]:
+def key_values(text: str) -> dict[str, str]:
+    """The values that a command file sets, by the runner's rules."""
     values: dict[str, str] = {}
     rest = text.split("\n")
     while rest:

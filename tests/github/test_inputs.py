@@ -1,0 +1,92 @@
+"""The inputs of the action: what they become, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.cli.action_inputs import Results, arguments, read_inputs, variable
+from onnxgate.errors import UsageError
+
+RESULTS = Results(Path("report.json"), Path("annotations.txt"), Path("summary.md"))
+OUTPUT = ["--output", "text", "--output", "json=report.json", "--output", "github=annotations.txt"]
+SUMMARY = ["--output", "summary=summary.md"]
+ALL = ["--fail-on", "error", *OUTPUT, *SUMMARY]
+
+GOLDEN = [
+    ({}, ["check", *ALL]),
+    ({"command": "check", "summary": "false"}, ["check", "--fail-on", "error", *OUTPUT]),
+    ({"stages": "file, lock\nsupport"}, ["check", "--fail-on", "error", "--stage", "file,lock,support", *ALL[2:]]),
+    ({"fail-on": "never"}, ["check", "--fail-on", "never", *OUTPUT, *SUMMARY]),
+    ({"config": "gate/onnxgate.toml"}, ["check", "--config", "gate/onnxgate.toml", *ALL]),
+    ({"paths": "b.onnx\n\n  a b.onnx \nb.onnx"}, ["check", *ALL, "--", "b.onnx", "a b.onnx"]),
+    ({"paths": "--help"}, ["check", *ALL, "--", "--help"]),
+    ({"paths": "models/**/*.onnx"}, ["check", *ALL, "--", "models/deep/y.onnx", "models/x.onnx"]),
+    ({"args": "--offline --jobs '2'"}, ["check", *ALL, "--offline", "--jobs", "2"]),
+    ({"command": "lock", "args": "--check"}, ["lock", "--fail-on", "error", "--check"]),
+    ({"command": "export", "paths": "m.onnx"}, ["export", "--fail-on", "error", "--", "m.onnx"]),
+    ({"args": "'; echo PWNED'"}, ["check", *ALL, "; echo PWNED"]),
+    ({"paths": "$(touch x); `id`.onnx"}, ["check", *ALL, "--", "$(touch x); `id`.onnx"]),
+    ({"config": "a\nb; rm -rf ."}, ["check", "--config", "a\nb; rm -rf .", *ALL]),
+]
+
+REFUSED = [
+    ({"command": "plan"}, "input `command`: `plan` is not available in this release"),
+    ({"command": "merge"}, "input `command`: `merge` is not available in this release"),
+    ({"command": "check; echo PWNED"}, "input `command`: unknown value `check; echo PWNED`"),
+    ({"command": "--version"}, "input `command`: unknown value `--version`"),
+    ({"stages": "file,everything"}, "input `stages`: unknown value `everything`"),
+    ({"stages": "file", "command": "lock"}, "input `stages`: is for the command `check` alone, not for `lock`"),
+    ({"fail-on": "Error"}, "input `fail-on`: unknown value `Error`"),
+    ({"summary": "yes"}, "input `summary`: unknown value `yes`"),
+    ({"working-directory": "nowhere"}, "input `working-directory`: `nowhere` is no folder of this checkout"),
+    ({"paths": "models/*.pt"}, "input `paths`: nothing matches `models/*.pt`"),
+    ({"args": "'open"}, "input `args`: cannot be split into words: no closing quotation"),
+    ({"args": "--offline -- x.onnx"}, "input `args`: holds `--`"),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A checkout with two models."""
+    (tmp_path / "models" / "deep").mkdir(parents=True)
+    for name in ("models/x.onnx", "models/deep/y.onnx"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def environment(workspace: Path, inputs: dict[str, str]) -> dict[str, str]:
+    """What the action's step gets."""
+    named = {variable(name): value for name, value in inputs.items()}
+    return {"GITHUB_WORKSPACE": str(workspace), "GITHUB_EVENT_NAME": "pull_request", **named}
+
+
+@pytest.mark.parametrize(("inputs", "expected"), GOLDEN, ids=lambda value: str(value)[:40])
+def test_inputs_become_arguments(workspace: Path, inputs: dict[str, str], expected: list[str]) -> None:
+    """Each input becomes words of one command line, whatever stands in it."""
+    actual = arguments(read_inputs(environment(workspace, inputs)), RESULTS)
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(("inputs", "expected"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_is_not_allowed_is_refused(workspace: Path, inputs: dict[str, str], expected: str) -> None:
+    """A value that is not on an input's list is named with the input."""
+    with pytest.raises(UsageError) as refused:
+        read_inputs(environment(workspace, inputs))
+
+    assert expected == refused.value.message
+
+
+def test_paths_are_relative_to_the_working_directory(workspace: Path) -> None:
+    """Globs are resolved in the folder that the command works in."""
+    inputs = read_inputs(environment(workspace, {"working-directory": "models", "paths": "*.onnx"}))
+
+    assert (("x.onnx",), workspace / "models") == (inputs.paths, inputs.folder)
+
+
+def test_pull_request_target_is_refused(workspace: Path) -> None:
+    """The repository's own code never runs where secrets are at hand."""
+    with pytest.raises(UsageError, match="`pull_request_target`"):
+        read_inputs({**environment(workspace, {}), "GITHUB_EVENT_NAME": "pull_request_target"})
