@@ -7,9 +7,11 @@ import io
 import logging
 import re
 import runpy
+import shutil
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import onnx
@@ -21,11 +23,18 @@ STACK_TRACE = "pkg.torch.onnx.stack_trace"
 FRAME = re.compile(r'File "([^"]+)"')
 
 
-def export(project: Path, script: str, opset: int = OPSET) -> onnx.ModelProto:
-    """Export what `build` in `script` returns."""
-    with _importable(project / script):
-        build = runpy.run_path(str(project / script), run_name=Path(script).stem)["build"]
-        return portable(_torch_export(build(), opset), project)
+Edits = Sequence[tuple[str, str]]
+"""Texts of a script, and what stood there when its model was exported."""
+
+
+def export(project: Path, script: str, edits: Edits = ()) -> onnx.ModelProto:
+    """Export what `build` in `script` returned before `edits` were undone."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = shutil.copytree((project / script).parent, Path(scratch, script).parent) / Path(script).name
+        _edit(copy, edits)
+        with _importable(copy):
+            build = runpy.run_path(str(copy), run_name=copy.stem)["build"]
+            return portable(_torch_export(build()), Path(scratch))
 
 
 def run_command(project: Path, script: str, output: Path) -> onnx.ModelProto:
@@ -54,7 +63,16 @@ def _relative(path: str, project: Path) -> str:
     return packaged if packaged != path else path.removeprefix(f"{project.resolve()}/")
 
 
-def _torch_export(built: dict[str, object], opset: int) -> onnx.ModelProto:
+def _edit(script: Path, edits: Edits) -> None:
+    text = script.read_text(encoding="utf-8")
+    for now, then in edits:
+        if now not in text:
+            raise ValueError(f"`{script.name}` no longer says `{now}`")
+        text = text.replace(now, then)
+    script.write_text(text, encoding="utf-8")
+
+
+def _torch_export(built: dict[str, object]) -> onnx.ModelProto:
     import torch
 
     program = torch.onnx.export(
@@ -64,7 +82,7 @@ def _torch_export(built: dict[str, object], opset: int) -> onnx.ModelProto:
         input_names=built["input_names"],
         output_names=built["output_names"],
         dynamic_shapes=built.get("dynamic_shapes"),
-        opset_version=opset,
+        opset_version=OPSET,
         dynamo=True,
         verbose=False,
     )

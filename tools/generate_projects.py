@@ -1,0 +1,89 @@
+"""Make the models of the projects below `fixtures/projects`, and what the gate must find in them.
+
+Run it with a Python that has what the projects' `requirements.txt` asks for; twice gives the same bytes:
+
+    python tools/generate_projects.py              # writes
+    python tools/generate_projects.py --check      # writes nothing; exits 1 where a file differs
+    python tools/generate_projects.py --as-locked FOLDER
+
+The last one writes `broken` as it was before it broke: `onnxgate lock` there makes the `onnxgate.lock` that it has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from projects import broken, expected, hostile, quickstart
+
+ROOT = Path(__file__).resolve().parents[1]
+MADE = ("models/*", "*.bin", "expected.json")
+
+
+def main() -> int:
+    """Write or check all projects, or write one as it was locked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file differs")
+    parser.add_argument("--handmade", action="store_true", help="leave out the models that need torch")
+    parser.add_argument("--as-locked", type=Path, metavar="FOLDER", help="write `broken` as it was before it broke")
+    options = parser.parse_args()
+    if options.as_locked:
+        _write_as_locked(options.as_locked)
+        return 0
+    projects = made(with_exported=not options.handmade)
+    problems = [text for folder, files in projects.items() for text in differences(folder, files, options.handmade)]
+    if not options.check:
+        for folder, files in projects.items():
+            _write(ROOT / folder, files, clear=not options.handmade)
+    print("\n".join(problems) or "all files are current")
+    return 1 if problems and options.check else 0
+
+
+def made(*, with_exported: bool) -> dict[Path, dict[str, bytes]]:
+    """All files that are made, by project and by path in it."""
+    files = {
+        quickstart.FOLDER: {},
+        broken.FOLDER: broken.handmade_files() | _expected(broken.FOLDER, broken.EXPECTED),
+        hostile.FOLDER: hostile.handmade_files() | _expected(hostile.FOLDER, hostile.EXPECTED),
+    }
+    if with_exported:
+        files[quickstart.FOLDER] |= quickstart.exported_files(ROOT)
+        files[broken.FOLDER] |= broken.exported_files(ROOT)
+    return files
+
+
+def _expected(folder: Path, findings: tuple[expected.Expected, ...]) -> dict[str, bytes]:
+    return {"expected.json": expected.render(findings, ROOT / folder)}
+
+
+def differences(folder: Path, files: Mapping[str, bytes], partly: bool) -> list[str]:
+    """What differs between the files that a project has and those that it should have, one line each."""
+    there = {path.relative_to(ROOT / folder).as_posix() for glob in MADE for path in (ROOT / folder).glob(glob)}
+    surplus = set() if partly else there - files.keys()
+    changed = {name for name in there & files.keys() if (ROOT / folder / name).read_bytes() != files[name]}
+    words = {"surplus": surplus, "missing": files.keys() - there, "changed": changed}
+    return [f"{word}: {(folder / name).as_posix()}" for word, names in words.items() for name in sorted(names)]
+
+
+def _write(folder: Path, files: Mapping[str, bytes], *, clear: bool) -> None:
+    if clear:
+        for path in [path for glob in MADE for path in folder.glob(glob)]:
+            path.unlink()
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _write_as_locked(folder: Path) -> None:
+    shutil.copytree(ROOT / broken.FOLDER, folder, ignore=shutil.ignore_patterns("models", "*.bin", "expected.json"))
+    _write(folder, broken.handmade_files(as_locked=True) | broken.exported_files(ROOT), clear=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

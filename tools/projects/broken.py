@@ -1,0 +1,177 @@
+"""`fixtures/projects/broken`: one fault per model, and where each one must be found."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+import zipfile
+from pathlib import Path
+
+import onnx
+
+from projects import exporting, handmade
+from projects.expected import CONFIG, LOCK, Expected
+
+FOLDER = Path("fixtures/projects/broken")
+
+PAGE = b"""<!DOCTYPE html>
+<html>
+  <head><title>Sign in</title></head>
+  <body><p>You need to sign in before you can download this file.</p></body>
+</html>
+"""
+
+EDITS = {
+    "retrained": [("seed=5", "seed=4")],
+    "guarded": [
+        ("        if torch.isnan(rows).any():\n", "\n"),
+        ('            raise ValueError("rows hold values that are not numbers")\n', "\n"),
+    ],
+}
+"""How the scripts read when their models were exported; the lines that are left keep their numbers."""
+
+EXPECTED = (
+    Expected("lfs-pointer", "lfs-not-fetched", LOCK),
+    Expected("not-a-model", "download-page", LOCK),
+    Expected("not-a-model", "cut-off", LOCK),
+    Expected("not-a-model", "checkpoint", LOCK),
+    Expected("external-data-missing", "data-missing", LOCK),
+    Expected("external-data-corrupt", "data-short", LOCK),
+    Expected("lfs-pointer", "data-not-fetched", LOCK),
+    Expected("external-data-escapes", "data-elsewhere", LOCK),
+    Expected("invalid-model", "mixed-precision", LOCK),
+    Expected("input-passthrough", "passthrough", LOCK),
+    Expected("ir-version-too-new", "ir-13", LOCK, runtimes=("1.18.1", "1.19.2")),
+    Expected("ir-version-too-new", "ir-14", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("opset-too-new", "trees", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("opset-mismatch", "opset-17", "onnxgate.toml", "opset = {"),
+    Expected("model-changed", "replaced", LOCK),
+    Expected("unlocked-model", "never-locked", CONFIG),
+    Expected("lock-stale", "", "onnxgate.lock", '[models."models/retired.onnx"]'),
+    Expected("load-failed", "custom-operator", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("load-failed", "frames", "export/frames.py", "same = before == after", runtimes=("1.18.1", "1.19.2")),
+    Expected(
+        "dynamic-axis-broken",
+        "heads",
+        "export/heads.py",
+        "choices = self.mix(features).reshape(1, 4, 8)",
+        runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1"),
+    ),
+    Expected("run-failed", "wrong-reshape", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("output-not-finite", "overflow", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("runtime-mismatch", "ceil-pool", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4")),
+    Expected("export-stale", "retrained", "export/retrained.py", "def build() -> dict[str, Any]:"),
+    Expected("export-failed", "guarded", "export/guarded.py", "if torch.isnan(rows).any():"),
+    Expected("source-mismatch", "approximate", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+)
+
+
+def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
+    """All files of the project that no exporter makes, by their path in it.
+
+    `as_locked` gives them as they were when `onnxgate.lock` was written, before they broke.
+    """
+    files = {f"models/{name}.onnx": made.SerializeToString() for name, made in _models().items()}
+    files |= {f"models/data-{name}.bin": handmade.EXTERNAL for name in ("missing", "short", "not-fetched")}
+    files["data-elsewhere.bin"] = handmade.EXTERNAL
+    if as_locked:
+        del files["models/never-locked.onnx"]
+    else:
+        _break(files)
+    return files
+
+
+def _models() -> dict[str, onnx.ModelProto]:
+    """Each model made by hand, sound where its fault lies in its file."""
+    model = handmade.model
+    return {
+        "lfs-not-fetched": handmade.scaled(2),
+        "download-page": handmade.scaled(3),
+        "cut-off": handmade.scaled(4),
+        "checkpoint": handmade.scaled(5),
+        "data-missing": handmade.with_external("data-missing.bin"),
+        "data-short": handmade.with_external("data-short.bin"),
+        "data-not-fetched": handmade.with_external("data-not-fetched.bin"),
+        "data-elsewhere": handmade.with_external("../data-elsewhere.bin"),
+        "mixed-precision": model(
+            "g (float[batch, 4] rows) => (float[batch, 4] shifted) <float16[4] shift = {15360, 16384, 16896, 17408}> {"
+            " [add_shift] shifted = Add(rows, shift) }"
+        ),
+        "passthrough": model(
+            "g (float[batch, 4] rows) => (float[batch, 4] negated, float[batch, 4] rows) {"
+            " [negate] negated = Neg(rows) }"
+        ),
+        "ir-13": model(_relu("rows", "kept"), ir_version=13),
+        "ir-14": model(_relu("rows", "positive"), ir_version=14),
+        "trees": model(
+            "g (float[batch, 4] rows) => (float[batch, 4] scaled) {"
+            " [scale] scaled = ai.onnx.ml.Scaler"
+            " <offset = [0.5, 0.5, 0.5, 0.5], scale = [2.0, 2.0, 2.0, 2.0]> (rows) }",
+            opsets='"": 18, "ai.onnx.ml": 6',
+        ),
+        "opset-17": model(_relu("rows", "bounded"), opsets='"": 17'),
+        "replaced": handmade.scaled(6),
+        "never-locked": handmade.scaled(7),
+        "retired": handmade.scaled(8),
+        "custom-operator": model(
+            "g (float[batch, 4] rows) => (float[batch, 4] activated) {"
+            " [fused_gelu] activated = acme.ops.FusedGelu(rows) }",
+            opsets='"": 18, "acme.ops": 1',
+        ),
+        "wrong-reshape": model(
+            "g (float[batch, 4] rows) => (float[batch, 3] folded) <int64[2] shape = {0, 3}> {"
+            " [fold] folded = Reshape(rows, shape) }"
+        ),
+        "overflow": model(
+            "g (float[batch, 16] rows) => (float[batch, 16] odds)"
+            " <float sharpness = {10000.0}, int64[1] axis = {1}> {"
+            " [sharpen] sharp = Mul(rows, sharpness)"
+            " [raise] powers = Exp(sharp)"
+            " [total] total = ReduceSum(powers, axis)"
+            " [share] odds = Div(powers, total) }"
+        ),
+        "ceil-pool": model(
+            "g (float[batch, 2, 6, 6] pictures) => (float[batch, 2, 3, 3] pooled) {"
+            " [pool] pooled = AveragePool <kernel_shape = [3, 3], strides = [2, 2],"
+            " ceil_mode = 1, count_include_pad = 1> (pictures) }"
+        ),
+    }
+
+
+def _relu(rows: str, result: str) -> str:
+    return f"g (float[batch, 4] {rows}) => (float[batch, 4] {result}) {{ [relu] {result} = Relu({rows}) }}"
+
+
+def _break(files: dict[str, bytes]) -> None:
+    """What happened to the files after they were locked."""
+    files["models/lfs-not-fetched.onnx"] = handmade.pointer(hashlib.sha256(b"a newer model").hexdigest(), 128)
+    files["models/download-page.onnx"] = PAGE
+    files["models/cut-off.onnx"] = files["models/cut-off.onnx"][:-20]
+    files["models/checkpoint.onnx"] = _checkpoint()
+    files["models/replaced.onnx"] = handmade.scaled(6.5).SerializeToString()
+    del files["models/data-missing.bin"], files["models/retired.onnx"]
+    files["models/data-short.bin"] = handmade.EXTERNAL[:64]
+    files["models/data-not-fetched.bin"] = handmade.pointer(hashlib.sha256(b"newer numbers").hexdigest(), 128)
+
+
+def _checkpoint() -> bytes:
+    """A zip archive as `torch.save` writes it, with the same bytes every time."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in {"model/data.pkl": b"\x80\x02}.", "model/version": b"3\n"}.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return buffer.getvalue()
+
+
+def exported_files(root: Path) -> dict[str, bytes]:
+    """All models of the project that its scripts export, by their path in it. Needs torch."""
+    folder = root / FOLDER
+    names = ("classifier", "frames", "approximate", *EDITS)
+    files = {
+        f"models/{name}.onnx": exporting.export(folder, f"export/{name}.py", edits=EDITS.get(name, ()))
+        for name in names
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        files["models/heads.onnx"] = exporting.run_command(folder, "export/heads.py", Path(scratch, "heads.onnx"))
+    return {path: model.SerializeToString() for path, model in files.items()}
