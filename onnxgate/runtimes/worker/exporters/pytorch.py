@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import eager, stamp
+from . import eager, stamp, traces
 from .failure import describe, flush
 from .source import SourceError, load, seed, split, surroundings
 
@@ -153,8 +153,7 @@ def _try_export(job: Wire, recipe: Recipe, result: Wire, phase: Phase) -> None:
     path = os.path.join(job["output"], "model.onnx")
     try:
         _export(job, recipe, path)
-        model = stamp.lower(path, job["ir_version_max"])
-        result["input_names"] = [each.name for each in model.graph.input]
+        result["input_names"] = _finish(path, job)
         result["model"] = path
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
         result["failure"] = describe(error, job["folder"])
@@ -178,6 +177,17 @@ def _export(job: Wire, recipe: Recipe, path: str) -> None:
         external_data=job["external_data"],
         **asked,
     )
+
+
+def _finish(path: str, job: Wire) -> List[str]:
+    """Lower the stamp, take this machine's folders out, and give the names of the inputs."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    lowered = stamp.lower(model, job["ir_version_max"])
+    if traces.make_relative(model, job["folder"]) or lowered:
+        onnx.save(model, path)
+    return [each.name for each in model.graph.input]
 
 
 def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> None:

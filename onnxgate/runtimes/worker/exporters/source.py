@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import types
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 SEED = 0
 
@@ -79,13 +79,9 @@ def _module_name(file: str) -> str:
 def surroundings(file: str, folder: str) -> Iterator[None]:
     """Inside, imports and relative paths work as for `python file.py` started in `folder`; then all is as before."""
     beside = os.path.dirname(file)
-    mine = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
-    hidden = {name: module for name, module in before.items() if name != "__main__" and _comes_from(module, mine)}
-    for name in hidden:
-        del sys.modules[name]
     sys.modules.update(_imported.get(beside, {}))
-    sys.path[:] = [beside, folder] + [entry for entry in path if os.path.abspath(entry) != mine]
+    sys.path[:0] = [beside, folder, *_asked_for()]
     sys.argv[:] = [file]
     os.chdir(folder)
     try:
@@ -94,7 +90,11 @@ def surroundings(file: str, folder: str) -> Iterator[None]:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
         _imported[beside] = _take_out(before, (folder, beside))
-        sys.modules.update(hidden)
+
+
+def _asked_for() -> List[str]:
+    """What the user's own environment adds; an interpreter that is started in isolation leaves it out."""
+    return [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
@@ -104,11 +104,6 @@ def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> 
     for name in taken:
         del sys.modules[name]
     return taken
-
-
-def _comes_from(module: Any, folder: str) -> bool:
-    file = getattr(module, "__file__", None)
-    return isinstance(file, str) and _contains(folder, file)
 
 
 def _lies_in(module: Any, folder: str) -> bool:

@@ -17,15 +17,12 @@ _OLDEST = 3
 _SKIPPED = ("metadata_props", "raw_data", "doc_string")  # hints for a reader, who may skip them, and bytes
 
 
-def lower(path: str, highest: Optional[int]) -> Any:
-    """Stamp the file with `highest`, or with what it needs if that is more; never raised. Gives the model."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    if highest is not None and highest < model.ir_version:
-        model.ir_version = min(model.ir_version, max(highest, needed(model)))
-        onnx.save(model, path)
-    return model
+def lower(model: Any, highest: Optional[int]) -> bool:
+    """Stamp the model with `highest`, or with what it needs if that is more; never raised. Says whether it changed."""
+    before = model.ir_version
+    if highest is not None and highest < before:
+        model.ir_version = min(before, max(highest, needed(model)))
+    return bool(model.ir_version != before)
 
 
 def needed(model: Any) -> int:

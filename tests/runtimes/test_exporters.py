@@ -1,0 +1,674 @@
+"""Real PyTorch modules through the exporter that runs under the toolchain's interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import onnxgate.runtimes
+
+pytestmark = pytest.mark.torch
+
+WORKER = Path(onnxgate.runtimes.__file__).parent / "worker"
+CNN = """
+    import torch
+    from torch import nn
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(1, 4, 3, padding=1)
+            self.bn = nn.BatchNorm2d(4)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, image):
+            return self.head(torch.relu(self.bn(self.conv(image))).mean((2, 3)))
+
+    def build():
+        return {
+            "model": Classifier().eval(),
+            "args": (torch.randn(2, 1, 8, 8),),
+            "dynamic_shapes": {"image": {0: "batch"}},
+        }
+"""
+
+
+class Asker:
+    """One long-lived worker of exports, and a project folder per test."""
+
+    def __init__(self, worker: subprocess.Popen[str], folder: Path, log: Path) -> None:
+        self.worker, self.folder, self.log = worker, folder, log
+        self.count = 0
+
+    def write(self, name: str, text: str) -> Path:
+        """A file of the project."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+        return path
+
+    def ask(self, source: str, **job: Any) -> dict[str, Any]:
+        """Export `file.py:callable` of the project."""
+        return self.ask_with_phases(source, **job)[0]
+
+    def ask_with_phases(self, source: str, **job: Any) -> tuple[dict[str, Any], list[str]]:
+        """The result and the phases that were said."""
+        assert self.worker.stdin is not None
+        assert self.worker.stdout is not None
+        self.count += 1
+        output = self.folder / f"output{self.count}"
+        output.mkdir()
+        asked = {
+            "kind": "export",
+            "source": str(self.folder / source),
+            "output": str(output),
+            "folder": str(self.folder),
+            "opset": None,
+            "ir_version_max": None,
+            "cases": [],
+            "external_data": False,
+            "export": True,
+            "float64": True,
+        }
+        request = {"id": self.count, "engine": "", "memory_mib": None, "job": {**asked, **job}}
+        self.worker.stdin.write(json.dumps(request) + "\n")
+        self.worker.stdin.flush()
+        phases: list[str] = []
+        for line in self.worker.stdout:
+            message = json.loads(line)
+            if "reply" in message:
+                assert "completed" == message["reply"]["outcome"]
+                return message["reply"]["result"], phases
+            phases.append(message["phase"])
+        raise AssertionError("the worker ended")
+
+    def case(self, name: str, **inputs: Any) -> dict[str, Any]:
+        """A case with these arrays."""
+        paths = {}
+        for key, value in inputs.items():
+            path = self.folder / f"{name}-{key}.npy"
+            np.save(path, value)
+            paths[key] = str(path)
+        return {"name": name, "origin": "generated", "inputs": paths, "sizes": {}}
+
+
+@pytest.fixture(scope="module")
+def worker(toolchain: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """One process for all tests of this file: what one leaves behind meets the next."""
+    log = tmp_path_factory.mktemp("worker") / "log"
+    command = [str(toolchain), "-I", "-B", "-X", "utf8", str(WORKER / "__main__.py")]
+    pipe = subprocess.PIPE
+    with (
+        log.open("w") as output,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=output, text=True) as process,
+    ):
+        yield process, log
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def project(worker: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Asker:
+    """An empty project."""
+    return Asker(worker[0], tmp_path, worker[1])
+
+
+def failure(result: dict[str, Any]) -> tuple[str, str]:
+    """Class and text of the failure."""
+    assert result["failure"] is not None
+    assert result["model"] is None
+
+    return result["failure"]["type"], result["failure"]["text"]
+
+
+def outputs(result: dict[str, Any], key: str, index: int) -> list[np.ndarray[Any, Any]]:
+    """The arrays of one case."""
+    assert result[key][index]["failure"] is None
+
+    return [np.load(path) for path in result[key][index]["outputs"]]
+
+
+def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
+    """A convolutional classifier is exported with its dynamic batch, and computes the same as its float64 twin."""
+    project.write("export/classifier.py", CNN)
+    image = np.random.default_rng(0).standard_normal((3, 1, 8, 8), dtype=np.float32)
+    result = project.ask("export/classifier.py:build", opset=18, cases=[project.case("batch=3", image=image)])
+
+    assert result["failure"] is None
+    model = onnx.load(result["model"])
+    onnx.checker.check_model(model, full_check=True)
+    assert ["image"] == result["input_names"]
+    assert "batch" == model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    assert 18 == model.opset_import[0].version
+    assert not result["was_training"]
+    assert "torch" in result["packages"]
+    narrow, wide = outputs(result, "eager", 0)[0], outputs(result, "eager64", 0)[0]
+    assert ((3, 3), np.float32, np.float64) == (narrow.shape, narrow.dtype, wide.dtype)
+    assert 0 < np.abs(narrow - wide).max() < 1e-5
+
+
+def test_the_exported_graph_computes_what_the_source_computes(project: Asker) -> None:
+    """Eager outputs belong to the exported weights: the reference evaluator agrees on case and sample."""
+    from onnx.reference import ReferenceEvaluator
+
+    project.write("classifier.py", CNN)
+    image = np.random.default_rng(0).standard_normal((1, 1, 8, 8), dtype=np.float32)
+    result = project.ask("classifier.py:build", cases=[project.case("one", image=image)])
+    evaluator = ReferenceEvaluator(result["model"])
+
+    (sample,) = result["sample"]
+    for index, array in enumerate((image, np.load(sample))):
+        (expected,) = evaluator.run(None, {"image": array})
+        np.testing.assert_allclose(outputs(result, "eager", index)[0], expected, atol=1e-5)
+
+
+def test_two_exports_are_the_same_bytes(project: Asker) -> None:
+    """Weights are drawn from fixed seeds, also where the module was imported before."""
+    project.write("classifier.py", CNN)
+    first, second = project.ask("classifier.py:build"), project.ask("classifier.py:build")
+
+    assert Path(first["model"]).read_bytes() == Path(second["model"]).read_bytes()
+
+
+def test_bytes_do_not_depend_on_the_folder(project: Asker) -> None:
+    """Stack traces name the source relative to the project: no machine's folders get into a committed model."""
+    for folder in ("here", "there/again"):
+        project.write(f"{folder}/classifier.py", CNN)
+    here, there = (
+        project.ask(f"{folder}/classifier.py:build", folder=str(project.folder / folder))
+        for folder in ("here", "there/again")
+    )
+
+    assert Path(here["model"]).read_bytes() == Path(there["model"]).read_bytes()
+    (node,) = (node for node in onnx.load(here["model"]).graph.node if node.op_type == "Relu")
+    traces = [entry.value for entry in node.metadata_props if entry.key == "pkg.torch.onnx.stack_trace"]
+    assert traces[0].startswith('File "classifier.py", line 13, in forward\n')
+    assert str(project.folder).encode() not in Path(here["model"]).read_bytes()
+
+
+def test_transformer_with_mask_and_integers(project: Asker) -> None:
+    """Integers, a boolean mask and keyword arguments reach the source in the order of the graph."""
+    project.write(
+        "encoder.py",
+        """
+        import torch
+        from torch import nn
+
+        class Encoder(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(50, 16)
+                layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+                self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+            def forward(self, ids, *, padding):
+                return self.layers(self.embed(ids), src_key_padding_mask=padding)
+
+        def build():
+            batch, time = "batch", "time"
+            return {
+                "model": Encoder(),
+                "args": (torch.randint(0, 50, (2, 5)),),
+                "kwargs": {"padding": torch.zeros(2, 5, dtype=torch.bool)},
+                "dynamic_shapes": {"ids": {0: batch, 1: time}, "padding": {0: batch, 1: time}},
+                "output_names": ["states"],
+            }
+        """,
+    )
+    ids = np.array([[1, 2, 3], [4, 0, 0], [9, 9, 9]], np.int32)
+    padding = np.array([[False] * 3, [False, True, True], [False] * 3])
+    result, phases = project.ask_with_phases(
+        "encoder.py:build", opset=18, cases=[project.case("time=3", padding=padding, ids=ids)]
+    )
+
+    assert result["failure"] is None
+    assert ["ids", "padding"] == result["input_names"]
+    assert result["was_training"]
+    assert (3, 3, 16) == outputs(result, "eager", 0)[0].shape
+    assert np.float64 == outputs(result, "eager64", 0)[0].dtype
+    model = onnx.load(result["model"])
+    assert ["states"] == [each.name for each in model.graph.output]
+    assert "Dropout" not in {node.op_type for node in model.graph.node}
+    assert "source on case time=3" in phases
+
+
+@pytest.mark.parametrize(("asked", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
+def test_opset_asked_and_opset_written(project: Asker, asked: int, written: int) -> None:
+    """PyTorch keeps 18 where it cannot convert downwards and says so nowhere; the file tells."""
+    project.write("classifier.py", CNN)
+    result = project.ask("classifier.py:build", opset=asked)
+
+    assert result["failure"] is None
+    assert written == onnx.load(result["model"]).opset_import[0].version
+
+
+@pytest.mark.parametrize(
+    ("opset", "highest", "stamped"), [(18, None, 10), (18, 9, 9), (18, 3, 8), (21, 9, 10), (20, 12, 10)]
+)
+def test_ir_version_is_lowered_no_further_than_it_can_be(
+    project: Asker, opset: int, highest: int | None, stamped: int
+) -> None:
+    """The stamp follows the smallest limit of the runtimes, down to what the opset came with; it is never raised."""
+    project.write("classifier.py", CNN)
+    result = project.ask("classifier.py:build", opset=opset, ir_version_max=highest)
+
+    model = onnx.load(result["model"])
+    onnx.checker.check_model(model, full_check=True)
+    assert stamped == model.ir_version
+
+
+def test_data_dependent_branch(project: Asker) -> None:
+    """The failure is PyTorch's cause in one line, on the user's line; the source itself still runs."""
+    project.write(
+        "branch.py",
+        """
+        import torch
+
+        class Branch(torch.nn.Module):
+            def forward(self, x):
+                if x.sum() > 0:
+                    return x + 1
+                return x - 1
+
+        def build():
+            return Branch(), (torch.ones(2),)
+        """,
+    )
+    result = project.ask("branch.py:build")
+
+    kind, text = failure(result)
+    assert "GuardOnDataDependentSymNode" == kind
+    assert text.startswith("Could not guard on data-dependent expression Eq(u0, 1)")
+    assert "\n" not in text
+    assert "TORCH_LOGS" not in text
+    assert "branch.py:6" == result["failure"]["source"]
+    assert [2.0, 2.0] == outputs(result, "eager", 0)[0].tolist()
+
+
+def test_operator_without_a_conversion(project: Asker) -> None:
+    """The line is read from the graph's node, since no frame of the user's code is on the stack any more."""
+    project.write(
+        "svd.py",
+        """
+        import torch
+
+        class Svd(torch.nn.Module):
+            def forward(self, x):
+                return torch.linalg.svd(x * 2)[1]
+
+        def build():
+            return Svd(), torch.ones(2, 2)
+        """,
+    )
+    result = project.ask("svd.py:build")
+
+    kind, text = failure(result)
+    assert "DispatchError" == kind
+    assert "aten._linalg_svd" in text
+    assert "svd.py:6" == result["failure"]["source"]
+
+
+def test_error_inside_forward(project: Asker) -> None:
+    """The user's own line is named, not PyTorch's."""
+    project.write(
+        "shapes.py",
+        """
+        import torch
+
+        class Shapes(torch.nn.Module):
+            def forward(self, x):
+                return x @ torch.zeros(7, 7)
+
+        def build():
+            return Shapes(), (torch.ones(2, 4),)
+        """,
+    )
+    result = project.ask("shapes.py:build")
+
+    assert "RuntimeError" == failure(result)[0]
+    assert "shapes.py:6" == result["failure"]["source"]
+    assert "shapes.py:6" == result["eager"][0]["failure"]["source"]
+
+
+def test_import_that_raises(project: Asker) -> None:
+    """An error while the file is imported is on the line of the project that raised it."""
+    project.write("settings.py", "import json\n\nVALUES = json.loads('{')\n")
+    project.write("broken.py", "import settings\n")
+    result = project.ask("broken.py:build")
+
+    kind, text = failure(result)
+    assert "JSONDecodeError" == kind
+    assert text.startswith("Expecting property name")
+    assert "settings.py:3" == result["failure"]["source"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "says", "line"),
+    [
+        ("def build(:\n", "SyntaxError", "invalid syntax", "broken.py:1"),
+        ("import no_such_package\n", "ModuleNotFoundError", "No module named 'no_such_package'", "broken.py:1"),
+        ("\nimport sys\nsys.exit(4)\n", "SystemExit", "the source ended the program with status 4", "broken.py:3"),
+        ("other = 1\n", "SourceError", "`broken.py` has no callable `build`", ""),
+        ("build = 1\n", "SourceError", "`broken.py` has no callable `build`", ""),
+        ("def build():\n    raise OSError('no weights at here')\n", "OSError", "no weights at here", "broken.py:2"),
+        (
+            "def build():\n try:\n  {}['a']\n except KeyError as error:\n  raise ValueError('bad a') from error\n",
+            "ValueError",
+            "bad a",
+            "broken.py:3",
+        ),
+    ],
+)
+def test_source_that_cannot_be_called(project: Asker, text: str, kind: str, says: str, line: str) -> None:
+    """Whatever goes wrong before an export is a failure with the user's line, and never ends the worker."""
+    project.write("broken.py", text)
+    result = project.ask("broken.py:build")
+
+    assert (kind, says) == failure(result)
+    assert line == result["failure"]["source"]
+    assert [] == result["eager"]
+
+
+def test_source_file_that_is_not_there(project: Asker) -> None:
+    """A file that the config names and nobody has is a failure that says so."""
+    assert ("SourceError", "there is no file `gone.py`") == failure(project.ask("gone.py:build"))
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        ("None", "`build` returned None; expected `(module, args)` or a mapping with `model` and `args`"),
+        (
+            "model",
+            "`build` returned a value of type `Linear`; expected `(module, args)` or a mapping with `model` and `args`",
+        ),
+        (
+            "(model, x, 1)",
+            "`build` returned a tuple of 3; expected `(module, args)` or a mapping with `model` and `args`",
+        ),
+        ("('model', (x,))", "`build` returned a value of type `str` as the model; expected a `torch.nn.Module`"),
+        ("(model, 3)", "`build` returned a value of type `int` as `args`; expected a tuple"),
+        (
+            "{'model': model, 'arg': (x,)}",
+            "`build` returned a mapping with the unknown key `arg`; did you mean `args`?",
+        ),
+        (
+            "{'args': (x,)}",
+            "`build` returned a mapping without `model`; "
+            "expected `(module, args)` or a mapping with `model` and `args`",
+        ),
+    ],
+)
+def test_callable_that_returns_something_else(project: Asker, returned: str, says: str) -> None:
+    """What was returned and what was expected is said."""
+    project.write(
+        "odd.py",
+        f"import torch\nmodel, x = torch.nn.Linear(2, 2), torch.ones(1, 2)\ndef build():\n    return {returned}\n",
+    )
+
+    assert ("SourceError", says) == failure(project.ask("odd.py:build"))
+
+
+def test_heavy_printing(project: Asker) -> None:
+    """What the source prints, from Python or below it, goes to the log and not into the reply."""
+    project.write(
+        "loud.py",
+        """
+        import os, sys, torch
+        os.write(1, b"below python\\n" * 20000)
+
+        class Loud(torch.nn.Linear):
+            def forward(self, x):
+                print("forward" * 50)
+                print("to stderr", file=sys.stderr)
+                return super().forward(x)
+
+        def build():
+            print(input_or_end())
+            return Loud(2, 2), (torch.ones(1, 2),)
+
+        def input_or_end():
+            try:
+                return input()
+            except EOFError:
+                return "nothing to read"
+        """,
+    )
+    result = project.ask("loud.py:build")
+
+    assert result["failure"] is None
+    log = project.log.read_text()
+    assert log.count("below python") >= 20000
+    assert "forwardforward" in log
+    assert "nothing to read" in log
+
+
+def test_outputs_in_containers(project: Asker) -> None:
+    """Outputs are flattened as the exporter flattens them; a None among them is dropped by both."""
+    project.write(
+        "outputs.py",
+        """
+        import torch
+
+        class Outputs(torch.nn.Module):
+            def forward(self, x, pair):
+                return {"z": x * 2, "a": (x + 1, None), "m": [pair[0] - pair["k" and 1]]}
+
+        def build():
+            return Outputs(), (torch.ones(2), (torch.ones(2), torch.ones(2)))
+        """,
+    )
+    result = project.ask("outputs.py:build")
+
+    assert result["failure"] is None
+    assert 3 == len(onnx.load(result["model"]).graph.output)
+    assert [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]] == [each.tolist() for each in outputs(result, "eager", 0)]
+    assert 3 == len(result["sample"])
+
+
+def test_output_that_is_none(project: Asker) -> None:
+    """A module that returns nothing has no eager output, whatever the exporter makes of it."""
+    project.write(
+        "none.py",
+        """
+        import torch
+
+        class Nothing(torch.nn.Module):
+            def forward(self, x):
+                return None
+
+        def build():
+            return Nothing(), (torch.ones(2),)
+        """,
+    )
+
+    assert [] == outputs(project.ask("none.py:build"), "eager", 0)
+
+
+def test_bfloat16_has_no_array(project: Asker) -> None:
+    """numpy cannot hold bfloat16: the output is there and has no file, and the sample is left out."""
+    project.write(
+        "half.py",
+        """
+        import torch
+
+        def build():
+            return torch.nn.Linear(2, 2).bfloat16(), (torch.ones(1, 2, dtype=torch.bfloat16),)
+        """,
+    )
+    result = project.ask("half.py:build")
+
+    assert result["failure"] is None
+    assert [None] == result["eager"][0]["outputs"]
+    assert [] == result["sample"]
+
+
+def test_state_does_not_travel_between_cases(project: Asker) -> None:
+    """A counter in a buffer starts each case as it was exported; so does the graph, which has no state."""
+    project.write(
+        "counter.py",
+        """
+        import torch
+
+        class Counter(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("seen", torch.zeros(1))
+                self.register_buffer("again", torch.zeros(1))
+
+            def forward(self, x):
+                self.seen += 1
+                self.again = self.again + 1
+                return x + self.seen + self.again
+
+        def build():
+            return Counter(), (torch.zeros(1),)
+        """,
+    )
+    zero = np.zeros(1, np.float32)
+    result = project.ask("counter.py:build", cases=[project.case("a", x=zero), project.case("b", x=zero)])
+
+    assert [[2.0], [2.0], [2.0]] == [outputs(result, "eager", index)[0].tolist() for index in range(3)]
+    assert [[2.0], [2.0], [2.0]] == [outputs(result, "eager64", index)[0].tolist() for index in range(3)]
+
+
+def test_one_case_fails_alone(project: Asker) -> None:
+    """A case that the source refuses has its own failure; the others keep their outputs."""
+    project.write("classifier.py", CNN)
+    good, bad = np.zeros((1, 1, 8, 8), np.float32), np.zeros((1, 2, 8, 8), np.float32)
+    wrong_kind = np.zeros((1, 1, 8, 8), np.int64)
+    cases = [project.case("bad", image=bad), project.case("good", image=good), project.case("kind", image=wrong_kind)]
+    result = project.ask("classifier.py:build", cases=cases)
+
+    assert "classifier.py:13" == result["eager"][0]["failure"]["source"]
+    assert (1, 3) == outputs(result, "eager", 1)[0].shape
+    assert "the source takes torch.float32 where the model takes torch.int64" == result["eager"][2]["failure"]["text"]
+    assert result["failure"] is None
+
+
+def test_other_number_of_inputs(project: Asker) -> None:
+    """A model with more inputs than its source cannot be compared, and the reason is given."""
+    project.write("classifier.py", CNN)
+    zero = np.zeros((1, 1, 8, 8), np.float32)
+    result = project.ask("classifier.py:build", cases=[project.case("two", image=zero, mask=zero)])
+
+    assert "the source takes 1 tensors and the model 2" == result["eager_reason"]
+    assert [] == result["eager"]
+    assert result["model"] is not None
+
+
+def test_no_float64(project: Asker) -> None:
+    """A module that cannot run in float64 keeps its own outputs and says why there are no others."""
+    project.write(
+        "narrow.py",
+        """
+        import torch
+
+        class Narrow(torch.nn.Module):
+            def forward(self, x):
+                return x @ torch.ones(2, 2, dtype=torch.float32)
+
+        def build():
+            return Narrow(), (torch.ones(1, 2),)
+        """,
+    )
+    result = project.ask("narrow.py:build")
+
+    assert [[2.0, 2.0]] == outputs(result, "eager", 0)[0].tolist()
+    assert "narrow.py:6" == result["eager64"][0]["failure"]["source"]
+
+
+def test_eager_only(project: Asker) -> None:
+    """Where a command makes the file, the source is asked for its outputs and writes no model."""
+    project.write("classifier.py", CNN)
+    result = project.ask("classifier.py:build", export=False, float64=False)
+
+    assert result["model"] is None
+    assert result["failure"] is None
+    assert (2, 3) == outputs(result, "eager", 0)[0].shape
+    assert [] == result["eager64"]
+
+
+def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
+    """The source's outputs come from a copy that the export never touched."""
+    project.write(
+        "cache.py",
+        """
+        import torch
+
+        class Cached(torch.nn.Module):
+            scale = None
+
+            def forward(self, x):
+                if self.scale is None:
+                    self.scale = x.mean() + 1
+                return x * self.scale
+
+        def build():
+            return Cached(), (torch.ones(2),)
+        """,
+    )
+    result = project.ask("cache.py:build")
+
+    assert [2.0, 2.0] == outputs(result, "eager", 0)[0].tolist()
+
+
+def test_neighbours_of_the_same_name(project: Asker) -> None:
+    """Two sources that each import their own `net.py` get their own; what a file registers, it registers once."""
+    for name, size in (("first", 2), ("second", 3)):
+        project.write(f"{name}/net.py", f"import torch\nSIZE = {size}\n")
+        project.write(
+            f"{name}/build_{name}.py",
+            f"""
+            import torch, net
+            torch.library.define("mine_{name}::op", "(Tensor x) -> Tensor")
+
+            def build():
+                return torch.nn.Linear(net.SIZE, 1), torch.ones(1, net.SIZE)
+            """,
+        )
+    sources = ("first/build_first.py:build", "second/build_second.py:build", "first/build_first.py:build")
+    results = [project.ask(source) for source in sources]
+
+    assert [None, None, None] == [each["failure"] for each in results]
+    assert [(1, 2), (1, 3), (1, 2)] == [np.load(each["sample"][0]).shape for each in results]
+
+
+@pytest.mark.parametrize("name", ["onnx", "wire", "json", "exporters"])
+def test_source_named_as_a_module(project: Asker, name: str) -> None:
+    """A script may be called as a package that the exporter needs; each still finds its own."""
+    project.write(f"{name}.py", "import torch\ndef build():\n    return torch.nn.Linear(2, 1), torch.ones(1, 2)\n")
+
+    assert project.ask(f"{name}.py:build")["failure"] is None
+
+
+def test_relative_files_and_packages_of_the_project(project: Asker) -> None:
+    """A source reads files relative to the config's folder and imports from it and from its own folder."""
+    project.write("weights.txt", "3")
+    project.write("library/__init__.py", "SIZE = int(open('weights.txt').read())\n")
+    project.write("export/near.py", "from library import SIZE\n")
+    project.write(
+        "export/build.py",
+        "import near, torch\ndef build():\n    return torch.nn.Linear(near.SIZE, 1), torch.ones(1, near.SIZE)\n",
+    )
+    result = project.ask("export/build.py:build")
+
+    assert result["failure"] is None
+    assert (1, 3) == np.load(result["sample"][0]).shape
+
+
+def test_external_data_as_asked(project: Asker) -> None:
+    """Weights lie beside the model only where the committed model has them there."""
+    project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")
+    inside, beside = project.ask("big.py:build"), project.ask("big.py:build", external_data=True)
+
+    assert ["model.onnx"] == [path.name for path in Path(inside["model"]).parent.glob("model*")]
+    assert {"model.onnx", "model.onnx.data"} == {path.name for path in Path(beside["model"]).parent.glob("model*")}
