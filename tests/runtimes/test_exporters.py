@@ -85,7 +85,7 @@ class Asker:
         for line in self.worker.stdout:
             message = json.loads(line)
             if "reply" in message:
-                assert "completed" == message["reply"]["outcome"]
+                assert message["reply"]["outcome"] == "completed"
                 return message["reply"]["result"], phases
             phases.append(message["phase"])
         raise AssertionError("the worker ended")
@@ -145,9 +145,9 @@ def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
     assert result["failure"] is None
     model = onnx.load(result["model"])
     onnx.checker.check_model(model, full_check=True)
-    assert ["image"] == result["input_names"]
-    assert "batch" == model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    assert 18 == model.opset_import[0].version
+    assert result["input_names"] == ["image"]
+    assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+    assert model.opset_import[0].version == 18
     assert not result["was_training"]
     assert "torch" in result["packages"]
     narrow, wide = outputs(result, "eager", 0)[0], outputs(result, "eager64", 0)[0]
@@ -230,12 +230,12 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
     )
 
     assert result["failure"] is None
-    assert ["ids", "padding"] == result["input_names"]
+    assert result["input_names"] == ["ids", "padding"]
     assert result["was_training"]
-    assert (3, 3, 16) == outputs(result, "eager", 0)[0].shape
+    assert outputs(result, "eager", 0)[0].shape == (3, 3, 16)
     assert np.float64 == outputs(result, "eager64", 0)[0].dtype
     model = onnx.load(result["model"])
-    assert ["states"] == [each.name for each in model.graph.output]
+    assert [each.name for each in model.graph.output] == ["states"]
     assert "Dropout" not in {node.op_type for node in model.graph.node}
     assert "source on case time=3" in phases
 
@@ -285,12 +285,12 @@ def test_data_dependent_branch(project: Asker) -> None:
     result = project.ask("branch.py:build")
 
     kind, text = failure(result)
-    assert "GuardOnDataDependentSymNode" == kind
+    assert kind == "GuardOnDataDependentSymNode"
     assert text.startswith("Could not guard on data-dependent expression Eq(u0, 1)")
     assert "\n" not in text
     assert "TORCH_LOGS" not in text
-    assert "branch.py:6" == result["failure"]["source"]
-    assert [2.0, 2.0] == outputs(result, "eager", 0)[0].tolist()
+    assert result["failure"]["source"] == "branch.py:6"
+    assert outputs(result, "eager", 0)[0].tolist() == [2.0, 2.0]
 
 
 def test_operator_without_a_conversion(project: Asker) -> None:
@@ -311,9 +311,9 @@ def test_operator_without_a_conversion(project: Asker) -> None:
     result = project.ask("svd.py:build")
 
     kind, text = failure(result)
-    assert "DispatchError" == kind
+    assert kind == "DispatchError"
     assert "aten._linalg_svd" in text
-    assert "svd.py:6" == result["failure"]["source"]
+    assert result["failure"]["source"] == "svd.py:6"
 
 
 def test_error_inside_forward(project: Asker) -> None:
@@ -333,9 +333,9 @@ def test_error_inside_forward(project: Asker) -> None:
     )
     result = project.ask("shapes.py:build")
 
-    assert "RuntimeError" == failure(result)[0]
-    assert "shapes.py:6" == result["failure"]["source"]
-    assert "shapes.py:6" == result["eager"][0]["failure"]["source"]
+    assert failure(result)[0] == "RuntimeError"
+    assert result["failure"]["source"] == "shapes.py:6"
+    assert result["eager"][0]["failure"]["source"] == "shapes.py:6"
 
 
 def test_import_that_raises(project: Asker) -> None:
@@ -345,9 +345,9 @@ def test_import_that_raises(project: Asker) -> None:
     result = project.ask("broken.py:build")
 
     kind, text = failure(result)
-    assert "JSONDecodeError" == kind
+    assert kind == "JSONDecodeError"
     assert text.startswith("Expecting property name")
-    assert "settings.py:3" == result["failure"]["source"]
+    assert result["failure"]["source"] == "settings.py:3"
 
 
 @pytest.mark.parametrize(
@@ -374,12 +374,12 @@ def test_source_that_cannot_be_called(project: Asker, text: str, kind: str, says
 
     assert (kind, says) == failure(result)
     assert line == result["failure"]["source"]
-    assert [] == result["eager"]
+    assert result["eager"] == []
 
 
 def test_source_file_that_is_not_there(project: Asker) -> None:
     """A file that the config names and nobody has is a failure that says so."""
-    assert ("SourceError", "there is no file `gone.py`") == failure(project.ask("gone.py:build"))
+    assert failure(project.ask("gone.py:build")) == ("SourceError", "there is no file `gone.py`")
 
 
 @pytest.mark.parametrize(
@@ -469,9 +469,9 @@ def test_outputs_in_containers(project: Asker) -> None:
     result = project.ask("outputs.py:build")
 
     assert result["failure"] is None
-    assert 3 == len(onnx.load(result["model"]).graph.output)
-    assert [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]] == [each.tolist() for each in outputs(result, "eager", 0)]
-    assert 3 == len(result["sample"])
+    assert len(onnx.load(result["model"]).graph.output) == 3
+    assert [each.tolist() for each in outputs(result, "eager", 0)] == [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]
+    assert len(result["sample"]) == 3
 
 
 def test_output_that_is_none(project: Asker) -> None:
@@ -490,7 +490,7 @@ def test_output_that_is_none(project: Asker) -> None:
         """,
     )
 
-    assert [] == outputs(project.ask("none.py:build"), "eager", 0)
+    assert outputs(project.ask("none.py:build"), "eager", 0) == []
 
 
 def test_bfloat16_has_no_array(project: Asker) -> None:
@@ -507,8 +507,8 @@ def test_bfloat16_has_no_array(project: Asker) -> None:
     result = project.ask("half.py:build")
 
     assert result["failure"] is None
-    assert [None] == result["eager"][0]["outputs"]
-    assert [] == result["sample"]
+    assert result["eager"][0]["outputs"] == [None]
+    assert result["sample"] == []
 
 
 def test_state_does_not_travel_between_cases(project: Asker) -> None:
@@ -536,8 +536,8 @@ def test_state_does_not_travel_between_cases(project: Asker) -> None:
     zero = np.zeros(1, np.float32)
     result = project.ask("counter.py:build", cases=[project.case("a", x=zero), project.case("b", x=zero)])
 
-    assert [[2.0], [2.0], [2.0]] == [outputs(result, "eager", index)[0].tolist() for index in range(3)]
-    assert [[2.0], [2.0], [2.0]] == [outputs(result, "eager64", index)[0].tolist() for index in range(3)]
+    assert [outputs(result, "eager", index)[0].tolist() for index in range(3)] == [[2.0], [2.0], [2.0]]
+    assert [outputs(result, "eager64", index)[0].tolist() for index in range(3)] == [[2.0], [2.0], [2.0]]
 
 
 def test_one_case_fails_alone(project: Asker) -> None:
@@ -548,9 +548,9 @@ def test_one_case_fails_alone(project: Asker) -> None:
     cases = [project.case("bad", image=bad), project.case("good", image=good), project.case("kind", image=wrong_kind)]
     result = project.ask("classifier.py:build", cases=cases)
 
-    assert "classifier.py:13" == result["eager"][0]["failure"]["source"]
-    assert (1, 3) == outputs(result, "eager", 1)[0].shape
-    assert "the source takes torch.float32 where the model takes torch.int64" == result["eager"][2]["failure"]["text"]
+    assert result["eager"][0]["failure"]["source"] == "classifier.py:13"
+    assert outputs(result, "eager", 1)[0].shape == (1, 3)
+    assert result["eager"][2]["failure"]["text"] == "the source takes torch.float32 where the model takes torch.int64"
     assert result["failure"] is None
 
 
@@ -560,8 +560,8 @@ def test_other_number_of_inputs(project: Asker) -> None:
     zero = np.zeros((1, 1, 8, 8), np.float32)
     result = project.ask("classifier.py:build", cases=[project.case("two", image=zero, mask=zero)])
 
-    assert "the source takes 1 tensors and the model 2" == result["eager_reason"]
-    assert [] == result["eager"]
+    assert result["eager_reason"] == "the source takes 1 tensors and the model 2"
+    assert result["eager"] == []
     assert result["model"] is not None
 
 
@@ -582,8 +582,8 @@ def test_no_float64(project: Asker) -> None:
     )
     result = project.ask("narrow.py:build")
 
-    assert [[2.0, 2.0]] == outputs(result, "eager", 0)[0].tolist()
-    assert "narrow.py:6" == result["eager64"][0]["failure"]["source"]
+    assert outputs(result, "eager", 0)[0].tolist() == [[2.0, 2.0]]
+    assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
 
 
 def test_eager_only(project: Asker) -> None:
@@ -593,8 +593,8 @@ def test_eager_only(project: Asker) -> None:
 
     assert result["model"] is None
     assert result["failure"] is None
-    assert (2, 3) == outputs(result, "eager", 0)[0].shape
-    assert [] == result["eager64"]
+    assert outputs(result, "eager", 0)[0].shape == (2, 3)
+    assert result["eager64"] == []
 
 
 def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
@@ -618,7 +618,7 @@ def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
     )
     result = project.ask("cache.py:build")
 
-    assert [2.0, 2.0] == outputs(result, "eager", 0)[0].tolist()
+    assert outputs(result, "eager", 0)[0].tolist() == [2.0, 2.0]
 
 
 def test_neighbours_of_the_same_name(project: Asker) -> None:
@@ -638,8 +638,8 @@ def test_neighbours_of_the_same_name(project: Asker) -> None:
     sources = ("first/build_first.py:build", "second/build_second.py:build", "first/build_first.py:build")
     results = [project.ask(source) for source in sources]
 
-    assert [None, None, None] == [each["failure"] for each in results]
-    assert [(1, 2), (1, 3), (1, 2)] == [np.load(each["sample"][0]).shape for each in results]
+    assert [each["failure"] for each in results] == [None, None, None]
+    assert [np.load(each["sample"][0]).shape for each in results] == [(1, 2), (1, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["onnx", "wire", "json", "exporters"])
@@ -662,7 +662,7 @@ def test_relative_files_and_packages_of_the_project(project: Asker) -> None:
     result = project.ask("export/build.py:build")
 
     assert result["failure"] is None
-    assert (1, 3) == np.load(result["sample"][0]).shape
+    assert np.load(result["sample"][0]).shape == (1, 3)
 
 
 def test_external_data_as_asked(project: Asker) -> None:
@@ -670,5 +670,5 @@ def test_external_data_as_asked(project: Asker) -> None:
     project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")
     inside, beside = project.ask("big.py:build"), project.ask("big.py:build", external_data=True)
 
-    assert ["model.onnx"] == [path.name for path in Path(inside["model"]).parent.glob("model*")]
+    assert [path.name for path in Path(inside["model"]).parent.glob("model*")] == ["model.onnx"]
     assert {"model.onnx", "model.onnx.data"} == {path.name for path in Path(beside["model"]).parent.glob("model*")}
