@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxgate.config.toml import loads
@@ -32,6 +32,15 @@ def key_lines(text: str) -> dict[Keys, int]:
         if not (scan.header() if text[scan.at] == "[" else scan.statement()):
             break
     return scan.found
+
+
+def key_path(keys: Iterable[str]) -> str:
+    """Keys as messages have them: `model[0].path`, `opset."ai.onnx"`."""
+    text = ""
+    for key in keys:
+        word = key if _BARE.fullmatch(key) else f'"{key}"'
+        text += f"[{key}]" if key.isdecimal() and text else f".{word}" if text else word
+    return text
 
 
 def nearest_line(found: Mapping[Keys, int], keys: Keys) -> int:

@@ -12,10 +12,9 @@ from packaging.specifiers import SpecifierSet
 from onnxgate import __version__
 from onnxgate.config.conversion import Conversion, Problem
 from onnxgate.config.discovery import PYPROJECT, find_root
-from onnxgate.config.lines import Keys, key_lines, nearest_line
+from onnxgate.config.lines import Keys, key_lines, key_path, nearest_line
 from onnxgate.config.project import Project
 from onnxgate.config.requirements import specifier_problem
-from onnxgate.config.selection import key_path
 from onnxgate.config.toml import TOMLDecodeError, decode, loads
 from onnxgate.config.types import Config
 from onnxgate.config.validation import Validation

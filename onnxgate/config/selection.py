@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onnxgate.config.discovery import find_root
 from onnxgate.config.globs import covers, is_glob, literal_folder, matches
+from onnxgate.config.lines import key_path
 from onnxgate.config.types import ModelSettings
 from onnxgate.errors import ConfigError, UsageError
 
@@ -93,9 +94,8 @@ def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Projec
 
 def refuse_missing(missing: Sequence[Missing], project: Project, listing: Collection[str]) -> None:
     """Raise where the config names a model that the project does not have, or where it has none at all."""
-    problems = tuple(
-        _why_missing(path, entry, project) for path, entry in missing if not _excluded_on_purpose(path, entry, project)
-    )
+    wrong = [(path, entry) for path, entry in missing if not _excluded_on_purpose(path, entry, project)]
+    problems = tuple(_why_missing(path, entry, project) for path, entry in wrong)
     name = project.path.name
     if problems:
         raise ConfigError(f"`{name}` names models that are not there", problems=problems)
@@ -129,14 +129,6 @@ def _keys_of(path: str, entry: ModelSettings | None, project: Project) -> tuple[
         return ("model", str(project.config.model.index(entry)), "path")
     named = [each.removeprefix("./") for each in project.config.models or ()]
     return ("models", str(named.index(path)))
-
-
-def key_path(keys: Iterable[str]) -> str:
-    """Keys as messages have them: `model[0].path`."""
-    text = ""
-    for key in keys:
-        text += f"[{key}]" if key.isdecimal() and text else f".{key}" if text else key
-    return text
 
 
 def narrowed(
