@@ -48,7 +48,8 @@ def installed(shared_folder: Path) -> Path:
 
 def _install_wheel(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
-    _uv("build", "--wheel", "--quiet", "--out-dir", str(home), str(ROOT))
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(home)]
+    subprocess.run(build, check=True, cwd=ROOT, stdin=subprocess.DEVNULL)
     _uv("venv", "--quiet", "--python", sys.executable, str(home / "venv"))
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]

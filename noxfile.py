@@ -1,0 +1,60 @@
+"""What is run on a change: `nox` runs lint, types and tests; `nox --list` names the rest."""
+
+from __future__ import annotations
+
+import nox
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+TOOLCHAIN = "fixtures/projects/quickstart/requirements.txt"
+SURFACE = ("action.yml", ".github")
+
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.default_venv_backend = "virtualenv"
+nox.options.reuse_venv = "yes"
+
+
+def group(*names: str) -> list[str]:
+    """The requirements of the dependency groups of that name."""
+    return nox.project.dependency_groups(PYPROJECT, *names)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Hold code to ruff, and the surface to GitHub's schemas and to zizmor."""
+    session.install(*group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("ruff", "check", "--target-version=py38", "onnxgate/runtimes/worker")
+    session.run("zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection", *SURFACE)
+    session.run("check-jsonschema", "--builtin-schema=vendor.github-actions", "action.yml")
+    workflows = (".github/workflows/ci.yml", ".github/workflows/quickstart.yml")
+    session.run("check-jsonschema", "--builtin-schema=vendor.github-workflows", *workflows)
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Hold the package to mypy in strict mode."""
+    session.install(".", *group("lint"))
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run all tests; what a machine lacks is skipped, with the reason."""
+    session.install(".", *group("test", "surface"), "-r", TOOLCHAIN)
+    session.run("python", "-m", "pytest", "--numprocesses=2", "--dist=worksteal", *session.posargs)
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """Run the tests that need no index with the oldest releases that the package says it works with."""
+    session.install(*group("test"), "uv")
+    session.run("uv", "pip", "install", f"--python={session.bin}/python", "--resolution=lowest-direct", ".")
+    session.run("python", "-m", "pytest", "-m", "not index and not torch and not surface", *session.posargs)
+
+
+@nox.session
+def runtimes(session: nox.Session) -> None:
+    """Run the tests that install and run real runtimes."""
+    session.install(".", *group("test", "surface"), "-r", TOOLCHAIN)
+    session.run("python", "-m", "pytest", "-m", "index", *session.posargs)
