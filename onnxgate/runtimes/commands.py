@@ -1,0 +1,88 @@
+"""Short programs that environments are made with: run with a time limit, and ended when we end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onnxgate.runtimes import process
+
+# What says which Python or environment a user works in; ours are always named by path.
+FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON")
+UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+TIMED_OUT = -1000
+
+
+class Ended(NamedTuple):
+    """How a program ended; `TIMED_OUT` is no status of its own."""
+
+    status: int
+    out: str
+    err: str
+
+
+class ClosedError(Exception):
+    """The gate is being ended; nothing is started any more."""
+
+
+class Commands:
+    """Runs programs, and knows those that run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+
+    def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> Ended:
+        """Run uv, with the settings that the user gave it."""
+        from uv import find_uv_bin
+
+        return self.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> Ended:
+        """Run a program to its end; one that cannot be started ends with 127.
+
+        Raises:
+            ClosedError: the gate is being ended.
+        """
+        try:
+            running = self._start(argv)
+        except OSError as error:
+            return Ended(127, "", f"`{argv[0]}` cannot be started: {error.strerror}")
+        try:
+            out, err = running.communicate(stdin.encode(), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.end(running)
+            return Ended(TIMED_OUT, "", f"no end within {timeout_s:g} s")
+        finally:
+            self._forget(running)
+        return Ended(running.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+    def close(self) -> None:
+        """End what runs; nothing is started afterwards."""
+        with self._lock:
+            self._closed = True
+            for running in self._running:
+                process.end(running)
+
+    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise ClosedError
+            running = process.start(argv, _environment())
+            self._running.add(running)
+            return running
+
+    def _forget(self, running: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(running)
+        if self._closed:
+            raise ClosedError
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    return {**UV_DEFAULTS, **kept}

@@ -1,0 +1,117 @@
+"""From a worker's line to a typed value. A worker is not believed: what does not fit its job is nonsense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.runtimes.jobs import (
+    Command,
+    CommandResult,
+    Completed,
+    Export,
+    ExportResult,
+    Job,
+    Load,
+    LoadResult,
+    Probe,
+    ProbeResult,
+    Refused,
+    Result,
+    Run,
+    RunResult,
+    Unavailable,
+)
+
+LOG_LIMIT = 4_000
+RESULTS: dict[type[Job], type[Result]] = {
+    Load: LoadResult,
+    Run: RunResult,
+    Probe: ProbeResult,
+    Export: ExportResult,
+    Command: CommandResult,
+}
+Reply = Completed | Refused | Unavailable
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line: the beginning of a phase, or the reply."""
+
+    id: int
+    phase: str = ""
+    reply: Reply | None = None
+
+
+class NonsenseError(Exception):
+    """The worker said what no worker says."""
+
+
+_decoder = msgspec.json.Decoder(Event)
+
+
+def event(line: bytes, request: int) -> Event:
+    """A line that belongs to the request at hand.
+
+    Raises:
+        NonsenseError: it is none.
+    """
+    try:
+        decoded = _decoder.decode(line)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise NonsenseError(str(error)) from error
+    if decoded.id != request:
+        raise NonsenseError(f"it answers request {decoded.id} of {request}")
+    return decoded
+
+
+def believed(reply: Reply, job: Job) -> Reply:
+    """The reply, where it fits the job.
+
+    Raises:
+        NonsenseError: it does not.
+    """
+    if not isinstance(reply, Completed):
+        return reply
+    match job, reply.result:
+        case Load(), LoadResult():
+            pass
+        case Run(), RunResult() as result:
+            _check_run(job, result)
+        case Export(), ExportResult() as result:
+            _check_files(_files_of_export(result), Path(job.output))
+        case _ if not isinstance(reply.result, RESULTS[type(job)]):
+            raise NonsenseError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
+    return reply
+
+
+def _check_run(job: Run, result: RunResult) -> None:
+    if len(result.cases) != len(job.cases):
+        raise NonsenseError(f"{len(result.cases)} of {len(job.cases)} cases are answered")
+    for case in result.cases:
+        if case.failure is None and len(case.outputs) != len(result.outputs):
+            raise NonsenseError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
+        _check_files(case.outputs, Path(job.output))
+
+
+def _files_of_export(result: ExportResult) -> Iterable[str | None]:
+    yield result.model
+    yield from result.sample
+    for case in (*result.eager, *result.eager64):
+        yield from case.outputs
+
+
+def _check_files(paths: Iterable[str | None], folder: Path) -> None:
+    for path in paths:
+        if path is not None and not (Path(path).is_relative_to(folder) and Path(path).is_file()):
+            raise NonsenseError("it names a file that it did not write")
+
+
+def readable(log: str) -> str:
+    """The end of a log, without terminal escapes and control characters."""
+    text = _CONTROLS.sub("", _ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
+    return text if len(text) <= LOG_LIMIT else "…" + text[-LOG_LIMIT + 1 :]

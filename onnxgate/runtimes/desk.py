@@ -1,0 +1,170 @@
+"""One seat's jobs, in order, each with a worker that works."""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.errors import UnavailableError
+from onnxgate.runtimes import process, talk
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.jobs import Job, Load, Observation, Run, Unavailable
+from onnxgate.runtimes.progress import Progress
+from onnxgate.runtimes.seats import JobLimits, Seat, memory_limit_mib
+
+# Would change what a locked runtime does. Source: facts of ONNX Runtime, "IR and opset limits".
+UNWANTED = ("ALLOW_RELEASED_ONNX_OPSET_ONLY",)
+FLAGS = ("-I", "-B", "-X", "utf8")
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What all desks share."""
+
+    environments: Environments
+    slots: threading.Semaphore  # how many may be busy at once
+    progress: Progress
+    worker: Path  # the worker's folder
+    closing: threading.Event
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A job that waits, and who waits for it."""
+
+    job: Job
+    limits: JobLimits
+    future: Future[Observation]
+
+
+class Desk:
+    """A thread that serves one seat. It starts nothing before the first job."""
+
+    def __init__(self, seat: Seat, office: Office) -> None:
+        self._seat = seat
+        self._office = office
+        self._tickets: queue.Queue[Ticket | None] = queue.Queue()
+        self._talk: talk.Talk | None = None
+        self._talk_lock = threading.Lock()
+        self._interpreter: Path | None = None
+        self._unavailable: Unavailable | None = None
+        self._thread = threading.Thread(target=self._serve, name=seat.name, daemon=True)
+        self._thread.start()
+
+    def put(self, ticket: Ticket) -> None:
+        """Line up."""
+        self._tickets.put(ticket)
+
+    def end_worker(self) -> None:
+        """End the worker and what it is doing; `office.closing` is set by then, so that no other is started."""
+        with self._talk_lock:
+            if self._talk is not None:
+                self._talk.end()
+        self._tickets.put(None)
+
+    def join(self) -> None:
+        """Wait for the thread's end."""
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (ticket := self._tickets.get()) is not None:
+            with self._office.slots:
+                self._attend(ticket)
+
+    def _attend(self, ticket: Ticket) -> None:
+        if self._office.closing.is_set():
+            ticket.future.cancel()
+        if not ticket.future.set_running_or_notify_cancel():
+            return
+        try:
+            observation = self._observe(ticket)
+            if self._office.closing.is_set():  # what was seen then was our own doing
+                raise CancelledError
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the job
+            ticket.future.set_exception(error)
+        else:
+            ticket.future.set_result(observation)
+
+    def _observe(self, ticket: Ticket) -> Observation:
+        worker = self._unavailable or self._worker()
+        if isinstance(worker, Unavailable):
+            self._unavailable = worker
+            return worker
+        what = _what(ticket.job)
+        self._office.progress.started(self._seat.name, what)
+        limits = ticket.limits
+        observation = worker.ask(ticket.job, limits.time_s, memory_limit_mib(ticket.job, limits))
+        self._office.progress.finished(self._seat.name, what, talk.outcome(observation))
+        if worker.hopeless and isinstance(observation, Unavailable):
+            self._give_up(observation)
+        return observation
+
+    def _worker(self) -> talk.Talk | Unavailable:
+        """One that can be asked."""
+        if self._talk is not None and not self._talk.over:
+            return self._talk
+        if self._interpreter is None:
+            prepared = self._prepare()
+            if isinstance(prepared, Unavailable):
+                return prepared
+            self._interpreter = prepared
+        return self._start(self._interpreter)
+
+    def _prepare(self) -> Path | Unavailable:
+        seat, progress = self._seat, self._office.progress
+        if seat.engine and not (self._office.worker / "adapters" / f"{_adapter(seat.engine)}.py").is_file():
+            return Unavailable(reason=f"this onnxgate cannot run `{seat.engine}`")
+        if seat.runtime is None:
+            return seat.interpreter or Unavailable(reason=f"`{seat.name}` names no interpreter")
+        progress.started(seat.name, "prepare")
+        try:
+            prepared = self._office.environments.prepare(seat.runtime, seat.packages)
+        except UnavailableError as error:
+            progress.finished(seat.name, "prepare", "unavailable")
+            return Unavailable(reason=error.message, hint=error.hint or "")
+        progress.finished(seat.name, "prepare", "ready")
+        return prepared
+
+    def _start(self, interpreter: Path) -> talk.Talk | Unavailable:
+        argv = [str(interpreter), *FLAGS, str(self._office.worker / "__main__.py")]
+        try:
+            with self._talk_lock:
+                if self._office.closing.is_set():
+                    raise CancelledError
+                if self._talk is not None:
+                    self._talk.end()
+                child = process.Child(process.start(argv, self._environment(), Path(tempfile.gettempdir())))
+                self._talk = talk.Talk(child, _adapter(self._seat.engine))
+        except OSError as error:
+            return Unavailable(
+                reason=f"`{interpreter.name}` of `{self._seat.name}` cannot be started: {error.strerror}"
+            )
+        refused = self._talk.greet()
+        if refused is not None:
+            self._give_up(refused)
+        return refused or self._talk
+
+    def _give_up(self, observation: Unavailable) -> None:
+        """Ask this seat no more, and have its environment built anew by the next run."""
+        self._unavailable = observation
+        if self._seat.runtime is not None and not self._office.closing.is_set():
+            self._office.environments.discard(self._seat.runtime, self._seat.packages)
+
+    def _environment(self) -> Mapping[str, str]:
+        own = dict(self._seat.environment)
+        return {**{name: value for name, value in os.environ.items() if name not in UNWANTED}, **own}
+
+
+def _adapter(engine: str) -> str:
+    return engine.replace("-", "_")
+
+
+def _what(job: Job) -> str:
+    kind = str(type(job).__struct_config__.tag)
+    return f"{kind} {Path(job.model).name}" if isinstance(job, Load | Run) else kind

@@ -1,0 +1,176 @@
+"""Locked environments: built by uv, proven sound, and only then trusted."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes import store, wheels
+from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended
+from onnxgate.runtimes.interpreters import find_interpreter
+
+CREATE_TIMEOUT_S = 60
+INSTALL_TIMEOUT_S = 600
+HEALTH_TIMEOUT_S = 120
+LOCK_TIMEOUT_S = 900
+
+# Imported without `-B`, so that what an engine needs is compiled once, here.
+_HEALTH = """
+import importlib, json, sys
+from importlib import metadata
+for module in sys.argv[1].split():
+    importlib.import_module(module)
+print(json.dumps({name: metadata.version(name) for name in sys.argv[2:]}))
+"""
+_UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to fetch|operation timed out|dns error")
+_NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
+_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
+
+
+class Environments:
+    """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once."""
+
+    def __init__(self, cache: Path, *, offline: bool) -> None:
+        self._cache = cache
+        self._offline = offline
+        self._commands = Commands()
+        self._unreachable = ""  # why the index could not be reached; it is not asked a second time
+        self._interpreters: dict[str, Path | UnavailableError] = {}
+        self._finding = threading.Lock()
+
+    def prepare(self, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> Path:
+        """The interpreter of the runtime's environment, which is built where it is not ready.
+
+        `packages` holds at least those that the runtime pins.
+
+        Raises:
+            UnavailableError: it cannot be had here, and why.
+        """
+        needed = wheels.needed(runtime, packages)
+        slot = self._slot(runtime, needed)
+        ready = slot.ready()
+        if ready is not None:
+            return ready
+        try:
+            return self._build_alone(slot, runtime, needed)
+        except OSError as error:
+            raise UnavailableError(
+                f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
+                hint="`ONNXGATE_CACHE_DIR` names another folder for it",
+            ) from error
+        except ClosedError as error:
+            raise UnavailableError("the gate was ended") from error
+
+    def discard(self, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> None:
+        """Distrust an environment that turned out to be broken; it is built anew when it is needed next."""
+        self._slot(runtime, wheels.needed(runtime, packages)).distrust()
+
+    def close(self) -> None:
+        """End what is being built, and build no more."""
+        self._commands.close()
+
+    def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> store.Slot:
+        name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
+        hashes = [f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.fitting(pin))]
+        return store.slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
+
+    def _build_alone(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
+        import filelock
+
+        slot.folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with filelock.FileLock(slot.lock, timeout=LOCK_TIMEOUT_S):
+                return slot.ready() or self._build(slot, runtime, needed)
+        except filelock.Timeout as error:
+            raise UnavailableError(
+                f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+            ) from error
+
+    def _build(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
+        slot.clear()
+        base = self._interpreter(runtime.python)
+        with slot.attempt() as attempt:
+            interpreter = store.interpreter_of(attempt)
+            self._create(attempt, base, runtime)
+            self._install(interpreter, runtime, needed)
+            self._examine(interpreter, runtime, needed)
+            slot.mark_ready(attempt)
+        return interpreter
+
+    def _interpreter(self, minor: str) -> Path:
+        with self._finding:
+            if minor not in self._interpreters:
+                self._interpreters[minor] = self._find(minor)
+            found = self._interpreters[minor]
+        if isinstance(found, UnavailableError):
+            raise UnavailableError(found.message, hint=found.hint)
+        return found
+
+    def _find(self, minor: str) -> Path | UnavailableError:
+        try:
+            return find_interpreter(minor, self._commands, offline=self._offline)
+        except UnavailableError as error:
+            return error
+
+    def _create(self, attempt: Path, base: Path, runtime: LockedRuntime) -> None:
+        venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
+        ended = self._commands.uv(venv, timeout_s=CREATE_TIMEOUT_S)
+        if ended.status != 0:
+            raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_reason(ended)}")
+
+    def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+        unreachable = self._unreachable
+        ended = self._commands.uv(
+            [*_INSTALL, *(["--offline"] if self._offline or unreachable else []), "--python", str(interpreter)],
+            timeout_s=INSTALL_TIMEOUT_S,
+            stdin=wheels.requirements(needed),
+        )
+        if ended.status != 0:
+            raise self._not_installed(ended, runtime, unreachable)
+
+    def _not_installed(self, ended: Ended, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
+        if self._offline and _NOT_CACHED.search(ended.err):
+            return UnavailableError(
+                f"`{runtime.name}` is not in uv's cache, and `--offline` was asked for", hint="run it once without"
+            )
+        if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
+            unreachable = self._unreachable = unreachable or _reason(ended)
+        if unreachable:
+            return UnavailableError(f"`{runtime.name}` cannot be fetched: no package index answers ({unreachable})")
+        return UnavailableError(f"`{runtime.name}` cannot be installed: {_reason(ended)}")
+
+    def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+        """Raises `UnavailableError` where it does not import, or is not what is locked."""
+        expected = {pin.name: pin.version for pin in needed}
+        modules = f"numpy {wheels.module_of(runtime.engine)}"
+        examine = [str(interpreter), "-I", "-c", _HEALTH, modules, *expected]
+        ended = self._commands.run(examine, timeout_s=HEALTH_TIMEOUT_S)
+        if ended.status != 0:
+            raise UnavailableError(f"`{runtime.name}` cannot be imported here: {_last_line(ended)}")
+        found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
+        if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
+            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
+
+
+_INSTALL = (
+    *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
+    *("--only-binary", ":all:", "--requirement", "-"),
+)
+
+
+def _reason(ended: Ended) -> str:
+    """uv's innermost cause, in one line."""
+    causes = _CAUSE.findall(ended.err)
+    return causes[-1].strip() if causes else _last_line(ended)
+
+
+def _last_line(ended: Ended) -> str:
+    from onnxgate.runtimes.process import status_words
+
+    lines = [line.strip() for line in ended.err.splitlines() if line.strip()]
+    return lines[-1] if lines else status_words(ended.status)

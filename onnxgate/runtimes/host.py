@@ -1,0 +1,73 @@
+"""All that runs outside our own process: jobs in, observations out."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+
+from onnxgate.runtimes.desk import Desk, Office, Ticket
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.jobs import Job, Observation
+from onnxgate.runtimes.progress import Progress, Silent
+from onnxgate.runtimes.seats import JobLimits, Seat
+
+__all__ = ["WORKER", "Host", "JobLimits", "Seat"]
+
+WORKER = Path(__file__).resolve().parent / "worker"
+
+
+class Host:
+    """Runs jobs in one long-lived worker process per seat.
+
+    A seat's jobs are done in the order in which they were submitted; at most `jobs` seats work at the same time, be it
+    that they run something or that their environment is made. What a runtime does is an observation, never an
+    exception. When the host is closed, or its process dies, all that it started ends.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        jobs: int,
+        limits: JobLimits | None = None,
+        progress: Progress | None = None,
+        *,
+        worker: Path = WORKER,
+    ) -> None:
+        self._limits = limits or JobLimits()
+        self._closing = threading.Event()
+        slots = threading.BoundedSemaphore(max(1, jobs))
+        self._office = Office(environments, slots, progress or Silent(), worker, self._closing)
+        self._desks: dict[Seat, Desk] = {}
+        self._lock = threading.Lock()
+
+    def submit(self, seat: Seat, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+        """Have a job done; may be called at any time, from any thread, until the host is closed."""
+        future: Future[Observation] = Future()
+        with self._lock:
+            if self._closing.is_set():
+                raise RuntimeError("the host is closed")
+            if seat not in self._desks:
+                self._desks[seat] = Desk(seat, self._office)
+            self._desks[seat].put(Ticket(job, limits or self._limits, future))
+        return future
+
+    def close(self) -> None:
+        """End every worker; what waits is cancelled, and what runs raises `CancelledError`."""
+        with self._lock:
+            self._closing.set()
+            desks = tuple(self._desks.values())
+        self._office.environments.close()
+        for desk in desks:
+            desk.end_worker()
+        for desk in desks:
+            desk.join()
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,176 @@
+"""Child processes: started in a group of their own, listened to without ever blocking, and ended as a group."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+LINE_LIMIT_BYTES = 16 * 2**20
+LOG_LIMIT_BYTES = 64 * 2**10
+LINES_WAITING = 64
+REAP_TIMEOUT_S = 10
+LOG_GRACE_S = 2
+
+
+def start(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a program in a process group of its own, with three pipes.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    return subprocess.Popen(
+        argv,
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=os.name != "nt",
+        creationflags=_creation_flags(),
+    )
+
+
+def _creation_flags() -> int:
+    if sys.platform == "win32":
+        return subprocess.CREATE_NEW_PROCESS_GROUP
+    return 0
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    """End the program with its whole group, and return its status."""
+    if sys.platform == "win32":
+        tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
+        subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    elif process.returncode is None:  # once reaped, the number may belong to somebody else
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait(REAP_TIMEOUT_S)
+
+
+def status_words(status: int) -> str:
+    """`SIGSEGV`, or `exit status 3`."""
+    if status >= 0:
+        return f"exit status {status:#x}" if status > 0xFFFF else f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+class OverlongError(Exception):
+    """A line that no worker has reason to write."""
+
+
+class Child:
+    """One worker process and the three pipes to it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_WAITING)
+        self._log = bytearray()
+        self._log_lock = threading.Lock()
+        self._ended = threading.Event()
+        self._silent = threading.Event()
+        self._log_reader = _in_background(self._read_log)
+        _in_background(self._read_lines)
+
+    @property
+    def alive(self) -> bool:
+        """It runs, as far as is known."""
+        return not self._ended.is_set() and not self._silent.is_set()
+
+    def send(self, line: bytes) -> None:
+        """Write a line, in the background: a worker that does not read must not keep us waiting."""
+        _in_background(lambda: self._write(line + b"\n"))
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """The next line, None at the end of all lines.
+
+        Raises:
+            TimeoutError: nothing came.
+            OverlongError: too much came.
+        """
+        try:
+            line = self._lines.get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
+            raise TimeoutError from None
+        if line is not None and not line.endswith(b"\n"):
+            raise OverlongError
+        return line
+
+    def end(self) -> int:
+        """End it and all that it started; its exit status, negative for a signal."""
+        self._ended.set()
+        status = end(self._process)
+        self._log_reader.join(LOG_GRACE_S)
+        with contextlib.suppress(OSError, ValueError):
+            _pipe(self._process.stdin).close()
+        return status
+
+    def forget_log(self) -> None:
+        """What was printed until now belongs to an earlier job."""
+        with self._log_lock:
+            self._log.clear()
+
+    def log(self) -> str:
+        """The tail of what it printed since."""
+        with self._log_lock:
+            return self._log.decode("utf-8", "replace")
+
+    def _write(self, data: bytes) -> None:
+        stdin = _pipe(self._process.stdin)
+        with contextlib.suppress(OSError, ValueError):  # it died: the end of its lines will say so
+            stdin.write(data)
+            stdin.flush()
+
+    def _read_lines(self) -> None:
+        with _pipe(self._process.stdout) as stdout:
+            for line in _lines(stdout):
+                if not self._hand_over(line):
+                    return
+        self._silent.set()
+        self._hand_over(None)
+
+    def _hand_over(self, line: bytes | None) -> bool:
+        """Whether anybody may still listen."""
+        while not self._ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self._lines.put(line, timeout=0.2)
+                return True
+        return False
+
+    def _read_log(self) -> None:
+        with _pipe(self._process.stderr) as stderr:
+            while chunk := os.read(stderr.fileno(), 2**16):
+                with self._log_lock:
+                    self._log += chunk
+                    del self._log[:-LOG_LIMIT_BYTES]
+
+
+def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None  # `start` asks for all three
+    return stream
+
+
+def _lines(stream: IO[bytes]) -> Iterator[bytes]:
+    """Complete lines; one that is too long ends them, cut off. What a dying process left unfinished is no line."""
+    while line := stream.readline(LINE_LIMIT_BYTES):
+        if line.endswith(b"\n"):
+            yield line
+        elif len(line) == LINE_LIMIT_BYTES:
+            yield line
+            return
+
+
+def _in_background(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,68 @@
+"""Where jobs are done: a locked runtime, or an interpreter of the user's; and how much one job may take there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.jobs import Job, Load, Run
+
+DEFAULT_TIME_S = 300.0
+MEMORY_FACTOR = 4
+MEMORY_BASE_MIB = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What one job may take. Without `memory_mib` a model has what is usual for it, a source has no limit."""
+
+    time_s: float = DEFAULT_TIME_S
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One worker's place. Equal seats are one seat, served by one process."""
+
+    name: str  # "onnxruntime 1.18.1"
+    engine: str = ""  # whose adapter the worker uses; "" for none
+    runtime: LockedRuntime | None = None
+    packages: tuple[LockedPackage, ...] = ()
+    interpreter: Path | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> Seat:
+        """A locked runtime; of `packages` only those that it pins count."""
+        pins = frozenset(runtime.packages)
+        own = [each for each in packages if f"{each.name}=={each.version}" in pins and each.python == runtime.python]
+        return cls(runtime.name, runtime.engine, runtime, tuple(own))
+
+    @classmethod
+    def of_interpreter(
+        cls, name: str, interpreter: Path, environment: Mapping[str, str] | None = None, *, engine: str = ""
+    ) -> Seat:
+        """An interpreter that exists already: the toolchain's, or one with a build of an engine of the user's own."""
+        return cls(name, engine, interpreter=interpreter, environment=tuple(sorted((environment or {}).items())))
+
+
+def usual_memory_mib(size_bytes: int) -> int:
+    """The limit for a model whose file and external data take `size_bytes`."""
+    return MEMORY_FACTOR * -(-size_bytes // 2**20) + MEMORY_BASE_MIB
+
+
+def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
+    """The limit that holds for a job."""
+    if limits.memory_mib is not None or not isinstance(job, Load | Run):
+        return limits.memory_mib
+    return usual_memory_mib(_size_with_neighbours(Path(job.model)))
+
+
+def _size_with_neighbours(model: Path) -> int:
+    """The model and all that lies beside it: at least its external data, without reading where that is."""
+    try:
+        return sum(each.stat().st_size for each in model.parent.iterdir() if each.is_file())
+    except OSError:
+        return 0

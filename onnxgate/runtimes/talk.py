@@ -1,0 +1,118 @@
+"""A conversation with one worker process: requests, replies, and what its silence means."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from onnxgate.runtimes import decode
+from onnxgate.runtimes.jobs import (
+    Completed,
+    Crashed,
+    ExportResult,
+    Job,
+    Observation,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.process import Child, OverlongError, status_words
+
+READY_TIMEOUT_S = 60.0
+NONSENSE = "answered nonsense"
+START = "start"
+"""The phase in which the worker itself, or its engine, is imported: what fails there is no model's fault."""
+
+
+class Talk:
+    """Asks one worker one thing at a time. After anything but a reply the worker is ended."""
+
+    def __init__(self, child: Child, engine: str) -> None:
+        self._child = child
+        self._engine = engine
+        self._request = 0
+        self.hopeless = False  # worker or engine cannot even be imported here: no other job will fare better
+
+    @property
+    def over(self) -> bool:
+        """Whether another worker is needed for the next job."""
+        return not self._child.alive
+
+    def end(self) -> None:
+        """End the worker and all that it started."""
+        self._child.end()
+
+    def greet(self) -> Unavailable | None:
+        """Wait until the worker is there; None where it is."""
+        try:
+            line = self._child.receive(READY_TIMEOUT_S)
+            if line is not None and decode.event(line, 0).phase == "ready":
+                return None
+        except (TimeoutError, OverlongError, decode.NonsenseError):
+            pass
+        return self._not_started(status_words(self._child.end()))
+
+    def ask(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
+        """What became of the job."""
+        self._request += 1
+        self._child.forget_log()
+        self._child.send(_encode(self._request, self._engine, memory_mib, job))
+        return self._listen(job, time_s)
+
+    def _listen(self, job: Job, time_s: float) -> Observation:
+        during, deadline = START, time.monotonic() + READY_TIMEOUT_S
+        while True:
+            try:
+                line = self._child.receive(deadline - time.monotonic())
+                if line is None:
+                    return self._died(during)
+                event = decode.event(line, self._request)
+                if event.reply is not None:
+                    return self._take(decode.believed(event.reply, job), during)
+            except TimeoutError:
+                return self._late(during, time_s)
+            except (OverlongError, decode.NonsenseError):
+                return self._raved(during)
+            if during == START != event.phase:  # the job's own time begins when its engine is there
+                deadline = time.monotonic() + time_s
+            during = event.phase
+
+    def _take(self, reply: decode.Reply, during: str) -> Observation:
+        self.hopeless = during == START and isinstance(reply, Unavailable)
+        if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
+            log = decode.readable(self._child.log())
+            return Completed(result=msgspec.structs.replace(reply.result, log=log))
+        return reply
+
+    def _died(self, during: str) -> Observation:
+        words = status_words(self._child.end())
+        if during == START:
+            return self._not_started(words)
+        return Crashed(signal=words, during=during, log=self._log())
+
+    def _late(self, during: str, time_s: float) -> Observation:
+        self._child.end()
+        if during == START:
+            return self._not_started(f"no end within {READY_TIMEOUT_S:g} s")
+        return TimedOut(limit_s=time_s, during=during, log=self._log())
+
+    def _raved(self, during: str) -> Observation:
+        self._child.end()
+        return Crashed(signal=NONSENSE, during=during, log=self._log())
+
+    def _not_started(self, words: str) -> Unavailable:
+        self.hopeless = True
+        lines = self._log().splitlines()
+        return Unavailable(reason=f"its worker does not start: {lines[-1] if lines else words}")
+
+    def _log(self) -> str:
+        return decode.readable(self._child.log())
+
+
+def _encode(request: int, engine: str, memory_mib: int | None, job: Job) -> bytes:
+    return msgspec.json.encode({"id": request, "engine": engine, "memory_mib": memory_mib, "job": job})
+
+
+def outcome(observation: Observation) -> str:
+    """What a display calls it."""
+    return str(type(observation).__struct_config__.tag)

@@ -1,0 +1,43 @@
+"""What a runtime or a source said when it refused, fit to be shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict
+
+TEXT_LIMIT = 4_000
+READ_LIMIT = 40_000
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# The C++ function that ONNX Runtime puts between the line that refused and the text.
+_SIGNATURE = re.compile(
+    r"(?:[A-Za-z]:\\|/)[^\s:]*[/\\](\w+\.(?:cc|h)):(\d+) .*?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]*\])? "
+    r"(?=[A-Z\[a-z])"
+)
+# Source: onnxruntime 1.16.3 to 1.31.1 (bfc_arena.cc), libstdc++, numpy, glibc.
+_NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocate|[Cc]annot allocate memory")
+
+
+class UnusableError(Exception):
+    """A file of the job cannot be read or written: no model's fault."""
+
+
+def failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
+    """The error as `jobs.Failure` has it; `hide` is a folder of this machine that is nobody's business."""
+    text = str(error)
+    if hide:
+        text = text.replace(hide + os.sep, "").replace(hide, ".")
+    return {
+        "type": type(error).__name__,
+        "text": clean(text),
+        "memory": isinstance(error, MemoryError) or _NO_MEMORY.search(text[:READ_LIMIT]) is not None,
+    }
+
+
+def clean(text: str) -> str:
+    """Without terminal escapes, control characters and C++ signatures, and of bounded length."""
+    text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
+    text = _SIGNATURE.sub(r"{\1:\2} ", _CONTROLS.sub("", text)).strip()
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

@@ -1,0 +1,65 @@
+"""The worker's loop: one job after another, each answered by one line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, Callable, Dict
+
+from . import failures, guard, limits, wire
+
+Phase = Callable[[str], None]
+Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
+
+
+def main() -> None:
+    """Answers jobs until the host has no more."""
+    guard.die_with_host()
+    channel = wire.Channel()
+    limits.no_core_dumps()
+    channel.phase("ready")
+    for request in channel.requests():
+        channel.reply(_answer(request, channel))
+
+
+def _answer(request: Dict[str, Any], channel: wire.Channel) -> Dict[str, Any]:
+    channel.phase("start")
+    try:
+        task = _task(request["engine"], request["job"]["kind"])
+    except Exception as error:  # noqa: BLE001 - an engine's own import raises what it likes
+        return _unavailable("%s: %s" % (type(error).__name__, failures.clean(str(error))))
+    with limits.memory_limited(request["memory_mib"], lambda: channel.reply(_out_of_memory())):
+        return _perform(task, request["job"], channel.phase)
+
+
+def _task(engine: str, kind: str) -> Task:
+    if kind == "export":
+        return _module("exporters.pytorch").export  # type: ignore[no-any-return]
+    if kind == "command":
+        return _module("exporters.command").run  # type: ignore[no-any-return]
+    if not engine:
+        return getattr(_module("versions"), kind)  # type: ignore[no-any-return]
+    return getattr(_module("adapters." + engine), kind)  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module("." + name, __package__)
+
+
+def _perform(task: Task, job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    try:
+        result = task(job, phase)
+    except failures.UnusableError as error:
+        return _unavailable(str(error))
+    except BaseException as error:  # noqa: BLE001 - also a source that ends the program
+        return {"outcome": "refused", "failure": failures.failure(error, os.path.dirname(job.get("model", "")))}
+    return {"outcome": "completed", "result": result}
+
+
+def _unavailable(reason: str) -> Dict[str, Any]:
+    return {"outcome": "unavailable", "reason": reason}
+
+
+def _out_of_memory() -> Dict[str, Any]:
+    failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
+    return {"outcome": "refused", "failure": failure}

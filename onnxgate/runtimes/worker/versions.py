@@ -1,0 +1,24 @@
+"""Which interpreter this is, and which packages it has."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any, Callable, Dict
+
+
+def probe(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
+    """The versions of the packages that the job asks for; those that are not there are left out."""
+    found = {name: _version(name) for name in job["packages"]}
+    return {
+        "kind": "probe",
+        "python": platform.python_version(),
+        "packages": {name: version for name, version in found.items() if version},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name) or ""
+    except metadata.PackageNotFoundError:
+        return ""
