@@ -16,7 +16,7 @@ class ValueInfo(msgspec.Struct, frozen=True, order=True):
     shape: tuple[Dim, ...] | None = None  # None: rank unknown
 
 
-class ExternalFile(msgspec.Struct, frozen=True, order=True):
+class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
     """One file of external data that a model refers to. `location` is as the model writes it."""
 
     location: str

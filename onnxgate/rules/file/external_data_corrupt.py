@@ -1,0 +1,59 @@
+"""The rule `external-data-corrupt`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.external import ExternalFault, faults, tensors_need
+from onnxgate.evidence.file import ModelFile
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelFile, "external-data-corrupt", level=Level.ERROR, since="0.1.0")
+def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
+    """
+    A model's external data cannot be what it was saved with: too short, of another size, or a Git LFS pointer.
+
+    ## Why it matters
+    Runtimes refuse data that end too early. A Git LFS pointer that is long enough for the tensors in it is worse:
+    every release of ONNX Runtime loads it without a word and computes with garbage.
+
+    A pointer whose `oid` equals the locked SHA-256 proves that the committed data are the locked ones: then this is a
+    note. The model cannot be run.
+
+    ## What to do
+    Fetch the data (`git lfs pull`), or export again and commit the model and its data together.
+    """
+    for fault in faults(subject.external, "lfs-pointer"):
+        is_locked = (subject.locked_external or {}).get(fault.location) == fault.pointer_sha256
+        yield Hit(
+            subject.place,
+            f"keeps weights in `{fault.location}`, which is a Git LFS pointer ({tensors_need(fault)})",
+            model=subject.path,
+            fix=f'run `git lfs pull --include "{_beside(subject, fault.location)}"`; '
+            "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
+            level=Level.NOTE if is_locked else None,
+        )
+    for fault in faults(subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"):
+        yield Hit(
+            subject.place,
+            _message(fault),
+            model=subject.path,
+            fix="export the model again, and commit it together with its data",
+        )
+
+
+def _message(fault: ExternalFault) -> str:
+    match fault.problem:
+        case "no-location":
+            return f"keeps weights in another file and does not say in which ({tensors_need(fault)})"
+        case "short" | "not-a-file":
+            return f"keeps weights in `{fault.location}`, which {fault.detail} ({tensors_need(fault)})"
+        case _:
+            return f"keeps weights in `{fault.location}`, and `{fault.tensors[0]}` {fault.detail}"
+
+
+def _beside(subject: ModelFile, location: str) -> str:
+    folder = (subject.git_path or subject.path).rpartition("/")[0]
+    return f"{folder}/{location}" if folder else location

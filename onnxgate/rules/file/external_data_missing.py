@@ -1,0 +1,32 @@
+"""The rule `external-data-missing`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.external import faults, tensors_need
+from onnxgate.evidence.file import ModelFile
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelFile, "external-data-missing", level=Level.ERROR, since="0.1.0")
+def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
+    """
+    A model keeps weights in another file, and that file is not there.
+
+    ## Why it matters
+    The model cannot be loaded. PyTorch's exporter writes `model.onnx.data` beside `model.onnx` by default, even for
+    small models, and it is easily forgotten, ignored by git, or left behind by a rename.
+
+    ## What to do
+    Commit the data file beside the model, under the name that the model has for it; or export with
+    `external_data=False`, which gives one file (up to 2 GiB).
+    """
+    for fault in faults(subject.external, "missing"):
+        yield Hit(
+            subject.place,
+            f"keeps weights in `{fault.location}`, which is not there ({tensors_need(fault)})",
+            model=subject.path,
+            fix=f"commit `{fault.location}` beside the model, or export with `external_data=False`",
+        )

@@ -1,0 +1,35 @@
+"""The rule `input-passthrough`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.file import ModelFile
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0")
+def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
+    """
+    A graph input is a graph output too, with no node between.
+
+    ## Why it matters
+    ONNX allows it, and `onnx.checker` is content. In Python, ONNX Runtime 1.19 to 1.25 hand out the caller's own
+    memory as that output: once the array that was fed is freed, the output silently holds something else, at every
+    optimisation level. Up to 1.18 and from 1.26 on it is a copy.
+    Source: microsoft/onnxruntime#21922, #26339, #28088 and pytorch/pytorch#167848; measured on 1.16.3, 1.17.3, 1.18.1,
+    1.19.2, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.28.0 and 1.31.1.
+
+    ## What to do
+    Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
+    its value already.
+    """
+    for passthrough in subject.passthroughs:
+        yield Hit(
+            subject.place,
+            f"output `{passthrough.name}` is the input of the same name, with no node between; in Python, "
+            "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
+            model=subject.path,
+            fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
+        )

@@ -1,0 +1,41 @@
+"""The rule `invalid-model`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.file import ModelFile
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelFile, "invalid-model", level=Level.ERROR, since="0.1.0")
+def invalid_model(subject: ModelFile) -> Iterator[Hit]:
+    """
+    A model breaks the rules of ONNX itself.
+
+    `onnx.checker` with full shape inference is the judge, and beside it what every runtime refuses and the checker
+    does not look at: two nodes of one name, data of another size than shape and type need. A model that is newer than
+    the installed `onnx` package is not held to that package's rules.
+
+    ## Why it matters
+    No runtime promises to load such a model, and those that do may read it differently. Where every release that we
+    know of loads it all the same (a declared shape that is not the inferred one, an input without a rank), this is a
+    warning.
+
+    ## What to do
+    Look at the node that is named. The usual causes are an exporter that wrote a lower opset than its operators
+    belong to, and a model that was edited or converted by hand. Export again at the opset that the exporter supports
+    best, and look at its warnings.
+    """
+    if not subject.checker_error:
+        return
+    named = f"node `{subject.node}`: " if subject.node else ""
+    yield Hit(
+        subject.node_place or subject.place,
+        f"is not valid ONNX: {named}{subject.checker_error}",
+        model=subject.path,
+        node=subject.node,
+        fix="export the model again; if the exporter wrote this, ask it for another opset",
+        level=Level.WARNING if subject.loads_anyway else None,
+    )

@@ -1,0 +1,103 @@
+"""The file stage: what each selected file is, and what is wrong with it before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.config.discovery import find_root
+from onnxgate.errors import OnnxgateError
+from onnxgate.evidence.file import ModelFile, Passthrough
+from onnxgate.findings import Place
+from onnxgate.model.checking import fault
+from onnxgate.model.external import external_uses
+from onnxgate.model.identify import really
+from onnxgate.model.places import named_node, node_place
+from onnxgate.model.pointer import read_pointer
+from onnxgate.model.reading import Reading, inputs, read
+from onnxgate.model.structure import UnreadableModel
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from onnxgate.config.project import SelectedModel
+    from onnxgate.lock.types import Lock, LockedModel
+
+
+def gather(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
+    """What reading each model's file told, in the order of `models`; nothing that it holds is run.
+
+    Raises:
+        OnnxgateError: a file cannot be opened.
+    """
+    locked = lock.models if lock else {}
+    return tuple(_file(model, locked.get(model.path)) for model in models)
+
+
+def _file(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
+    try:
+        return _look(model, _named(model, entry))
+    except OSError as error:
+        raise OnnxgateError(f"cannot read `{model.path}`: {(error.strerror or str(error)).lower()}") from error
+
+
+def _named(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
+    """What is known without opening the file."""
+    file = ModelFile(model.path, model.place, 0, git_path=_relative(model.absolute, _root(model)))
+    if entry is None:
+        return file
+    external = {data.location: data.sha256 for data in entry.external}
+    return replace(file, locked_sha256=entry.sha256, locked_external=external)
+
+
+def _look(model: SelectedModel, file: ModelFile) -> ModelFile:
+    if model.absolute.is_file():
+        file = replace(file, size_bytes=model.absolute.stat().st_size)
+    if pointer := read_pointer(model.absolute):
+        return replace(file, pointer=pointer)
+    if what := really(model.absolute):
+        return replace(file, really=what)
+    try:
+        reading = read(model.absolute, model.path)
+    except UnreadableModel as reason:
+        return replace(file, really=str(reason))
+    return _judged(model, replace(file, facts=reading.facts), reading)
+
+
+def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFile:
+    file = replace(
+        file,
+        external=external_uses(reading.proto, model.absolute),
+        passthroughs=tuple(_passthroughs(reading.proto)),
+    )
+    wrong = fault(reading.proto, model.absolute)
+    if wrong is None:
+        return file
+    place = _node_place(model, reading.proto, wrong.node)
+    return replace(file, checker_error=wrong.message, node=wrong.node, node_place=place, loads_anyway=wrong.harmless)
+
+
+def _passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
+    given = {value.name for value in inputs(proto.graph)}
+    return (Passthrough(value.name) for value in proto.graph.output if value.name in given)
+
+
+def _node_place(model: SelectedModel, proto: ModelProto, name: str) -> Place | None:
+    node = named_node(proto, name)
+    return node_place(node, _root(model), _folder(model)) if node else None
+
+
+def _folder(model: SelectedModel) -> Path:
+    """The config's folder: what the model's path is relative to."""
+    return model.absolute.parents[len(Path(model.path).parts) - 1]
+
+
+def _root(model: SelectedModel) -> Path:
+    folder = _folder(model)
+    return find_root(folder) or folder
+
+
+def _relative(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
