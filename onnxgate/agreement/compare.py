@@ -1,4 +1,4 @@
-"""Whether two arrays agree: what `|a - b| <= atol + rtol * |b|`, NaN and infinity mean is written here and nowhere else.
+"""Whether two arrays agree: the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity is written only here.
 
 b is the reference. NaN agrees with NaN at the same place, an infinity with the same infinity. Arrays of different
 shapes, or of different kinds of type (numbers, integers, booleans, words), never agree.

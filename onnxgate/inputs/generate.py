@@ -1,0 +1,89 @@
+"""Cases made from what a model's file says: seeded values that mean something to the graph, at each size to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.errors import OnnxgateError
+from onnxgate.inputs.sizes import axis_names, size_settings
+from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.runtimes.jobs import Case
+
+if TYPE_CHECKING:
+    import onnx
+
+    from onnxgate.inputs.graph import Graph
+
+FIXED = "generated inputs"
+"""Name of the only case of a model without dynamic axes."""
+
+HINT = 'give real inputs: `inputs = "samples/*.npz"`'
+
+
+class Unfeedable(OnnxgateError):  # noqa: N818 - a property of a model, not a fault
+    """No inputs can be generated for a model: nothing can be said of how it runs without the user's own."""
+
+
+def make_cases(
+    facts: ModelFacts, proto: onnx.ModelProto, sizes: Mapping[str, Sequence[int]], folder: Path
+) -> tuple[Case, ...]:
+    """One case per size setting, its arrays written below `folder` as `.npy` files.
+
+    `proto` is the model's structure; large weights may be without data. `sizes` are the config's for this model.
+
+    Raises:
+        Unfeedable: an input has a type or a shape for which no values can be made.
+    """
+    from onnxgate.inputs.graph import Graph
+
+    reason = why_unfeedable(facts.inputs)
+    if reason:
+        raise Unfeedable(reason, hint=HINT)
+    graph = Graph(proto)
+    settings = size_settings(facts.inputs, sizes)
+    return tuple(_case(facts, graph, setting, folder / str(index)) for index, setting in enumerate(settings))
+
+
+def why_unfeedable(inputs: Sequence[ValueInfo]) -> str:
+    """Why no values can be made for the inputs; "" where they can."""
+    from onnxgate.inputs.values import DTYPES
+
+    for value in inputs:
+        if _element(value) not in DTYPES:
+            return f"no values can be generated for input `{value.name}` of type `{value.type}`"
+        if value.shape is None:
+            return f"no values can be generated for input `{value.name}`: the file does not say how many axes it has"
+    return ""
+
+
+def case_name(sizes: Mapping[str, int]) -> str:
+    """`sizes batch=3 time=16`."""
+    return f"sizes {' '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else FIXED
+
+
+def _case(facts: ModelFacts, graph: Graph, sizes: dict[str, int], folder: Path) -> Case:
+    import numpy as np
+
+    from onnxgate.inputs.roles import Control, role_of
+    from onnxgate.inputs.values import DTYPES, make_values
+
+    folder.mkdir(parents=True)
+    name = case_name(sizes)
+    paths = {}
+    for index, value in enumerate(facts.inputs):
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value)]
+        role = role_of(value, facts.inputs, graph, sizes)
+        if isinstance(role, Control):
+            reason = f"input `{value.name}` decides a shape, an axis or a size of `{role.operator}`"
+            raise Unfeedable(f"no values can be generated: {reason}", hint=HINT)
+        path = folder / f"{index}.npy"
+        array = make_values(role, DTYPES[_element(value)], shape, f"{value.name}\0{name}")
+        np.save(path, array, allow_pickle=False)
+        paths[value.name] = str(path.absolute())
+    return Case(name=name, origin="generated", inputs=paths, sizes=sizes)
+
+
+def _element(value: ValueInfo) -> str:
+    return value.type.removeprefix("tensor(").removesuffix(")")

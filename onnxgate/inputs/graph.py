@@ -1,0 +1,212 @@
+"""Where the values of a graph go to, and what of them is constant: as much as the meaning of an input needs."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onnxgate.model.facts import Dim
+
+if TYPE_CHECKING:
+    import onnx
+
+SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"})
+"""Operators whose output holds the values of their first input, at most in another shape or type."""
+
+SOME_VALUES = SAME_VALUES | {
+    "Transpose",
+    "Slice",
+    "Tile",
+    "Split",
+    "Gather",
+    "GatherND",
+    "GatherElements",
+    "Dropout",
+    "Clip",
+}
+"""Operators whose outputs hold values of their first input, all or some."""
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One input of one node that a value reaches; `offset` was added to it on its way, `flipped` is its negation."""
+
+    node: onnx.NodeProto
+    position: int
+    offset: int = 0
+    flipped: bool = False
+
+    @property
+    def operator(self) -> str:
+        """`Gather`, or `com.microsoft.EmbedLayerNormalization`."""
+        domain = self.node.domain
+        return self.node.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.node.op_type}"
+
+    def attribute(self, name: str, default: int = 0) -> int:
+        """An integer attribute."""
+        return next((int(each.i) for each in self.node.attribute if each.name == name), default)
+
+    def other(self, position: int) -> str:
+        """The name of another input of the node, "" where it has none."""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+
+class Graph:
+    """The nodes of a model by the values that they take and give, subgraphs and local functions included.
+
+    Names of sibling subgraphs are not told apart: a value may seem to be used where it is not, never the reverse.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+        self._producers: dict[str, onnx.NodeProto] = {}
+        self._tensors: dict[str, onnx.TensorProto] = {}
+        self._dims: dict[str, tuple[Dim, ...]] = {}
+        self._add(_inlined(model).graph)
+
+    def _add(self, graph: onnx.GraphProto) -> None:
+        self._tensors.update((tensor.name, tensor) for tensor in graph.initializer)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+                self._dims[value.name] = tuple(_dim(dim) for dim in value.type.tensor_type.shape.dim)
+        for node in graph.node:
+            for position, name in enumerate(node.input):
+                self._consumers.setdefault(name, []).append((node, position))
+            self._producers.update((name, node) for name in node.output)
+            for body in _bodies(node):
+                self._add(body)
+
+    def uses(self, name: str) -> Iterator[Use]:
+        """Every use of the value, also after it was reshaped, cast, negated or shifted by a constant."""
+        todo = [(name, 0, False)]
+        seen = {(name, False)}
+        while todo:
+            value, offset, flipped = todo.pop()
+            for node, position in self._consumers.get(value, ()):
+                use = Use(node, position, offset, flipped)
+                yield use
+                onward = [step for step in self._onward(use) if (step[0], step[2]) not in seen]
+                seen.update((step[0], step[2]) for step in onward)
+                todo += onward
+
+    def _onward(self, use: Use) -> Iterable[tuple[str, int, bool]]:
+        offset, flipped = use.offset, use.flipped
+        match use.operator, use.position:
+            case ("Not", _):
+                flipped = not flipped
+            case ("And" | "Or" | "Concat", _) | ("Where", 1 | 2):
+                pass
+            case ("If" | "Loop" | "Scan", position):
+                return [(body.input[position].name, offset, flipped) for body in _entered(use.node, position)]
+            case (name, 0) if name in SOME_VALUES:
+                pass
+            case _:
+                return self._computed(use)
+        return [(name, offset, flipped) for name in use.node.output]
+
+    def _computed(self, use: Use) -> Iterable[tuple[str, int, bool]]:
+        """Through arithmetic with a constant: a shift, the complement to 1, a comparison with 0 or 1."""
+        constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
+        if constant is None or not constant.is_integer() or not use.node.output:
+            return []
+        output = use.node.output[0]
+        if use.operator == "Add":
+            return [(output, use.offset + int(constant), use.flipped)]
+        if use.operator == "Sub" and use.position == 0:
+            return [(output, use.offset - int(constant), use.flipped)]
+        if use.operator == "Sub" and constant == 1:
+            return [(output, 0, not use.flipped)]
+        truth = self.truth(use)
+        return [] if truth is None else [(output, 0, use.flipped != (not truth))]
+
+    def truth(self, use: Use) -> bool | None:
+        """What a comparison with a constant tells of a 0-or-1 value: True where 1 makes it true, None where neither."""
+        compare = COMPARISONS.get(use.operator)
+        constant = self.scalar(use.other(1 - use.position)) if compare else None
+        if compare is None or constant is None:
+            return None
+        sides = [(x, constant) if use.position == 0 else (constant, x) for x in (0.0, 1.0)]
+        at_zero, at_one = (compare(left, right) for left, right in sides)
+        return at_one if at_zero != at_one else None
+
+    def dims(self, name: str) -> tuple[Dim, ...] | None:
+        """The shape of a value where the file tells it, also through a cast or the dequantisation of a weight."""
+        if name in self._tensors:
+            return tuple(self._tensors[name].dims)
+        if name in self._dims:
+            return self._dims[name]
+        node = self._producers.get(name)
+        if node is None:
+            return None
+        if node.op_type == "Constant":
+            return next((tuple(each.t.dims) for each in node.attribute if each.name == "value"), None)
+        return self.dims(node.input[0]) if node.op_type in {"Identity", "Cast", "DequantizeLinear"} else None
+
+    def scalar(self, name: str) -> float | None:
+        """The one value that all elements of a constant have; None where it is no constant, or not of one element."""
+        if name in self._tensors:
+            return _single(self._tensors[name])
+        node = self._producers.get(name)
+        if node is None:
+            return None
+        if node.op_type in {"Constant", "ConstantOfShape"}:
+            return next((_constant(each) for each in node.attribute if each.name.startswith("value")), None)
+        return self.scalar(node.input[0]) if node.op_type in SAME_VALUES and node.input else None
+
+
+def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    return inliner.inline_local_functions(model)
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _entered(node: onnx.NodeProto, position: int) -> list[onnx.GraphProto]:
+    """Bodies whose formal input at `position` is the node's: those of Scan, and of Loop after its two own inputs."""
+    if node.op_type == "If" or (node.op_type == "Loop" and position < 2):
+        return []
+    return [body for body in _bodies(node) if position < len(body.input)]
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    return int(dim.dim_value) if dim.HasField("dim_value") else (dim.dim_param or "?")
+
+
+def _constant(attribute: onnx.AttributeProto) -> float | None:
+    if attribute.HasField("t"):
+        return _single(attribute.t)
+    if attribute.HasField("f"):
+        return float(attribute.f)
+    return float(attribute.i) if attribute.HasField("i") else None
+
+
+def _single(tensor: onnx.TensorProto) -> float | None:
+    from onnx import TensorProto, numpy_helper
+
+    if math.prod(tensor.dims) != 1 or tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    if tensor.data_type == TensorProto.STRING:
+        return None
+    try:
+        return float(numpy_helper.to_array(tensor).flat[0])
+    except (TypeError, ValueError):  # data that is not there, or of a type that is no number
+        return None

@@ -1,0 +1,278 @@
+"""What the values of a graph input mean to the graph, so that generated ones do not fail by themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from onnxgate.inputs.graph import Graph, Use
+from onnxgate.inputs.sizes import evaluate
+from onnxgate.model.facts import Dim, ValueInfo
+
+Domain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Values in `low`..`high - 1`, never `avoid` (a padding token), each different along one axis where asked."""
+
+    low: int
+    high: int
+    avoid: int | None = None
+    distinct_along: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Zeros and ones; `keeps`: a one keeps what it stands for, False: a one drops it, None: not known."""
+
+    keeps: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """A length of at most `limit`."""
+
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A number like any other, of a function's domain."""
+
+    domain: Domain = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What decides shapes, axes or sizes of a node."""
+
+    operator: str
+
+
+Role = Index | Mask | Length | Plain | Control
+
+REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
+INDICES: dict[str, tuple[int, int, int | str]] = {
+    "Gather": (1, 0, "axis"),
+    "GatherElements": (1, 0, "axis"),
+    "Scatter": (1, 0, "axis"),
+    "ScatterElements": (1, 0, "axis"),
+    "GatherND": (1, 0, "batch_dims"),
+    "ScatterND": (1, 0, 0),
+    "RoiAlign": (2, 0, 0),
+    "RotaryEmbedding": (3, 1, 0),
+    "NegativeLogLikelihoodLoss": (1, 0, 1),
+    "SoftmaxCrossEntropyLoss": (1, 0, 1),
+    "ai.onnx.ml.ArrayFeatureExtractor": (1, 0, -1),
+    "com.microsoft.RotaryEmbedding": (1, 2, 0),
+    "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
+    "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
+}
+"""Operator -> position of its indices, position of what they select from, its axis (or the attribute that holds it).
+
+Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
+"""
+
+LENGTHS = {
+    **dict.fromkeys(("RNN", "GRU", "LSTM"), (4,)),
+    "ReverseSequence": (1,),
+    "TopK": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "Tile": (1,),
+    "Range": (0, 1, 2),
+    "Slice": (1, 2),
+    "Loop": (0,),
+}
+"""Operator -> positions of what is a length or a count; 1 fits all but the first two."""
+
+CONTROLS = {
+    **dict.fromkeys((f"Reduce{kind}" for kind in REDUCTIONS), (1,)),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Split", "CenterCropPad", "AffineGrid", "CumSum"), (1,)),
+    "SplitToSequence": (1,),
+    "Slice": (3, 4),
+    "Pad": (1, 3),
+    "Resize": (1, 2, 3),
+    "Upsample": (1,),
+    "MaxUnpool": (1, 2),
+    "Col2Im": (1, 2),
+    "DFT": (1, 2),
+    "STFT": (1, 3),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "OneHot": (1,),
+    "DequantizeLinear": (2,),
+}
+"""Operator -> positions of what decides shapes, axes or sizes there: no value but the author's own is known to fit."""
+
+DOMAINS: dict[tuple[str, int], Domain] = {
+    ("Log", 0): "positive",
+    ("Sqrt", 0): "positive",
+    ("Reciprocal", 0): "positive",
+    ("Div", 1): "positive",
+    ("Mod", 1): "positive",
+    ("BatchNormalization", 4): "positive",
+    ("QuantizeLinear", 1): "positive",
+    ("DequantizeLinear", 1): "positive",
+    ("Asin", 0): "unit",
+    ("Acos", 0): "unit",
+    ("Atanh", 0): "unit",
+    ("Acosh", 0): "above one",
+    ("NonMaxSuppression", 3): "fraction",
+}
+
+MASKED = -1e4
+"""A score below this takes no part in a softmax."""
+
+ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
+
+
+def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: Mapping[str, int]) -> Role:
+    """The meaning of one input under one setting of the dynamic axes."""
+    uses = list(graph.uses(value.name))
+    control = next((use.operator for use in uses if use.position in CONTROLS.get(use.operator, ())), "")
+    if control:
+        return Control(control)
+    element = value.type.removeprefix("tensor(").removesuffix(")")
+    if element == "bool":
+        return Mask(_polarity(uses, graph))
+    if "mask" in value.name.lower() and element != "string":
+        return _named_mask(value, element, uses, graph)
+    if "int" not in element:
+        return Plain(next(_domains(uses, graph), "any"))
+    return _integer(value, inputs, uses, graph, sizes)
+
+
+def _integer(
+    value: ValueInfo, inputs: Sequence[ValueInfo], uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]
+) -> Role:
+    ranges = [found for use in uses for found in _ranges(use, graph, sizes)]
+    if ranges:
+        low = max(0, max(each[0] for each in ranges))
+        return Index(low, max(min(each[1] for each in ranges), low + 1), _padding(uses, graph), _distinct(uses))
+    if any(use.position in LENGTHS.get(use.operator, ()) for use in uses) or _is_length(value.name):
+        return Length(_longest(value, inputs, sizes) if _is_length(value.name) or _is_sequence(uses) else 1)
+    if any(_is_truth(use, graph) for use in uses) or any(True for _ in _score_votes(uses, graph)):
+        return Mask(_polarity(uses, graph))
+    return Plain(next(_domains(uses, graph), "any"))
+
+
+def _ranges(use: Use, graph: Graph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    """The values that one use as an index allows: one range; (0, 1) where the size of the axis is not known."""
+    limit = _limit(use, graph, sizes)
+    if limit is not None:
+        yield -use.offset, limit - use.offset
+
+
+def _limit(use: Use, graph: Graph, sizes: Mapping[str, int]) -> int | None:
+    if use.operator == "OneHot" and use.position == 0:
+        depth = graph.scalar(use.other(1))
+        return int(depth) if depth is not None else 2
+    if use.operator == "com.microsoft.EmbedLayerNormalization" and use.position == 1:
+        return _size(graph.dims(use.other(4)), 0, sizes)
+    position, data, axis = INDICES.get(use.operator, (-1, 0, 0))
+    if use.position != position:
+        return None
+    dims = graph.dims(use.other(data))
+    first = use.attribute(axis) if isinstance(axis, str) else axis
+    if use.operator in {"GatherND", "ScatterND"}:
+        return min((_size(dims, each, sizes) for each in range(first, len(dims or ()))), default=1)
+    return _size(dims, first, sizes)
+
+
+def _size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, int]) -> int:
+    if dims is None or not -len(dims) <= axis < len(dims):
+        return 1
+    dim = dims[axis]
+    return dim if isinstance(dim, int) else sizes.get(dim, evaluate(dim, sizes))
+
+
+def _padding(uses: Sequence[Use], graph: Graph) -> int | None:
+    """The token that the graph compares this input with: what it treats as padding."""
+    for use in uses:
+        if use.operator == "Equal":
+            constant = graph.scalar(use.other(1 - use.position))
+            if constant is not None:
+                return int(constant) - use.offset
+    return None
+
+
+def _distinct(uses: Sequence[Use]) -> int | None:
+    """The axis along which two equal indices would write the same place twice: which one stays is not defined."""
+    for use in uses:
+        if use.position == 1 and use.operator in {"Scatter", "ScatterElements", "ScatterND"}:
+            return use.attribute("axis")
+    return None
+
+
+def _is_length(name: str) -> bool:
+    return re.search(r"(^|[_.\d])(len|lens|length|lengths|seqlens?)($|[_.\d])|length", name.lower()) is not None
+
+
+def _is_sequence(uses: Sequence[Use]) -> bool:
+    return any(use.operator in {"RNN", "GRU", "LSTM", "ReverseSequence"} for use in uses)
+
+
+def _longest(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
+    """The smallest non-leading dynamic axis of the other inputs, else the smallest of their axes: no more is sure."""
+    shapes = [other.shape or () for other in inputs if other.name != value.name]
+    inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
+    every = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
+    return max(min(inner or every, default=1), 1)
+
+
+def _is_truth(use: Use, graph: Graph) -> bool:
+    """Whether the graph takes the value for true or false there."""
+    to_bool = use.operator == "Cast" and use.attribute("to") == 9  # TensorProto.BOOL
+    return to_bool or (use.operator, use.position) in ATTENTION_MASKS or graph.truth(use) is not None
+
+
+def _domains(uses: Sequence[Use], graph: Graph) -> Iterator[Domain]:
+    for use in uses:
+        if (use.operator, use.position) in DOMAINS:
+            yield DOMAINS[use.operator, use.position]
+        elif use.operator == "Pow" and use.position == 0:
+            exponent = graph.scalar(use.other(1))
+            if exponent is None or not exponent.is_integer():
+                yield "positive"
+
+
+def _named_mask(value: ValueInfo, element: str, uses: Sequence[Use], graph: Graph) -> Role:
+    keeps = _polarity(uses, graph)
+    if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
+        return Plain("zero")  # it is added to the scores
+    if keeps is None and "padding" not in value.name.lower():
+        keeps = True
+    return Mask(keeps)
+
+
+def _polarity(uses: Sequence[Use], graph: Graph) -> bool | None:
+    """Whether ones keep, as far as the graph tells it by what it does to scores, else by what it counts."""
+    for votes in (_score_votes(uses, graph), _count_votes(uses)):
+        said = set(votes)
+        if len(said) == 1:
+            return said.pop()
+    return None
+
+
+def _score_votes(uses: Sequence[Use], graph: Graph) -> Iterator[bool]:
+    for use in uses:
+        if use.operator == "Where" and use.position == 0:
+            chosen, otherwise = (_is_masked(graph.scalar(use.other(position))) for position in (1, 2))
+            if chosen != otherwise:
+                yield otherwise != use.flipped
+        elif use.operator == "Mul" and _is_masked(graph.scalar(use.other(1 - use.position))):
+            yield use.flipped
+        elif (use.operator, use.position) in ATTENTION_MASKS:
+            yield not use.flipped
+
+
+def _count_votes(uses: Sequence[Use]) -> Iterator[bool]:
+    return (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
+
+
+def _is_masked(constant: float | None) -> bool:
+    return constant is not None and constant <= MASKED

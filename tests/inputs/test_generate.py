@@ -1,0 +1,94 @@
+"""Cases on disk: one per setting, arrays that a worker can read, and reasons where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.inputs.generate import Unfeedable, make_cases
+from onnxgate.model.reading import read
+from onnxgate.runtimes.jobs import Case
+
+ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
+g (int64[batch, time] ids, bool[batch, time] mask) => (float[batch, time, 4] y) <float[50, 4] t>
+{ y = Gather(t, ids) }"""
+
+
+def _cases(tmp_path: Path, text: str, sizes: Mapping[str, Sequence[int]]) -> tuple[Case, ...]:
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    reading = read(path, "model.onnx")
+    return make_cases(reading.facts, reading.proto, sizes, tmp_path / "cases")
+
+
+def _arrays(case: Case) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+    return {name: np.load(path, allow_pickle=False) for name, path in case.inputs.items()}
+
+
+def test_one_case_per_setting(tmp_path: Path) -> None:
+    """Named by their sizes, inputs in the graph's order, equal axes of equal size."""
+    first, second = _cases(tmp_path, ENCODER, {"batch": [1, 3], "time": [16, 50]})
+    arrays = _arrays(second)
+
+    assert ("sizes batch=1 time=16", "generated", ["ids", "mask"]) == (first.name, first.origin, list(first.inputs))
+    assert ({"batch": 3, "time": 50}, (3, 50), (3, 50)) == (second.sizes, arrays["ids"].shape, arrays["mask"].shape)
+    assert ("int64", "bool") == (arrays["ids"].dtype, arrays["mask"].dtype)
+
+
+def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
+    """Values follow from names and sizes alone."""
+    one, two = (tmp_path / name for name in ("one", "two"))
+    one.mkdir()
+    two.mkdir()
+    contents = [
+        [Path(path).read_bytes() for case in _cases(folder, ENCODER, {}) for path in case.inputs.values()]
+        for folder in (one, two)
+    ]
+
+    assert contents[0] == contents[1]
+
+
+def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
+    """Nothing varies: the case has no sizes."""
+    text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y) { y = Relu(x) }'
+    (case,) = _cases(tmp_path, text, {"batch": [1, 3]})
+
+    assert ("generated inputs", {}) == (case.name, case.sizes)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("bfloat16[2] x", "of type `tensor(bfloat16)`"),
+        ("seq(float[2]) x", "of type `seq(tensor(float))`"),
+        ("float x, int64[1] s", "input `s` decides a shape, an axis or a size of `Reshape`"),
+    ],
+)
+def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
+    """The reason names the input; the hint says how to give real ones."""
+    body = "y = Reshape(x, s)" if "s" in head.split()[-1] else "y = Identity(x)"
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ {body} }}'
+    with pytest.raises(Unfeedable) as caught:
+        _cases(tmp_path, text, {})
+
+    assert reason in caught.value.message
+    assert "inputs =" in (caught.value.hint or "")
+
+
+def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
+    """A shape that the file does not give is not guessed."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None)
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
+    model = onnx.helper.make_model(graph)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    reading = read(path, "model.onnx")
+
+    with pytest.raises(Unfeedable, match="does not say how many axes"):
+        make_cases(reading.facts, reading.proto, {}, tmp_path / "cases")

@@ -1,0 +1,165 @@
+"""What an input means, read from graphs written as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.inputs.graph import Graph
+from onnxgate.inputs.roles import Control, Index, Length, Mask, Plain, Role, role_of
+from onnxgate.model.reading import values
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
+
+
+def _role(text: str, sizes: Mapping[str, int] | None = None) -> Role:
+    """The meaning of the first input of a graph."""
+    model = onnx.parser.parse_model(HEAD + text)
+    inputs = values(model.graph.input)
+    return role_of(inputs[0], inputs, Graph(model), sizes or {"N": 3, "T": 12})
+
+
+def test_index_into_a_table() -> None:
+    """The size of the table bounds the ids, also through reshapes and casts, and through a weight's dequantisation."""
+    text = """g (int32[N, T] ids) => (float[N, T, 4] y) <int8[50, 4] table, float s = {1.0}>
+        { i = Cast<to = 7>(ids)  a = Constant<value_ints = [-1]>()  f = Reshape(i, a)
+          w = DequantizeLinear(table, s)  y = Gather(w, f) }"""
+
+    assert Index(0, 50) == _role(text)
+
+
+def test_axis_of_the_table_counts() -> None:
+    """`axis` says which size bounds the ids; -1 is the last."""
+    text = "g (int64[N] ids) => (float[50, N] y) <float[50, 4] table> { y = Gather<axis = -1>(table, ids) }"
+
+    assert Index(0, 4) == _role(text)
+
+
+def test_constant_offset_moves_the_bounds() -> None:
+    """Position ids to which 2 is added may be two less; the smaller of two tables bounds them."""
+    text = """g (int64[N] p) => (float[N, 4] y) <float[20, 4] t, float[30, 4] u, int64 two = {2}, int64 one = {1}>
+        { q = Add(p, two)  a = Gather(t, q)  r = Sub(p, one)  b = Gather(u, r)  y = Add(a, b) }"""
+
+    assert Index(1, 18) == _role(text)
+
+
+def test_index_into_a_dynamic_axis() -> None:
+    """Edges of a graph refer to as many nodes as this case has."""
+    text = "g (int64[E] edges, float[M, 4] nodes) => (float[E, 4] y) { y = Gather(nodes, edges) }"
+
+    assert Index(0, 3) == _role(text, {"E": 9, "M": 3})
+
+
+def test_index_into_something_unknown_is_zero() -> None:
+    """Only the first place is sure to exist."""
+    text = "g (int64[E] i, float[M, 4] x) => (float[E, 4] y) { z = Relu(x)  y = Gather(z, i) }"
+
+    assert Index(0, 1) == _role(text, {"E": 9, "M": 3})
+
+
+def test_places_that_are_written_are_distinct() -> None:
+    """ScatterElements along an axis, ScatterND along its first."""
+    text = """g (int64[N, 2] i, float[N, 2] u) => (float[N, 7] y) <float[3, 7] t>
+        { y = ScatterElements<axis = 1>(t, i, u) }"""
+
+    assert Index(0, 7, distinct_along=1) == _role(text)
+
+
+def test_padding_token_is_known() -> None:
+    """A graph that compares the ids with a constant treats that id in its own way."""
+    text = """g (int64[N, T] ids) => (float[N, T, 4] y, bool[N, T] m) <float[50, 4] table, int64 pad = {1}>
+        { m = Equal(ids, pad)  y = Gather(table, ids) }"""
+
+    assert Index(0, 50, avoid=1) == _role(text)
+
+
+def test_table_inside_a_branch_and_a_local_function() -> None:
+    """The body of an `If` and a function of the model's own are entered."""
+    branch = """g (int64[N] ids, bool c) => (float[N, 4] y) <float[50, 4] t, float[60, 4] u>
+        { y = If(c) <then_branch = a () => (z) { z = Gather(t, ids) }, else_branch = b () => (w) { w = Gather(u, ids) }> }"""
+    function = """g (int64[N] ids) => (float[N, 4] y) <float[40, 4] t> { y = local.look(t, ids) }
+        <domain: "local", opset_import: ["" : 17]> look (a, b) => (c) { c = Gather(a, b) }"""
+
+    assert Index(0, 50) == _role(branch)
+    assert Index(0, 40) == _role(function)
+
+
+SCORES = "<float low = {-3.4e38}, float one = {1.0}, float zero = {0.0}>"
+MASKS = {
+    "bert": ("int64", "{ f = Cast<to = 1>(m)  g = Sub(one, f)  b = Mul(g, low)  y = Add(x, b) }", True),
+    "masked_fill of dropped": ("bool", "{ y = Where(m, low, x) }", False),
+    "where kept": ("bool", "{ y = Where(m, x, low) }", True),
+    "negated": ("bool", "{ n = Not(m)  y = Where(n, low, x) }", True),
+    "equal zero": ("int64", "<int64 nil = {0}> { n = Equal(m, nil)  y = Where(n, low, x) }", True),
+    "greater zero": ("int64", "<int64 nil = {0}> { n = Greater(m, nil)  y = Where(n, low, x) }", False),
+    "zero is less": ("int64", "<int64 nil = {0}> { n = Less(nil, m)  y = Where(n, x, low) }", True),
+    "cast": ("int64", "{ n = Cast<to = 9>(m)  y = Where(n, x, low) }", True),
+    "counted": ("bool", "{ f = Cast<to = 1>(m)  s = ReduceSum(f)  y = Div(x, s) }", True),
+    "zeroed": ("bool", "{ y = Where(m, x, zero) }", None),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_what_a_one_of_a_mask_means(case: str) -> None:
+    """It is read from what becomes of the scores, else from what is counted."""
+    element, body, keeps = MASKS[case]
+    own, _, nodes = body.rpartition("> {")
+    weights = SCORES if not own else SCORES[:-1] + ", " + own[1:] + ">"
+    text = f"g ({element}[N, T] m, float[N, T] x) => (float[N, T] y) {weights} {{{nodes.removeprefix('{')}"
+
+    assert Mask(keeps) == _role(text)
+
+
+def test_mask_by_name() -> None:
+    """Where the graph tells nothing: ones keep, but of a padding mask that is not sure; a float one that is added is 0."""
+    plain = "{m} => (float[N, T] y) {{ y = Mul({n}, x) }}"
+    for name, role in (("mask", Mask(True)), ("padding_mask", Mask(None))):
+        text = plain.format(m=f"g (float[N, T] {name}, float[N, T] x)", n=name)
+        assert role == _role(text)
+
+    assert Plain("zero") == _role("g (float[N, T] mask, float[N, T] x) => (float[N, T] y) { y = Add(x, mask) }")
+
+
+def test_mask_that_also_selects_is_a_mask() -> None:
+    """Zeros and ones fit any table of two rows."""
+    text = "g (int64[N, T] attention_mask) => (float[N, T, 4] y) <float[2, 4] t> { y = Gather(t, attention_mask) }"
+
+    assert Mask(True) == _role(text)
+
+
+def test_lengths() -> None:
+    """By the operator that takes them, or by name; no longer than the shortest inner axis."""
+    gru = """g (int32[N] s, float[T, N, 2] x) => (float[T, 1, N, 2] y) <float[1, 6, 2] w, float[1, 6, 2] r>
+        { y = GRU<hidden_size = 2>(x, w, r, , s) }"""
+    named = "g (int64[N] x_lengths, float[N, T] x) => (int64[N] y) { y = Identity(x_lengths) }"
+    top = "g (int64[1] k, float[T] x) => (float[k] y, int64[k] i) { y, i = TopK(x, k) }"
+
+    assert Length(3) == _role(gru)
+    assert Length(12) == _role(named)
+    assert Length(1) == _role(top)
+
+
+def test_what_decides_a_shape_is_not_made_up() -> None:
+    """No shape but the author's own is known to fit."""
+    text = "g (int64[2] shape, float[N, T] x) => (float y) { y = Reshape(x, shape) }"
+
+    assert Control("Reshape") == _role(text)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "domain"),
+    [
+        ("{ y = Log(x) }", "positive"),
+        ("{ a = Identity(x)  y = Sqrt(a) }", "positive"),
+        ("<float e = {0.5}> { y = Pow(x, e) }", "positive"),
+        ("<float e = {2.0}> { y = Pow(x, e) }", "any"),
+        ("{ y = Acos(x) }", "unit"),
+        ("{ a = Relu(x)  y = Log(a) }", "any"),
+    ],
+)
+def test_domain_of_a_function(nodes: str, domain: str) -> None:
+    """Only what feeds the function directly must lie in its domain."""
+    assert domain == getattr(_role(f"g (float[N] x) => (float[N] y) {nodes}"), "domain", "")

@@ -1,0 +1,101 @@
+"""The user's own inputs: read, checked against what the model takes, all that is wrong said at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxgate.errors import ConfigError
+from onnxgate.inputs.user import user_cases
+from onnxgate.model.facts import ModelFacts, ValueInfo
+
+FACTS = ModelFacts(
+    path="models/m.onnx",
+    sha256="",
+    size_bytes=0,
+    ir_version=8,
+    opsets={},
+    producer="",
+    inputs=(
+        ValueInfo("ids", "tensor(int64)", ("batch", "?")),
+        ValueInfo("x", "tensor(float)", ("batch", 3)),
+        ValueInfo("words", "tensor(string)", (1,)),
+    ),
+    outputs=(),
+    operators={},
+    metadata_keys=(),
+)
+
+
+def _save(folder: Path, name: str, **changed: Any) -> None:
+    arrays = {
+        "ids": np.zeros((2, 5), np.int64),
+        "x": np.ones((2, 3), np.float32),
+        "words": np.array(["a long word"]),
+        **changed,
+    }
+    np.savez(folder / name, **{key: value for key, value in arrays.items() if value is not None})
+
+
+def _problems(folder: Path) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        user_cases(FACTS, "*.npz", folder, folder / "cases")
+    return caught.value.problems
+
+
+def test_one_file_is_one_case(tmp_path: Path) -> None:
+    """In the order of the files' names, with the sizes that the arrays have."""
+    _save(tmp_path, "b.npz", ids=np.zeros((4, 7), np.int64), x=np.ones((4, 3), np.float32))
+    _save(tmp_path, "a.npz")
+    cases = user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
+
+    assert [("a.npz", "user"), ("b.npz", "user")] == [(case.name, case.origin) for case in cases]
+    assert {"batch": 4, "ids[1]": 7} == cases[1].sizes
+    assert np.array_equal(np.ones((4, 3), np.float32), np.load(cases[1].inputs["x"], allow_pickle=False))
+
+
+def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
+    """Missing and unknown names, types and shapes, of every file."""
+    _save(tmp_path, "a.npz", x=None, mask=np.zeros(2), ids=np.zeros((2, 5), np.int32))
+    _save(tmp_path, "b.npz", x=np.ones((2, 4), np.float32))
+
+    assert (
+        "`a.npz`: lacks the input `x`",
+        "`a.npz`: has `mask`, which is no input of the model",
+        "`a.npz`: `ids` is int32; the model takes int64",
+        "`b.npz`: `x` has the shape (2, 4); the model takes (batch, 3)",
+    ) == _problems(tmp_path)
+
+
+def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
+    """A file of the repository cannot execute anything."""
+    _save(tmp_path, "a.npz", words=np.array(["a"], dtype=object))
+
+    (problem,) = _problems(tmp_path)
+    assert "`a.npz`: cannot be read" in problem
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut"])
+def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
+    """A Git LFS pointer or an empty file in its place is a problem of that file."""
+    (tmp_path / "a.npz").write_bytes(content)
+
+    (problem,) = _problems(tmp_path)
+    assert problem.startswith("`a.npz`: cannot be read")
+
+
+def test_single_array_is_no_case(tmp_path: Path) -> None:
+    """A `.npy` under the wrong name."""
+    with (tmp_path / "a.npz").open("wb") as file:
+        np.save(file, np.zeros(2))
+
+    assert ("`a.npz`: is a single array; `numpy.savez` writes named ones",) == _problems(tmp_path)
+
+
+def test_glob_without_files(tmp_path: Path) -> None:
+    """A typing mistake must not turn into "no inputs, so generated ones"."""
+    with pytest.raises(ConfigError, match="no file matches"):
+        user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path / "cases")

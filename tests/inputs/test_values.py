@@ -1,0 +1,112 @@
+"""Generated values: the same everywhere, inside their bounds, and meaning something."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.inputs.roles import Domain, Index, Length, Mask, Plain
+from onnxgate.inputs.values import DTYPES, make_values, normal
+
+SHAPES = st.lists(st.integers(0, 5), max_size=3)
+
+
+def test_values_never_change() -> None:
+    """Bounds that were measured and failures that were seen stay comparable over releases of numpy and onnxgate."""
+    floats = make_values(Plain(), "float32", [2, 3], "x\0sizes batch=2")
+    words = make_values(Plain(), "str", [4], "x")
+
+    digest = hashlib.sha256(floats.tobytes()).hexdigest()
+    assert ("0e450095", ["alpha", "epsilon", "gamma", "zeta"]) == (digest[:8], words.tolist())
+
+
+def test_normal_values_are_nearly_normal() -> None:
+    """Mean 0, variance 1, no value beyond 3.47."""
+    values = normal("seed", (100, 1000))
+
+    assert (0.0, 1.0) == (pytest.approx(values.mean(), abs=0.01), pytest.approx(values.std(), abs=0.01))
+    assert 3.0 < np.abs(values).max() < 3.47
+
+
+def test_inputs_differ_from_each_other() -> None:
+    """Two inputs of one shape do not get the same values, nor one input in two cases."""
+    first, second = (make_values(Plain(), "float32", [8], seed) for seed in ("a\0one", "b\0one"))
+
+    assert not np.array_equal(first, second)
+
+
+@given(st.sampled_from(sorted(set(DTYPES.values()))), SHAPES, st.text(max_size=3))
+def test_every_type_has_values(dtype: str, shape: list[int], seed: str) -> None:
+    """Of the shape and type asked for; floating-point ones are finite; numpy can save them without pickle."""
+    values = make_values(Plain(), dtype, shape, seed)
+
+    assert (tuple(shape), np.dtype(dtype).kind) == (values.shape, values.dtype.kind)
+    assert values.dtype.kind != "f" or np.isfinite(values).all()
+
+
+@given(st.integers(-3, 50), st.integers(-3, 60), SHAPES)
+def test_indices_stay_in_bounds(low: int, high: int, shape: list[int]) -> None:
+    """Also where only one index is possible."""
+    values = make_values(Index(low, high), "int64", shape, "ids")
+
+    assert ((low <= values) & (values < max(high, low + 1))).all()
+
+
+def test_padding_token_is_avoided() -> None:
+    """Rows of nothing but padding would be masked completely."""
+    values = make_values(Index(0, 3, avoid=0), "int64", [1000], "ids")
+
+    assert {1, 2} == set(values.tolist())
+
+
+def test_places_to_write_are_distinct() -> None:
+    """What is written twice has no defined value."""
+    values = make_values(Index(0, 5, distinct_along=1), "int64", [2, 4], "where")
+
+    assert [[0, 1, 2, 3]] * 2 == values.tolist()
+
+
+@given(st.sampled_from([True, False, None]), st.integers(1, 4), st.integers(1, 9))
+def test_no_row_of_a_mask_is_masked_completely(keeps: bool | None, rows: int, length: int) -> None:
+    """Whatever a one means: where that is not known, each row (of two or more) has ones and zeros."""
+    mask = make_values(Mask(keeps), "bool", [rows, length], "mask")
+    kept = ~mask if keeps is False else mask
+
+    assert kept.any(axis=-1).all()
+    assert kept[:, 0].all()
+    assert keeps is not None or length == 1 or not mask.all(axis=-1).any()
+    assert keeps is None or kept[0].all()
+
+
+def test_some_rows_are_padded() -> None:
+    """A mask of ones only would prove nothing about masking."""
+    assert not make_values(Mask(True), "int64", [3, 12], "mask").all()
+
+
+@given(st.integers(1, 20), st.integers(1, 5))
+def test_lengths_are_possible(limit: int, count: int) -> None:
+    """Between 1 and the limit; the first is the limit."""
+    values = make_values(Length(limit), "int32", [count], "lengths")
+
+    assert limit == values[0]
+    assert ((values >= 1) & (values <= limit)).all()
+
+
+@pytest.mark.parametrize(
+    ("domain", "low", "high"),
+    [("positive", 0.05, 4), ("unit", -0.9, 0.9), ("fraction", 0, 0.9), ("above one", 1.05, 5), ("zero", 0, 0)],
+)
+def test_domains(domain: Domain, low: float, high: float) -> None:
+    """Values lie inside the domain of the function that they feed."""
+    values = make_values(Plain(domain), "float32", [1000], "x")
+
+    assert low <= values.min() <= values.max() <= high
+
+
+def test_integers_that_divide_are_not_zero() -> None:
+    """An integer division by zero ends the process on some systems."""
+    assert make_values(Plain("positive"), "int64", [1000], "x").min() == 1
