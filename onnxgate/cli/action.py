@@ -24,9 +24,6 @@ from onnxgate.report import Report
 
 NO_VERDICT = 3
 VERDICTS = {0: "pass", 1: "fail"}  # of a command that writes no report
-# Source: GitHub's documentation of job summaries: 1 MiB for each step, and over it nothing is shown.
-SUMMARY_LIMIT_BYTES = 1024 * 1024
-CUT = b"\n\n_The summary is longer than GitHub shows; the report has all of it._\n"
 # With these a process can command the runner; what the gate starts runs the repository's own code.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
@@ -91,7 +88,8 @@ def _publish(results: Results, environment: Mapping[str, str]) -> None:
     if results.annotations.exists():
         print(results.annotations.read_text(encoding="utf-8"), flush=True)
     if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
-        write_summary(Path(environment["GITHUB_STEP_SUMMARY"]), results.summary.read_bytes())
+        with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
+            file.write(results.summary.read_bytes())
 
 
 def judge(inputs: Inputs, results: Results, ran: Ran) -> Outcome:
@@ -134,14 +132,6 @@ def write_outputs(path: Path, outcome: Outcome) -> None:
         for name, value in asdict(outcome).items():
             delimiter = f"onnxgate_{uuid.uuid4()}"
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
-
-
-def write_summary(path: Path, text: bytes) -> None:
-    """Append to the job summary, cut at a line where it would be too long to be shown."""
-    if len(text) > SUMMARY_LIMIT_BYTES:
-        text = text[: SUMMARY_LIMIT_BYTES - len(CUT)].rpartition(b"\n")[0] + CUT
-    with path.open("ab") as file:
-        file.write(text)
 
 
 def _annotate(*lines: str) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.github.checkout import ROOT, clone_of_this
 from tests.github.engine import Engine
 
 
 @pytest.fixture(scope="session")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with this checkout's files as its one commit."""
-    return clone_of_this(tmp_path_factory.mktemp("onnxgate"))
+def clone(shared_folder: Path) -> Path:
+    """A repository with this checkout's files as its one commit; tests leave it as it is."""
+    with FileLock(shared_folder / "clone.lock"):
+        if not (shared_folder / "clone" / ".git").exists():
+            clone_of_this(shared_folder / "clone")
+    return shared_folder / "clone"
 
 
 @pytest.fixture

@@ -136,20 +136,6 @@ def test_annotations_and_summary_are_published(step: Step, tmp_path: Path, capfd
     assert ([Command("error", "broken", {"file": "a.py", "line": "3"})], "| models |\n") == (shown, summary)
 
 
-def test_a_summary_is_cut_where_github_would_drop_it(step: Step, tmp_path: Path) -> None:
-    """A summary over 1 MiB would not be shown at all."""
-    step.run(f"write('summary', 'ä' * 99 + '\\n'); write('json', {report('pass', 0)!r})")
-    small = (tmp_path / "GITHUB_STEP_SUMMARY").read_bytes()
-    (tmp_path / "GITHUB_STEP_SUMMARY").unlink()
-    step.run(f"write('summary', ('ä' * 99 + '\\n') * 9999); write('json', {report('pass', 0)!r})")
-    large = (tmp_path / "GITHUB_STEP_SUMMARY").read_bytes()
-
-    expected = ("ä" * 99 + "\n").encode()
-    assert expected == small
-    assert large.endswith(expected.rstrip() + action.CUT)
-    assert 1024 * 1024 - len(expected) < len(large) <= 1024 * 1024
-
-
 def test_the_command_cannot_reach_the_runners_files(step: Step) -> None:
     """The repository's own code runs below the command; the runner's command files are not named to it."""
     outputs = step.run(f"""

@@ -1,0 +1,134 @@
+"""The action under a real Actions engine, from a checkout to annotations, outputs and the job summary."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.conftest import need
+from tests.github.actor import Actor, Workflow
+from tests.github.checkout import ROOT, commit
+
+pytestmark = [pytest.mark.surface, pytest.mark.index]
+
+SETUP_PYTHON = next(
+    step["uses"]
+    for step in yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
+    if "setup-python" in step.get("uses", "")
+)
+QUICKSTART = "fixtures/projects/quickstart"
+BROKEN = "fixtures/projects/broken"
+STATIC = {"stages": "file,lock,support"}
+STUB = """
+name: setup-python
+description: Stands for actions/setup-python and answers with the Python that is here
+inputs:
+  python-version: {{description: the version, required: true}}
+  update-environment: {{description: whether PATH is changed, default: "true"}}
+outputs:
+  python-path: {{description: the interpreter, value: "${{{{ steps.found.outputs.path }}}}"}}
+runs:
+  using: composite
+  steps:
+    - id: found
+      shell: bash
+      env: {{CHANGES: "${{{{ inputs.update-environment }}}}"}}
+      run: |
+        echo "asked to change the environment: $CHANGES"
+        echo "path={python}" >> "$GITHUB_OUTPUT"
+"""
+
+
+@pytest.fixture(scope="module")
+def actor(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
+    """`act` on a clone of this checkout."""
+    stub = tmp_path_factory.mktemp("setup-python")
+    (stub / "action.yml").write_text(STUB.format(python=sys.executable), encoding="utf-8")
+    commit(stub)
+    return Actor(need("act"), clone, tmp_path_factory.mktemp("act"), {SETUP_PYTHON: stub})
+
+
+def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
+    """What comes of a workflow that uses the action with these inputs."""
+    given = {name.replace("_", "-"): value for name, value in inputs.items()}
+    steps = [{"uses": "actions/checkout@v6"}, {"uses": "./", "id": "gate", "with": given}]
+    workflow = {"on": "push", "jobs": {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}}
+    (folder / "workflow.yml").write_text(yaml.safe_dump(workflow), encoding="utf-8")
+    return actor.push(folder / "workflow.yml")
+
+
+def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
+    """Nothing is annotated, the verdict is a pass, and the summary has both models."""
+    ran = use(actor, tmp_path, **STATIC, working_directory=QUICKSTART)
+
+    assert (ran.status, ran.outcome("gate"), ran.outputs("gate")["verdict"]) == (0, "success", "pass"), ran.log()
+    assert [said for said in ran.annotations() if said.name != "notice"] == []
+    assert "models/classifier.onnx" in ran.summary()
+    assert "models/encoder.onnx" in ran.summary()
+
+
+def test_the_action_fails_on_broken(actor: Actor, tmp_path: Path) -> None:
+    """What the static stages know to be broken closes the gate, in annotations, counts and summary."""
+    ran = use(actor, tmp_path, **STATIC, working_directory=BROKEN)
+
+    errors = static_faults("error")
+    outputs = ran.outputs("gate")
+    assert (ran.status, ran.outcome("gate", "gate"), ran.outcome("gate")) == (1, "success", "failure"), ran.log()
+    assert (outputs["verdict"], outputs["exit-code"], outputs["errors"]) == ("fail", "1", str(len(errors)))
+    shown = [said for said in ran.annotations() if said.name == "error"]
+    assert {said.properties["title"] for said in shown} <= {*errors, "onnxgate"}
+    assert {said.properties["file"] for said in shown if "file" in said.properties} <= files_of_broken()
+    assert all(rule in ran.summary() for rule in errors)
+
+
+def static_faults(level: str) -> list[str]:
+    """The rules that the static stages must report on the broken project."""
+    from onnxgate import rules
+    from onnxgate.findings import STATIC_STAGES
+
+    expected = json.loads((ROOT / BROKEN / "expected.json").read_text(encoding="utf-8"))
+    static = {rule for rule, known in rules.by_id.items() if known.stage in STATIC_STAGES}
+    return [fault["rule"] for fault in expected if fault["level"] == level and fault["rule"] in static]
+
+
+def files_of_broken() -> set[str]:
+    """The files of the broken project as seen from git's root."""
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / BROKEN).rglob("*") if path.is_file()}
+
+
+def test_a_python_is_set_up_for_onnxgate_alone(actor: Actor, tmp_path: Path) -> None:
+    """With `python-version` the action runs on a Python of its own and leaves PATH to the project."""
+    ran = use(actor, tmp_path, python_version="3.11", command="lock", args="--check", working_directory=QUICKSTART)
+
+    assert (ran.outcome("gate", "python"), ran.outcome("gate")) == ("success", "success"), ran.log()
+    assert "asked to change the environment: false" in ran.log()
+
+
+def test_hostile_inputs_are_only_text(actor: Actor, tmp_path: Path) -> None:
+    """No input reaches a shell, and the refusal of one is annotated."""
+    ran = use(actor, tmp_path, paths="'; echo PWNED; echo '\n$(echo PWNED).onnx", fail_on="`echo PWNED`")
+
+    [said] = ran.annotations()
+    assert (ran.outcome("gate"), ran.outputs("gate")["exit-code"]) == ("failure", "2"), ran.log()
+    assert said.data.startswith("input `fail-on`: unknown value ``echo PWNED``")
+    assert "PWNED" not in [str(entry.get("msg", "")).strip() for entry in ran.entries if entry.get("raw_output")]
+
+
+@pytest.mark.torch
+def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, toolchain: Path) -> None:
+    """The job of quickstart.yml passes as it stands, with a toolchain that is here already."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/quickstart.yml").read_text(encoding="utf-8"))
+    job = workflow["jobs"]["gate"]
+    job["steps"] = [step for step in job["steps"] if "pip install" not in step.get("run", "")]
+    (tmp_path / "workflow.yml").write_text(yaml.safe_dump({"on": "push", "jobs": {"gate": job}}), encoding="utf-8")
+
+    ran = actor.push(tmp_path / "workflow.yml", VIRTUAL_ENV=str(toolchain.parent.parent))
+
+    report = json.loads(Path(ran.outputs("gate")["report"]).read_text(encoding="utf-8"))
+    assert (ran.status, ran.outputs("gate")["verdict"]) == (0, "pass"), ran.log()
+    assert len(report["runtimes"]) >= 6
+    assert {cell["state"] for cell in report["cells"]} == {"pass"}

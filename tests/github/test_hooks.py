@@ -1,0 +1,140 @@
+"""The hooks, run by pre-commit and by prek from a local clone of this checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import need
+from tests.github.checkout import NOBODY, ROOT, commit, copy_tree, git
+
+pytestmark = [pytest.mark.surface, pytest.mark.index]
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {size}\n"
+MODEL = "models/classifier.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """One hook runner in one project."""
+
+    program: Path
+    project: Path
+    home: Path
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """The status of a run and what it printed."""
+        ended = subprocess.run(
+            [self.program, "run", *arguments],
+            cwd=self.project,
+            env={**os.environ, **NOBODY, "PRE_COMMIT_HOME": str(self.home), "PREK_HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return ended.returncode, ended.stdout
+
+    def results(self, *arguments: str) -> tuple[dict[str, str], str]:
+        """What each hook said of itself, and all that was printed."""
+        _, printed = self.run(*arguments)
+        found = re.findall(r"^(onnxgate: [^.]*)\.+(?:\(.*?\))?(Passed|Failed|Skipped)$", printed, re.MULTILINE)
+        return {name.removeprefix("onnxgate: "): result for name, result in found}, printed
+
+
+@pytest.fixture(scope="module", params=["pre-commit", "prek"])
+def runner(request: pytest.FixtureRequest, shared_folder: Path) -> tuple[Path, Path]:
+    """A hook runner, and where it keeps the environments that it builds."""
+    return need(request.param), shared_folder / request.param
+
+
+@pytest.fixture
+def hooks(runner: tuple[Path, Path], clone: Path, tmp_path: Path) -> Hooks:
+    """The quickstart project as a repository of its own, whose hooks come from the clone."""
+    project = copy_tree(ROOT / "fixtures/projects/quickstart", tmp_path / "project")
+    config = project / ".pre-commit-config.yaml"
+    text = config.read_text(encoding="utf-8")
+    text = re.sub(r"repo: .*", f"repo: {clone}", text)
+    config.write_text(re.sub(r"rev: .*", f"rev: {git(clone, 'rev-parse', 'HEAD')}", text), encoding="utf-8")
+    commit(project)
+    return Hooks(runner[0], project, runner[1])
+
+
+def change(hooks: Hooks, name: str, text: str) -> None:
+    """Write a file of the project and stage it."""
+    (hooks.project / name).write_text(text, encoding="utf-8")
+    git(hooks.project, "add", "--all")
+
+
+def test_they_pass_on_quickstart(hooks: Hooks) -> None:
+    """The static hooks pass, and the whole gate waits for a push."""
+    results, printed = hooks.results("--all-files")
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+
+
+def test_a_pointer_to_other_content_fails(hooks: Hooks) -> None:
+    """A model that Git LFS did not fetch, and that is not the locked one, is no model."""
+    change(hooks, MODEL, POINTER.format(oid="0" * 64, size=12345))
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Failed", "config, lock and models": "Failed"}, printed
+    assert "lfs-pointer" in printed
+
+
+def test_a_pointer_to_the_locked_content_passes(hooks: Hooks) -> None:
+    """A pointer proves by its digest that the model is the locked one, without fetching it."""
+    content = (hooks.project / MODEL).read_bytes()
+    oid = subprocess.run(["sha256sum"], input=content, capture_output=True, check=True).stdout.decode().split()[0]
+    change(hooks, MODEL, POINTER.format(oid=oid, size=len(content)))
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+
+
+def test_a_model_that_is_not_locked_fails(hooks: Hooks) -> None:
+    """A second model without an entry in the lock is seen before it is committed."""
+    (hooks.project / "models/second.onnx").write_bytes((hooks.project / MODEL).read_bytes())
+    git(hooks.project, "add", "--all")
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Failed", "config, lock and models": "Failed"}, printed
+    assert "unlocked-model" in printed
+
+
+def test_a_changed_target_fails_until_it_is_locked(hooks: Hooks) -> None:
+    """The config alone may make the lock stale; then no model needs to have changed."""
+    config = (hooks.project / "onnxgate.toml").read_text(encoding="utf-8")
+    change(hooks, "onnxgate.toml", config.replace('select = "minors"', 'select = "bounds"'))
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Skipped", "config, lock and models": "Failed"}, printed
+
+
+def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:
+    """Not every `.bin` is a model's data."""
+    change(hooks, "firmware.bin", "no model")
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+
+
+@pytest.mark.torch
+def test_the_whole_gate_runs_by_hand(hooks: Hooks, toolchain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`onnxgate-run` loads, runs, compares and re-exports, though nothing has changed."""
+    monkeypatch.setenv("VIRTUAL_ENV", str(toolchain.parent.parent))
+
+    results, printed = hooks.results("--hook-stage", "manual", "onnxgate-run")
+
+    assert results == {"the whole gate": "Passed"}, printed
