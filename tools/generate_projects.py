@@ -82,7 +82,9 @@ def _write(folder: Path, files: Mapping[str, bytes], *, clear: bool) -> None:
 
 def _write_as_locked(folder: Path) -> None:
     shutil.copytree(ROOT / broken.FOLDER, folder, ignore=shutil.ignore_patterns("models", "*.bin", "expected.json"))
-    _write(folder, broken.handmade_files(as_locked=True) | broken.exported_files(ROOT), clear=False)
+    config = (ROOT / broken.FOLDER / "onnxgate.toml").read_text(encoding="utf-8")
+    files = {"onnxgate.toml": broken.config_as_locked(config).encode()}
+    _write(folder, files | broken.handmade_files(as_locked=True) | broken.exported_files(ROOT), clear=False)
 
 
 if __name__ == "__main__":

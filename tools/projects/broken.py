@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -31,6 +30,8 @@ EDITS = {
 }
 """How the scripts read when their models were exported; the lines that are left keep their numbers."""
 
+ALL = ("1.18.1", "1.19.2", "1.24.4", "1.31.1")
+
 EXPECTED = (
     Expected("lfs-pointer", "lfs-not-fetched", LOCK),
     Expected("not-a-model", "download-page", LOCK),
@@ -38,32 +39,32 @@ EXPECTED = (
     Expected("not-a-model", "checkpoint", LOCK),
     Expected("external-data-missing", "data-missing", LOCK),
     Expected("external-data-corrupt", "data-short", LOCK),
-    Expected("lfs-pointer", "data-not-fetched", LOCK),
+    Expected("external-data-corrupt", "data-not-fetched", LOCK),
     Expected("external-data-escapes", "data-elsewhere", LOCK),
     Expected("invalid-model", "mixed-precision", LOCK),
     Expected("input-passthrough", "passthrough", LOCK),
     Expected("ir-version-too-new", "ir-13", LOCK, runtimes=("1.18.1", "1.19.2")),
-    Expected("ir-version-too-new", "ir-14", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
-    Expected("opset-too-new", "trees", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("ir-version-too-new", "ir-14", LOCK, runtimes=ALL),
+    Expected("opset-too-new", "trees", LOCK, runtimes=ALL),
     Expected("opset-mismatch", "opset-17", "onnxgate.toml", "opset = {"),
     Expected("model-changed", "replaced", LOCK),
     Expected("unlocked-model", "never-locked", CONFIG),
     Expected("lock-stale", "", "onnxgate.lock", '[models."models/retired.onnx"]'),
-    Expected("load-failed", "custom-operator", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("load-failed", "custom-operator", LOCK, runtimes=ALL),
     Expected("load-failed", "frames", "export/frames.py", "same = before == after", runtimes=("1.18.1", "1.19.2")),
     Expected(
         "dynamic-axis-broken",
         "heads",
         "export/heads.py",
         "choices = self.mix(features).reshape(1, 4, 8)",
-        runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1"),
+        runtimes=ALL,
     ),
-    Expected("run-failed", "wrong-reshape", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
-    Expected("output-not-finite", "overflow", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("run-failed", "wrong-reshape", LOCK, runtimes=ALL),
+    Expected("output-not-finite", "overflow", LOCK, runtimes=ALL),
     Expected("runtime-mismatch", "ceil-pool", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4")),
     Expected("export-stale", "retrained", "export/retrained.py", "def build() -> dict[str, Any]:"),
     Expected("export-failed", "guarded", "export/guarded.py", "if torch.isnan(rows).any():"),
-    Expected("source-mismatch", "approximate", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4", "1.31.1")),
+    Expected("source-mismatch", "approximate", LOCK, runtimes=ALL),
 )
 
 
@@ -166,12 +167,12 @@ def _checkpoint() -> bytes:
 
 def exported_files(root: Path) -> dict[str, bytes]:
     """All models of the project that its scripts export, by their path in it. Needs torch."""
-    folder = root / FOLDER
     names = ("classifier", "frames", "approximate", *EDITS)
-    files = {
-        f"models/{name}.onnx": exporting.export(folder, f"export/{name}.py", edits=EDITS.get(name, ()))
-        for name in names
-    }
-    with tempfile.TemporaryDirectory() as scratch:
-        files["models/heads.onnx"] = exporting.run_command(folder, "export/heads.py", Path(scratch, "heads.onnx"))
-    return {path: model.SerializeToString() for path, model in files.items()}
+    models = {name: exporting.export(root, FOLDER / f"export/{name}.py", EDITS.get(name, ())) for name in names}
+    models["heads"] = exporting.run_command(root, FOLDER / "export/heads.py")
+    return {f"models/{name}.onnx": model.SerializeToString() for name, model in models.items()}
+
+
+def config_as_locked(config: str) -> str:
+    """`onnxgate.toml` before the model came that was never locked."""
+    return config.replace('[[model]]\npath = "models/never-locked.onnx"\n\n', "")

@@ -27,40 +27,48 @@ Edits = Sequence[tuple[str, str]]
 """Texts of a script, and what stood there when its model was exported."""
 
 
-def export(project: Path, script: str, edits: Edits = ()) -> onnx.ModelProto:
-    """Export what `build` in `script` returned before `edits` were undone."""
-    with tempfile.TemporaryDirectory() as scratch:
-        copy = shutil.copytree((project / script).parent, Path(scratch, script).parent) / Path(script).name
+def export(root: Path, script: Path, edits: Edits = ()) -> onnx.ModelProto:
+    """Export what `build` in `script`, a path below `root`, returned when it still read as `edits` say."""
+    with _copied(root, script) as (scratch, copy), _importable(copy):
         _edit(copy, edits)
-        with _importable(copy):
-            build = runpy.run_path(str(copy), run_name=copy.stem)["build"]
-            return portable(_torch_export(build()), Path(scratch))
+        build = runpy.run_path(str(copy), run_name=copy.stem)["build"]
+        return portable(_torch_export(build()), scratch)
 
 
-def run_command(project: Path, script: str, output: Path) -> onnx.ModelProto:
-    """Run a script that exports by itself, as `python SCRIPT --out OUTPUT`."""
-    with _importable(project / script):
-        arguments, sys.argv = sys.argv, [script, "--out", str(output)]
+def run_command(root: Path, script: Path) -> onnx.ModelProto:
+    """Run a script that exports by itself: `python SCRIPT --out FILE`."""
+    with _copied(root, script) as (scratch, copy), _importable(copy):
+        out = scratch / "model.onnx"
+        arguments, sys.argv = sys.argv, [str(copy), "--out", str(out)]
         try:
-            runpy.run_path(str(project / script), run_name="__main__")
+            runpy.run_path(str(copy), run_name="__main__")
         finally:
             sys.argv = arguments
-    return portable(onnx.load(output), project)
+        return portable(onnx.load(out), scratch)
 
 
-def portable(model: onnx.ModelProto, project: Path) -> onnx.ModelProto:
-    """Make the paths in a model's stack traces relative: to the project, or to the package folder they lie in."""
+def portable(model: onnx.ModelProto, root: Path) -> onnx.ModelProto:
+    """Make the paths in a model's stack traces relative: to `root`, or to the package folder that they lie in."""
     model.ir_version = min(model.ir_version, IR_VERSION)
     for node in model.graph.node:
         for entry in node.metadata_props:
             if entry.key == STACK_TRACE:
-                entry.value = FRAME.sub(lambda frame: f'File "{_relative(frame[1], project)}"', entry.value)
+                entry.value = FRAME.sub(lambda frame: f'File "{_relative(frame[1], root)}"', entry.value)
     return model
 
 
-def _relative(path: str, project: Path) -> str:
+def _relative(path: str, root: Path) -> str:
     packaged = re.split(r"/(?:site|dist)-packages/", path)[-1]
-    return packaged if packaged != path else path.removeprefix(f"{project.resolve()}/")
+    return packaged if packaged != path else path.removeprefix(f"{root}/")
+
+
+@contextlib.contextmanager
+def _copied(root: Path, script: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder that holds nothing but the script and its neighbours, below the path that they have below `root`."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder).resolve()
+        shutil.copytree((root / script).parent, (scratch / script).parent)
+        yield scratch, scratch / script
 
 
 def _edit(script: Path, edits: Edits) -> None:

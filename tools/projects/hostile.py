@@ -11,7 +11,10 @@ from projects.expected import LOCK, Expected
 
 FOLDER = Path("fixtures/projects/hostile")
 
-SPEECH = "\n::error file=README.md,line=1::obeyed%0A::set-output name=verdict::pass\r\n  ##[error]obeyed \x1b[31mred\x1b]0;title\x07"
+SPEECH = (
+    "\n::error file=README.md,line=1::obeyed%0A::set-output name=verdict::pass"
+    "\r\n  ##[error]obeyed \x1b[31mred\x1b]0;title\x07"
+)
 """A GitHub command of both kinds, its escapes, line ends, and a terminal's escapes."""
 
 EXPECTED = (

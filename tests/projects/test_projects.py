@@ -1,0 +1,133 @@
+"""The projects below `fixtures/projects`: what `tools/generate_projects.py` makes, small, and true about themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from onnxgate.config.loading import load_config
+from onnxgate.model.places import node_place
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECTS = ROOT / "fixtures" / "projects"
+FAULTY = ("broken", "hostile")
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+FOREIGN_PATH = re.compile(rb"/(?:home|root|tmp|work|Users|private|opt|usr|var|mnt|srv)/[\w.-]+|[A-Z]:\\\\?[\w.-]+")
+
+
+def generate(python: Path | str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the generator, which must not leave anything behind."""
+    command = [str(python), "-B", str(ROOT / "tools" / "generate_projects.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def findings(project: str) -> list[dict[str, Any]]:
+    """What the gate must find in a project."""
+    return json.loads((PROJECTS / project / "expected.json").read_bytes())
+
+
+def exported() -> list[Path]:
+    """The models that a script made: their nodes know the line."""
+    models = [
+        path for project in ("quickstart", "broken") for path in sorted((PROJECTS / project).glob("models/*.onnx"))
+    ]
+    return [path for path in models if STACK_TRACE.encode() in path.read_bytes()]
+
+
+def test_handmade_files_are_current() -> None:
+    """What needs no exporter is what the generator makes, byte for byte."""
+    result = generate(sys.executable, "--check", "--handmade")
+
+    assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
+
+
+@pytest.mark.torch
+def test_all_files_are_current(toolchain: Path) -> None:
+    """What the scripts export is what is committed, byte for byte."""
+    result = generate(toolchain, "--check")
+
+    assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
+
+
+def test_fixtures_are_small() -> None:
+    """All that is below `fixtures` is under 3 MB: every user of the action and the hooks clones it."""
+    size_bytes = sum(path.stat().st_size for path in (ROOT / "fixtures").rglob("*") if path.is_file())
+
+    assert size_bytes < 3_000_000
+
+
+def test_no_file_names_the_machine_that_made_it() -> None:
+    """No absolute path is in any file of the projects."""
+    files = [path for path in PROJECTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    found = {path.name: FOREIGN_PATH.findall(path.read_bytes()) for path in files}
+
+    assert {name: paths for name, paths in found.items() if paths} == {}
+
+
+@pytest.mark.parametrize("path", exported(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_nodes_stand_on_lines_of_the_project(path: Path) -> None:
+    """Each node is found on a line of the script that made it, but for the sizes that the exporter itself asks for."""
+    nodes = [node for node in onnx.load(path).graph.node if node.op_type not in ("Shape", "Squeeze")]
+    places = {node.name: node_place(node, ROOT, path.parents[1]) for node in nodes}
+
+    assert {
+        name: place for name, place in places.items() if place is None or not place.path.startswith("export/")
+    } == {}
+
+
+@pytest.mark.parametrize("project", ["quickstart", *FAULTY])
+def test_config_names_every_model(project: str) -> None:
+    """The config loads, and each of its models is there."""
+    loaded = load_config(PROJECTS / project / "onnxgate.toml")
+    names = {model.path for model in loaded.models()}
+
+    assert {f"models/{path.name}" for path in (PROJECTS / project / "models").glob("*.onnx")} == names
+
+
+@pytest.mark.parametrize("project", FAULTY)
+def test_each_fault_is_one_model(project: str) -> None:
+    """No model has two expected findings, all but one healthy model have one, and all are explained."""
+    names = [finding["model"] for finding in findings(project) if finding["model"]]
+    models = {f"models/{path.name}" for path in (PROJECTS / project / "models").glob("*.onnx")}
+    pages = (PROJECTS / project / "FAULTS.md").read_text(encoding="utf-8")
+
+    assert sorted(set(names)) == sorted(names)
+    assert len(models - set(names)) == 1
+    assert [name for name in names if f"`{Path(name).stem.split()[0]}" not in pages] == []
+
+
+@pytest.mark.parametrize("project", FAULTY)
+def test_expected_lines_exist(project: str) -> None:
+    """Each expected finding stands on a line that is there and is not empty."""
+    for finding in findings(project):
+        place = finding["place"]
+        lines = (PROJECTS / project / place["path"]).read_text(encoding="utf-8").splitlines()
+
+        assert place["line"] >= 1, finding
+        assert lines[place["line"] - 1].strip(), finding
+
+
+def test_broken_covers_many_rules() -> None:
+    """At least twelve kinds of fault are shown."""
+    assert len({finding["rule"] for finding in findings("broken")}) >= 12
+
+
+@pytest.mark.torch
+def test_state_that_was_locked_is_sound(toolchain: Path, tmp_path: Path) -> None:
+    """Before it broke, `broken` had no file that is not a model, all its data, and no model that the lock lacks."""
+    folder = tmp_path / "locked"
+    result = generate(toolchain, "--as-locked", os.fspath(folder))
+
+    assert result.returncode == 0, result.stderr
+    assert (folder / "models" / "retired.onnx").exists()
+    assert not (folder / "models" / "never-locked.onnx").exists()
+    for path in (folder / "models").glob("*.onnx"):
+        assert onnx.load(path, load_external_data=False).graph.node, path.name
