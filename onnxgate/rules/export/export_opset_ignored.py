@@ -1,0 +1,36 @@
+"""The rule `export-opset-ignored`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.export import Reexport
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(Reexport, "export-opset-ignored", level=Level.ERROR, since="0.1.0")
+def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
+    """
+    The exporter was asked for one opset and wrote another.
+
+    ## Why it matters
+    PyTorch translates to opset 18 and newer. Asked for an older one it tries to convert, and where that fails it keeps
+    18 and reports success; asked for one that it does not know, it may stamp another. The file then needs a newer
+    runtime than was meant.
+
+    ## What to do
+    Pin an opset that the exporter really writes (`opset` in `onnxgate.toml`) and that all targets take, or export by a
+    `command` that converts the file and checks it.
+    """
+    for domain, asked in sorted(subject.opsets_asked.items()):
+        written = subject.opsets_written.get(domain)
+        if not subject.opsets_written or written == asked:
+            continue
+        wrote = f"{written}" if written is not None else "none"
+        yield Hit(
+            subject.place,
+            f"export by `{subject.source}` was asked for opset {asked} of `{domain}` and wrote {wrote}",
+            model=subject.model,
+            fix=f"pin opset {written} of `{domain}`, or use an exporter that writes {asked}" if written else "",
+        )

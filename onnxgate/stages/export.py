@@ -1,0 +1,188 @@
+"""The export stage: what came of making each model again, and what differs from the committed one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.evidence.export import Reexport, ToolchainState
+from onnxgate.findings import Place, Stage, Undone
+from onnxgate.runtimes.jobs import (
+    CommandResult,
+    Completed,
+    Crashed,
+    ExportResult,
+    Failure,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.process import status_words
+from onnxgate.stages.definitions import definition
+from onnxgate.stages.export_plan import Planned, asks_for_opset
+from onnxgate.stages.logs import last_words, own_line
+
+if TYPE_CHECKING:
+    from onnxgate.config.project import Project
+    from onnxgate.lock.types import LockedToolchain
+    from onnxgate.model.reading import Reading
+    from onnxgate.runtimes.toolchain import Interpreter
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of one export."""
+
+    subject: Reexport | None = None
+    undone: Undone | None = None
+    fresh: Path | None = None  # the file that was written, where it is a sound model
+
+
+def gather(project: Project, planned: Planned, observation: Observation) -> Made:
+    """What came of the job that writes the file: a subject for the rules, and why something could not be judged."""
+    match observation:
+        case Unavailable(reason=reason, hint=hint):
+            return Made(undone=Undone(Stage.EXPORT, planned.model.path, "", reason, hint))
+        case Crashed(signal=signal, during=during, log=log):
+            return _failed(project, planned, crashed=f"{signal} during {during}", log=log)
+        case TimedOut(limit_s=limit_s, log=log):
+            return _failed(project, planned, timed_out_s=limit_s, log=log)
+        case Refused(failure=failure):
+            return _failed(project, planned, failure=failure)
+        case Completed(result=ExportResult(failure=Failure() as failure, log=log)):
+            return _failed(project, planned, failure=failure, log=log)
+        case Completed(result=ExportResult(model=str(path), log=log)):
+            return _compared(project, planned, Path(path), log)
+        case Completed(result=CommandResult() as result):
+            return _of_command(project, planned, result)
+    raise TypeError(f"no answer to an export: {observation}")
+
+
+def gather_source(project: Project, planned: Planned, observation: Observation) -> Made:
+    """What came of a source that was asked for eager outputs alone, where a command writes the file."""
+    if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
+        return Made()
+    return gather(project, Planned(planned.model, planned.source, None), observation)
+
+
+def _failed(project: Project, planned: Planned, **how: Any) -> Made:
+    failure: Failure | None = how.get("failure")
+    return Made(subject=_subject(project, planned, failure, **how))
+
+
+def _subject(project: Project, planned: Planned, failed: Failure | None = None, **what: Any) -> Reexport:
+    is_command = planned.command is not None
+    source = planned.words if is_command else planned.model.settings.source or ""
+    line = failed.source if failed else ""
+    place = _line(line) if line else None if is_command else definition(project.folder, source)
+    return Reexport(model=planned.model.path, place=place or planned.model.place, source=source, **what)
+
+
+def _line(source: str) -> Place:
+    path, _, line = source.rpartition(":")
+    return Place(path, int(line))
+
+
+def _of_command(project: Project, planned: Planned, result: CommandResult) -> Made:
+    if result.status != 0:
+        failure = Failure(
+            type=status_words(result.status),
+            text=last_words(result.log) or "it printed nothing",
+            memory="MemoryError" in result.log,
+            source=own_line(result.log, project.folder),
+        )
+        return _failed(project, planned, failure=failure, log=result.log)
+    assert planned.written is not None
+    if not planned.written.is_file():
+        failure = Failure(type="exit status 0", text="but wrote no file at `{output}`")
+        return _failed(project, planned, failure=failure, log=result.log)
+    return _compared(project, planned, planned.written, result.log)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    differences: tuple[str, ...] = ()
+    reason: str = ""  # why it could not be judged
+    hint: str = field(default="")
+
+
+def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made:
+    from onnxgate.model.reading import read
+    from onnxgate.model.structure import UnreadableModel
+
+    model = planned.model
+    try:
+        reading = read(fresh, model.path)
+    except UnreadableModel as reason:
+        return _failed(project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=log)
+    compared = _compare(model.absolute, fresh, reading)
+    if compared.differences and (wrong := _wrong_with(reading, fresh)):
+        return _failed(project, planned, failure=Failure(type="invalid model", text=f"it wrote {wrong}"), log=log)
+    subject = _subject(
+        project,
+        planned,
+        opsets_asked=_asked(project, planned),
+        opsets_written=reading.facts.opsets,
+        differences=compared.differences,
+        log=log,
+    )
+    undone = Undone(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
+    return Made(subject, undone, fresh)
+
+
+def _wrong_with(reading: Reading, fresh: Path) -> str:
+    """What makes a fresh export invalid; one that equals the committed file is judged with that."""
+    from onnxgate.model.checking import fault
+
+    wrong = fault(reading.proto, fresh)
+    return f"a file that `onnx.checker` refuses: {wrong.message}" if wrong and not wrong.harmless else ""
+
+
+def _asked(project: Project, planned: Planned) -> dict[str, int]:
+    if planned.command is not None and not asks_for_opset(planned.model):
+        return {}
+    return {domain: version for domain, version in project.config.opset.items() if domain == "ai.onnx"}
+
+
+def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
+    from onnxgate.model.normal import differences
+    from onnxgate.model.pointer import read_pointer
+    from onnxgate.model.structure import UnreadableModel
+
+    if not committed.exists():
+        return _Comparison(("there is no such file yet",))
+    if pointer := read_pointer(committed):
+        if pointer.sha256 == reading.facts.sha256:
+            return _Comparison()
+        return _not_fetched(committed, "the committed file")
+    try:
+        if away := _pointer_beside(committed):
+            return _not_fetched(committed.with_name(away), f"its external data `{away}`")
+        return _Comparison(differences(committed, fresh))
+    except UnreadableModel as reason:
+        return _Comparison(reason=f"the committed file cannot be compared: it is {reason}")
+
+
+def _pointer_beside(committed: Path) -> str:
+    """External data of the committed file that were not fetched, "" where there are none."""
+    from onnxgate.model.external import external_uses
+    from onnxgate.model.structure import read_structure
+
+    uses = external_uses(read_structure(committed), committed)
+    return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
+
+
+def _not_fetched(path: Path, what: str) -> _Comparison:
+    reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
+    return _Comparison(reason=reason, hint=f"run `git lfs pull --include {path.name}`")
+
+
+def toolchain_state(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
+    """The toolchain against the lock; None where the lock has none."""
+    from onnxgate.runtimes.toolchain import drift
+
+    if locked is None:
+        return None
+    return ToolchainState(place=project.place("toolchain"), drift=drift(locked, found))

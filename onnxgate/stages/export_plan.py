@@ -1,0 +1,136 @@
+"""The jobs of the export stage: one per model writes its file.
+
+Where a command writes it, a source beside it is asked for eager outputs alone. A second export, differently seeded and
+from another folder, will be one more job of the same kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.errors import ConfigError
+from onnxgate.runtimes.jobs import Case, Command, Export
+from onnxgate.runtimes.seats import Seat
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from onnxgate.config.project import Project, SelectedModel
+
+SEED = "0"
+_NEWEST_IR = 64  # more than there will be for long
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is asked for one model. At least one of the two jobs is there."""
+
+    model: SelectedModel
+    source: Export | None
+    command: Command | None
+    written: Path | None = None  # where the command is to write
+
+    @property
+    def job(self) -> Export | Command:
+        """The job that writes the file."""
+        job = self.command or self.source
+        assert job is not None  # whoever plans looks at `settings.is_exported`
+        return job
+
+    @property
+    def words(self) -> str:
+        """What messages call that which writes the file."""
+        return " ".join(self.model.settings.command or (self.model.settings.source or "",))
+
+
+def toolchain_seat(python: Path) -> Seat:
+    """The seat of the toolchain's interpreter; sets and dictionaries of strings have one order there."""
+    return Seat.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED})
+
+
+def plan(
+    project: Project,
+    model: SelectedModel,
+    python: Path,
+    scratch: Path,
+    *,
+    cases: Sequence[Case] = (),
+    ir_version_max: int | None = None,
+    external_data: bool = False,
+    float64: bool = True,
+) -> Planned:
+    """
+    The jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
+
+    `ir_version_max` is the smallest limit of the model's runtimes; `external_data` says that the committed file has
+    some.
+
+    Raises:
+        ConfigError: the command asks for an opset and the config names none.
+    """
+    command, written = _command(project, model, python, scratch)
+    source = None
+    if model.settings.source is not None:
+        source = Export(
+            source=str(project.folder / model.settings.source),
+            output=str(_folder(scratch / "source")),
+            folder=str(project.folder),
+            opset=project.config.opset.get("ai.onnx"),
+            ir_version_max=highest_ir(project.config.ir_version, ir_version_max),
+            cases=tuple(cases),
+            external_data=external_data,
+            export=command is None,
+            float64=float64,
+        )
+    return Planned(model, source, command, written)
+
+
+def _command(project: Project, model: SelectedModel, python: Path, scratch: Path) -> tuple[Command | None, Path | None]:
+    words = model.settings.command
+    if words is None:
+        return None, None
+    written = _folder(scratch / "command") / Path(model.path).name
+    given = {"{python}": str(python), "{output}": str(written), "{opset}": _opset_asked(project, model)}
+    argv = []
+    for word in words:
+        for placeholder, value in given.items():
+            word = word.replace(placeholder, value)
+        argv.append(word)
+    return Command(argv=tuple(argv), folder=str(project.folder)), written
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def _opset_asked(project: Project, model: SelectedModel) -> str:
+    if not asks_for_opset(model):
+        return ""
+    if "ai.onnx" not in project.config.opset:
+        raise ConfigError(
+            f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
+            hint='pin it: opset = { "ai.onnx" = 18 }',
+        )
+    return str(project.config.opset["ai.onnx"])
+
+
+def asks_for_opset(model: SelectedModel) -> bool:
+    """Whether the command hands the pinned opset to its program."""
+    return any("{opset}" in word for word in model.settings.command or ())
+
+
+def highest_ir(pinned: str | int | None, limit: int | None) -> int | None:
+    """The highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
+    from packaging.specifiers import SpecifierSet
+
+    allowed = range(1, _NEWEST_IR)
+    if isinstance(pinned, int):
+        allowed = range(pinned, pinned + 1)
+    elif pinned is not None:
+        specifier = SpecifierSet(pinned)
+        allowed = range(1, max((v for v in allowed if specifier.contains(str(v))), default=0) + 1)
+    highest = min(max(allowed, default=_NEWEST_IR), limit or _NEWEST_IR)
+    return None if highest >= _NEWEST_IR - 1 else highest
