@@ -20,6 +20,7 @@ class ModelAgainstLock:
     pinned_ir: str | int | None  # "<=10", 8
     opset_place: Place  # the line of the config that pins it
     ir_place: Place
+    changes: tuple[str, ...] = ()  # what differs from the entry, in words; empty where it is the same content
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""Makes a new lock from the old one: every pin that still fits stays, and an index is asked for the rest alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from onnxgate.config.project import Project
+from onnxgate.errors import LockError
+from onnxgate.lock.pins import Pins, Upgrade
+from onnxgate.lock.policy import toolchain_policy
+from onnxgate.lock.resolving import AsksIndex
+from onnxgate.lock.types import Lock, LockedModel, LockedToolchain
+
+ProbeToolchain = Callable[[], LockedToolchain | None]
+"""Looks for what models are exported with; None where there is none on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relocked:
+    """A new lock, and what must be said of how it was made."""
+
+    lock: Lock
+    notes: tuple[str, ...] = ()
+
+
+def relock(
+    project: Project,
+    old: Lock | None,
+    entries: Mapping[str, LockedModel],
+    *,
+    index: AsksIndex,
+    probe_toolchain: ProbeToolchain,
+    upgrade: Upgrade | None = None,
+) -> Relocked:
+    """
+    The lock of the whole project; `entries` are those of all of its models.
+
+    A target whose policy is the locked one keeps its runtimes, whatever has been released since. Where the policy
+    changed, a minor that both have keeps its patch. A toolchain that is not found here stays as it was locked.
+
+    Raises:
+        ConfigError: no release satisfies a target.
+        ResolutionError: an index is needed and cannot be asked.
+    """
+    old = old or Lock()
+    pins = Pins(old, index, upgrade or Upgrade())
+    targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
+    pins.upgrade.refuse_unused()
+    toolchain, notes = _toolchain(project, old.toolchain, probe_toolchain)
+    packages = pins.packages(targets.values())
+    lock = Lock(targets=targets, toolchain=toolchain, models=dict(sorted(entries.items())), packages=packages)
+    return Relocked(lock, notes)
+
+
+def relock_models(old: Lock | None, entries: Mapping[str, LockedModel], gone: Iterable[str] = ()) -> Relocked:
+    """
+    The old lock with the entries of some models rewritten, and those of `gone` taken out. Nothing else is touched.
+
+    Raises:
+        LockError: there is no old lock.
+    """
+    if old is None:
+        raise LockError("there is no lock whose entries could be rewritten", hint="run `onnxgate lock` without paths")
+    models = {path: entry for path, entry in {**old.models, **entries}.items() if path not in gone}
+    return Relocked(msgspec.structs.replace(old, models=dict(sorted(models.items()))))
+
+
+def needs_toolchain(project: Project) -> bool:
+    """Whether something is exported, or the config says what with."""
+    exported = any(entry.source is not None or entry.command is not None for entry in project.config.model)
+    return exported or bool(project.config.toolchain.requires)
+
+
+def _toolchain(
+    project: Project, locked: LockedToolchain | None, probe: ProbeToolchain
+) -> tuple[LockedToolchain | None, tuple[str, ...]]:
+    if not needs_toolchain(project):
+        return None, ()
+    found = probe()
+    if found is not None:
+        return msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain)), ()
+    if locked is not None:
+        return locked, ("no toolchain was found here; the locked one stays",)
+    return None, ("no toolchain was found here, and none is locked",)

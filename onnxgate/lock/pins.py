@@ -1,0 +1,182 @@
+"""The runtimes of each target: which pins stay, and which are asked for anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from onnxgate.config.requirements import satisfiable
+from onnxgate.config.types import Select, Target
+from onnxgate.errors import UsageError
+from onnxgate.lock.index import Release
+from onnxgate.lock.policy import target_policy
+from onnxgate.lock.resolving import (
+    AsksIndex,
+    Companions,
+    exact,
+    find_releases,
+    minor_of,
+    runtime_of,
+    select_ascending,
+    takes_numpy_2,
+)
+from onnxgate.lock.types import Lock, LockedPackage, LockedRuntime, LockedTarget
+
+NUMPY = "numpy"
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """Whose pins are given up: everything's, or those of some packages, each perhaps for certain releases."""
+
+    everything: bool = False
+    requirements: tuple[Requirement, ...] = ()
+    used: set[str] = field(default_factory=set)
+
+    def of(self, package: str) -> Requirement | None:
+        """What is asked of a package: its name alone for anything newer; None where its pins stay."""
+        named = next((each for each in self.requirements if canonicalize_name(each.name) == package), None)
+        return named or (Requirement(package) if self.everything else None)
+
+    def refuse_unused(self) -> None:
+        """Raise where something was named that no target has, or that no target's range takes."""
+        for each in self.requirements:
+            if canonicalize_name(each.name) not in self.used:
+                raise UsageError(
+                    f"no target takes `{each}`", hint="change the `runtime` of a target, then run `onnxgate lock`"
+                )
+
+
+def parse_upgrade(texts: Sequence[str]) -> Upgrade | None:
+    """What `--upgrade` asks for: `""` is everything; `onnxruntime`, `onnxruntime=1.31.1` or any requirement."""
+    if not texts:
+        return None
+    return Upgrade(everything="" in texts, requirements=tuple(_requirement(text) for text in texts if text))
+
+
+def _requirement(text: str) -> Requirement:
+    name, equals, version = text.partition("=")
+    single = equals and not version.startswith("=") and name[-1:] not in "<>!~="
+    try:
+        return Requirement(f"{name}=={version}" if single else text)
+    except InvalidRequirement as error:
+        raise UsageError(
+            f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
+        ) from error
+
+
+@dataclass(slots=True)
+class Pins:
+    """The pins of the old lock, and those that an index gave since."""
+
+    old: Lock
+    index: AsksIndex
+    upgrade: Upgrade
+    pool: dict[tuple[str, str], LockedPackage] = field(init=False)  # (pin, Python) -> its wheels
+    companions: Companions = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pool = {(f"{each.name}=={each.version}", each.python): each for each in self.old.packages}
+        self.companions = Companions(self.index, self.upgrade.of(NUMPY))
+        if self.companions.asked is None:
+            self.companions.known = dict(self._locked_numpy())
+        else:
+            self.upgrade.used.add(NUMPY)
+
+    def target(self, name: str, target: Target) -> LockedTarget:
+        """The runtimes of one target."""
+        requirement = Requirement(target.runtime)
+        policy = target_policy(target)
+        locked = self.old.targets.get(name)
+        runtimes = self._runtimes(requirement, target.select, locked, policy)
+        return LockedTarget(policy=policy, runtimes=tuple(map(self._with_numpy, runtimes)))
+
+    def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
+        """The wheels of all that the targets pin; what the old lock lacks is asked for by its exact version."""
+        needed = {
+            (pin, runtime.python) for target in targets for runtime in target.runtimes for pin in runtime.packages
+        }
+        for pin, python in sorted(needed - self.pool.keys()):
+            self._keep(exact(Requirement(pin), python, self.index))
+        return tuple(self.pool[key] for key in sorted(needed))
+
+    def _runtimes(
+        self, requirement: Requirement, select: Select, locked: LockedTarget | None, policy: str
+    ) -> tuple[LockedRuntime, ...]:
+        asked = self.upgrade.of(canonicalize_name(requirement.name))
+        old = locked.runtimes if locked is not None else ()
+        fits = locked is not None and locked.policy == policy and bool(old)
+        if asked is None:
+            return old if fits else self._resolved(requirement, select, _fitting(old, requirement))
+        if not asked.specifier or not fits:
+            self.upgrade.used.add(canonicalize_name(asked.name))
+            return self._resolved(requirement, select, ())
+        return self._upgraded(requirement, asked, select, old)
+
+    def _resolved(
+        self, requirement: Requirement, select: Select, kept: Sequence[LockedRuntime]
+    ) -> tuple[LockedRuntime, ...]:
+        """Newly resolved. A minor that was locked keeps its patch, except where the newest is what is asked for."""
+        stays = {} if select in ("newest", "all") else {minor_of(Version(each.release)): each for each in kept}
+        found = find_releases(requirement, select, self.index)
+        return tuple(stays.get(minor_of(release.version)) or self._runtime(release) for release in found)
+
+    def _upgraded(
+        self, requirement: Requirement, asked: Requirement, select: Select, old: Sequence[LockedRuntime]
+    ) -> tuple[LockedRuntime, ...]:
+        """The old pins, with those that the releases asked for take the place of."""
+        both = Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & asked.specifier}")
+        if not satisfiable(both.specifier):
+            return tuple(old)
+        self.upgrade.used.add(canonicalize_name(asked.name))
+        new = {runtime.release: runtime for runtime in map(self._runtime, find_releases(both, select, self.index))}
+        if select == "all":
+            stays = [each for each in old if each.release not in new]
+        else:
+            minors = {minor_of(Version(release)) for release in new}
+            stays = [each for each in old if minor_of(Version(each.release)) not in minors]
+        every = [*stays, *new.values()] if select != "newest" else [*new.values()]
+        return select_ascending(sorted(every, key=lambda each: Version(each.release)), select)
+
+    def _runtime(self, release: Release) -> LockedRuntime:
+        self._keep(release)
+        return runtime_of(release)
+
+    def _with_numpy(self, runtime: LockedRuntime) -> LockedRuntime:
+        """The runtime with its numpy: the pinned one, unless numpy is upgraded or was never pinned."""
+        own = tuple(pin for pin in runtime.packages if not pin.startswith(f"{NUMPY}=="))
+        if own != runtime.packages and self.companions.asked is None:
+            return runtime
+        numpy = self.companions.numpy(Version(runtime.release), runtime.python)
+        self._keep(numpy)
+        return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, numpy.pin))))
+
+    def _keep(self, release: Release) -> None:
+        if release.wheels:
+            self.pool[(release.pin, release.python)] = release.locked
+
+    def _locked_numpy(self) -> Iterator[tuple[tuple[str, bool], Release]]:
+        """What the locked runtimes share already, so that new ones share it too."""
+        found = []
+        for target in self.old.targets.values():
+            for runtime in target.runtimes:
+                for pin in runtime.packages:
+                    package = self.pool.get((pin, runtime.python))
+                    if package is not None and package.name == NUMPY:
+                        numpy = Release(NUMPY, Version(package.version), package.python, package.wheels)
+                        found.append(((runtime.python, takes_numpy_2(Version(runtime.release))), numpy))
+        yield from sorted(found, key=lambda each: each[1].version)
+
+
+def _fitting(runtimes: Iterable[LockedRuntime], requirement: Requirement) -> tuple[LockedRuntime, ...]:
+    engine = canonicalize_name(requirement.name)
+    return tuple(
+        each
+        for each in runtimes
+        if each.engine == engine and requirement.specifier.contains(each.release, prereleases=True)
+    )

@@ -1,0 +1,73 @@
+"""What a target or the toolchain asks for, as a digest: where it is the locked one, the pins stay."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from onnxgate.config.types import Config, Target, Toolchain
+from onnxgate.lock.types import Lock, LockedTarget
+
+
+def target_policy(target: Target) -> str:
+    """The digest of what decides a target's runtimes: its requirement and `select`; how they are used does not."""
+    return _digest({"runtime": canonical(target.runtime), "select": target.select})
+
+
+def toolchain_policy(toolchain: Toolchain) -> str:
+    """The digest of what the toolchain must have; where it lies does not matter."""
+    return _digest({"requires": sorted(canonical(text) for text in toolchain.requires)})
+
+
+def canonical(requirement: str) -> str:
+    """A requirement in one spelling: `onnxruntime<1.32,>=1.18`."""
+    parsed = Requirement(requirement)
+    extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
+    marker = f" ; {parsed.marker}" if parsed.marker else ""
+    clauses = ",".join(sorted(str(clause) for clause in parsed.specifier))
+    return f"{canonicalize_name(parsed.name)}{extras}{clauses}{marker}"
+
+
+def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
+    """Where the lock is not one of this config, a sentence each. A newer release of something is no difference."""
+    return (*_target_differences(config, lock), *_toolchain_differences(config, lock))
+
+
+def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
+    for name, target in sorted(config.targets.items()):
+        locked = lock.targets.get(name)
+        if locked is None:
+            yield f"target `{name}` is not locked"
+        elif locked.policy != target_policy(target):
+            yield f'target `{name}` was locked for another policy than `{target.runtime}`, `select = "{target.select}"`'
+        else:
+            yield from _missing_wheels(name, locked, lock)
+    for name in sorted(lock.targets.keys() - config.targets.keys()):
+        yield f"target `{name}` is locked, and the config has it no longer"
+
+
+def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
+    if not target.runtimes:
+        yield f"target `{name}` is locked without any runtime"
+    known = {(f"{package.name}=={package.version}", package.python) for package in lock.packages}
+    for runtime in target.runtimes:
+        for pin in runtime.packages:
+            if (pin, runtime.python) not in known:
+                yield f"target `{name}` needs `{pin}` for Python {runtime.python}, and the lock has no wheels of it"
+
+
+def _toolchain_differences(config: Config, lock: Lock) -> Iterator[str]:
+    asked = ", ".join(f"`{text}`" for text in config.toolchain.requires)
+    if lock.toolchain is None:
+        if asked:
+            yield f"the toolchain is not locked; the config requires {asked}"
+    elif lock.toolchain.policy != toolchain_policy(config.toolchain):
+        yield f"the toolchain was locked for other requirements than {asked or 'none'}"
+
+
+def _digest(policy: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()

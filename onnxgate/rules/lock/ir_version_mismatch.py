@@ -1,0 +1,40 @@
+"""The rule `ir-version-mismatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.lock import ModelAgainstLock
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelAgainstLock, "ir-version-mismatch", level=Level.ERROR, since="0.1.0")
+def ir_version_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
+    """
+    A model is stamped with another IR version than `ir-version` in `onnxgate.toml` allows.
+
+    ## Why it matters
+    A runtime refuses a file whose IR version is newer than it knows, whatever is in it, and exporters stamp the newest
+    that the installed onnx has.
+
+    ## What to do
+    Lower the stamp, where the model uses nothing that needs a newer one (`model.ir_version = 10` before
+    `onnx.save`), or export with an older onnx.
+    """
+    pinned, version = subject.pinned_ir, subject.facts.ir_version
+    if pinned is None or _allows(pinned, version):
+        return
+    path = subject.facts.path
+    yield Hit(
+        subject.place if subject.entry is not None else subject.ir_place,
+        f"`{path}` is stamped with IR version {version}; {subject.ir_place.path} pins {pinned}",
+        model=path,
+        fix="stamp it with an IR version that is pinned, or change the pin",
+    )
+
+
+def _allows(pinned: str | int, version: int) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return version == pinned if isinstance(pinned, int) else SpecifierSet(pinned).contains(str(version))

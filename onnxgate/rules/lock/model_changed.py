@@ -1,0 +1,37 @@
+"""The rule `model-changed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.lock import ModelAgainstLock
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+CHANGES_SAID = 6
+
+
+@rule(ModelAgainstLock, "model-changed", level=Level.ERROR, since="0.1.0")
+def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
+    """
+    A model, or its external data, is not the content that `onnxgate.lock` has.
+
+    ## Why it matters
+    A model that changes without its lock changes without review: a diff of the binary file shows nothing, a diff of
+    the lock shows which inputs, outputs, opsets and operators are others.
+
+    ## What to do
+    If the change is meant, run `onnxgate lock` with the model's path and commit both. If it is not, restore the file.
+    """
+    if not subject.changes:
+        return
+    path = subject.facts.path
+    said = list(subject.changes[:CHANGES_SAID])
+    if len(subject.changes) > CHANGES_SAID:
+        said.append(f"{len(subject.changes) - CHANGES_SAID} more changes")
+    yield Hit(
+        subject.place,
+        f"`{path}` changed since it was locked: {'; '.join(said)}",
+        model=path,
+        fix=f"run `onnxgate lock {path}` and commit the lock, or restore the model",
+    )
