@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import msgspec
 
 from onnxgate.config.project import Project
-from onnxgate.errors import LockError
+from onnxgate.errors import LockError, UnavailableError
 from onnxgate.lock.pins import Pins, Upgrade
 from onnxgate.lock.policy import toolchain_policy
 from onnxgate.lock.resolving import AsksIndex
 from onnxgate.lock.types import Lock, LockedModel, LockedToolchain
 
-ProbeToolchain = Callable[[], LockedToolchain | None]
-"""Looks for what models are exported with; None where there is none on this machine."""
+ProbeToolchain = Callable[[], LockedToolchain]
+"""Looks for what models are exported with; raises `UnavailableError` where there is none on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +79,9 @@ def _toolchain(
 ) -> tuple[LockedToolchain | None, tuple[str, ...]]:
     if not needs_toolchain(project):
         return None, ()
-    found = probe()
-    if found is not None:
-        return msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain)), ()
-    if locked is not None:
-        return locked, ("no toolchain was found here; the locked one stays",)
-    return None, ("no toolchain was found here, and none is locked",)
+    try:
+        found = probe()
+    except UnavailableError as error:
+        stays = "it is not locked" if locked is None else "the locked one stays"
+        return locked, (f"{error.message}; {stays}",)
+    return msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain)), ()

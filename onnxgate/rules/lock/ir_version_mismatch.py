@@ -25,11 +25,10 @@ def ir_version_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
     pinned, version = subject.pinned_ir, subject.facts.ir_version
     if pinned is None or _allows(pinned, version):
         return
-    path = subject.facts.path
     yield Hit(
         subject.place if subject.entry is not None else subject.ir_place,
-        f"`{path}` is stamped with IR version {version}; {subject.ir_place.path} pins {pinned}",
-        model=path,
+        f"is stamped with IR version {version}; `{subject.ir_place.path}` pins `{pinned}`",
+        model=subject.facts.path,
         fix="stamp it with an IR version that is pinned, or change the pin",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.evidence.lock import ModelAgainstLock
@@ -31,7 +32,7 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
         said.append(f"{len(subject.changes) - CHANGES_SAID} more changes")
     yield Hit(
         subject.place,
-        f"`{path}` changed since it was locked: {'; '.join(said)}",
+        f"changed since it was locked: {'; '.join(said)}",
         model=path,
-        fix=f"run `onnxgate lock {path}` and commit the lock, or restore the model",
+        fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
     )

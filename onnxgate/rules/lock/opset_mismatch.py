@@ -22,14 +22,13 @@ def opset_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
     Export the model at the pinned opset, or change the pin. A pinned domain that a model does not import is no
     mismatch.
     """
-    path = subject.facts.path
     place = subject.place if subject.entry is not None else subject.opset_place
     for domain, pinned in sorted(subject.pinned_opsets.items()):
         version = subject.facts.opsets.get(domain)
         if version is not None and version != pinned:
             yield Hit(
                 place,
-                f"`{path}` imports opset {version} of `{domain}`; {subject.opset_place.path} pins {pinned}",
-                model=path,
+                f"imports opset {version} of `{domain}`; `{subject.opset_place.path}` pins {pinned}",
+                model=subject.facts.path,
                 fix=f"export it at opset {pinned}, or change the pin",
             )

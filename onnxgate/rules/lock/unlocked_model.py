@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.evidence.lock import ModelAgainstLock
@@ -26,7 +27,7 @@ def unlocked_model(subject: ModelAgainstLock) -> Iterator[Hit]:
         path = subject.facts.path
         yield Hit(
             subject.place,
-            f"`{path}` is not locked",
+            "is not locked",
             model=path,
-            fix=f"run `onnxgate lock {path}` and commit the lock",
+            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
         )

@@ -1,0 +1,189 @@
+"""`onnxgate lock`: resolves the targets and writes `onnxgate.lock`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.config.project import Project
+    from onnxgate.evidence.file import ModelFile
+    from onnxgate.lock.locking import Relocked
+    from onnxgate.lock.types import Lock, LockedToolchain
+
+
+@click.command("lock")
+@click.argument("paths", nargs=-1)
+@click.option(
+    "--check", is_flag=True, help="Write nothing, ask no index: is the lock one of this config and these models?"
+)
+@click.option(
+    "--upgrade",
+    "upgrades",
+    is_flag=False,
+    flag_value="",
+    multiple=True,
+    metavar="[REQUIREMENT]",
+    help="Give up pins: all, or those of `onnxruntime`, `onnxruntime=1.31.1`, `numpy`. Repeatable.",
+)
+@common_options
+def command(paths: tuple[str, ...], check: bool, upgrades: tuple[str, ...], options: CommonOptions) -> int:
+    """Resolve the targets to exact releases and write onnxgate.lock.
+
+    Pins that fit the config stay, whatever has been released since; a package index is asked for what is missing alone.
+    With PATHS, only the entries of these models are rewritten. With --check, the exit status is 1 where the lock is
+    stale.
+    """
+    project = _project(options)
+    if check:
+        return _check(project, paths, options)
+    if paths:
+        _refuse_upgrade(upgrades)
+    old = _old(project)
+    relocked = _models(project, old, paths, options) if paths else _everything(project, old, upgrades, options)
+    _write(project, old, relocked, options)
+    return 0
+
+
+def _project(options: CommonOptions) -> Project:
+    from onnxgate import rules
+    from onnxgate.config.discovery import find_config
+    from onnxgate.config.loading import load_config
+    from onnxgate.errors import ConfigError
+
+    path = options.config or find_config(options.start)
+    if path is None:
+        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
+    return load_config(path, rule_ids=frozenset(rules.by_id))
+
+
+def _old(project: Project) -> Lock | None:
+    from onnxgate.lock.loading import load_lock
+
+    return load_lock(project.lock_path) if project.lock_path.exists() else None
+
+
+def _refuse_upgrade(upgrades: Sequence[str]) -> None:
+    from onnxgate.errors import UsageError
+
+    if upgrades:
+        raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
+
+
+def _everything(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> Relocked:
+    from onnxgate.lock.entries import lock_models
+    from onnxgate.lock.index import Index
+    from onnxgate.lock.locking import relock
+    from onnxgate.lock.pins import parse_upgrade
+
+    upgrade = parse_upgrade(upgrades)
+    entries = lock_models(project.models(), old.models if old else {}, {})
+    index = Index(offline=options.offline)
+    return relock(
+        project, old, entries, index=index, probe_toolchain=functools.partial(_toolchain, project), upgrade=upgrade
+    )
+
+
+def _models(project: Project, old: Lock | None, paths: Sequence[str], options: CommonOptions) -> Relocked:
+    from onnxgate.lock.entries import lock_models
+    from onnxgate.lock.locking import relock_models
+
+    locked = old.models if old else {}
+    gone = _gone(project, locked, paths, options)
+    present = [path for path in paths if path not in gone]
+    models = project.models(present, base=options.start) if present else ()
+    return relock_models(old, lock_models(models, locked, {}), gone.values())
+
+
+def _gone(project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions) -> dict[str, str]:
+    """Paths of models that are locked and no longer there, by what the user called them."""
+    known = set(locked)
+    files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
+    inside = {
+        path: file.relative_to(project.folder).as_posix()
+        for path, file in files.items()
+        if file.is_relative_to(project.folder) and not os.path.lexists(file)
+    }
+    return {path: relative for path, relative in inside.items() if relative in known}
+
+
+def _toolchain(project: Project) -> LockedToolchain:
+    from onnxgate.errors import UnavailableError
+    from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, frameworks, locked_toolchain
+
+    settings = project.config.toolchain
+    python = find_toolchain(project.folder, settings, frameworks(project.config))
+    try:
+        return locked_toolchain(python, settings)
+    except ProbeError as error:
+        raise UnavailableError(f"the toolchain {error}") from error
+
+
+def _write(project: Project, old: Lock | None, relocked: Relocked, options: CommonOptions) -> None:
+    from onnxgate.lock.changes import kept_pins, lock_changes
+    from onnxgate.lock.types import Lock
+    from onnxgate.lock.writing import write_lock
+
+    before, name = old or Lock(), project.lock_path.name
+    if not options.quiet:
+        _say(lock_changes(before, relocked.lock))
+        _say(f"note: {note}" for note in relocked.notes)
+    written = write_lock(relocked.lock, project.lock_path)
+    kept = kept_pins(before, relocked.lock)
+    state = f"wrote `{name}`" if written else f"`{name}` is up to date"
+    _say([f"{state}: {_count(len(relocked.lock.models), 'model')}, {_count(kept, 'pin')} kept"])
+
+
+def _check(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
+    from onnxgate.lock.loading import parse_lock, read_lock
+    from onnxgate.stages import file as file_stage
+
+    text = read_lock(project.lock_path)
+    lock = parse_lock(text, project.lock_path.name)
+    files = file_stage.gather(project.models(paths, base=options.start), lock)
+    stale = list(_stale(project, lock, text, files))
+    name = project.lock_path.name
+    if not options.quiet:
+        _say(stale)
+    if stale:
+        _say([f"`{name}` is stale: {_count(len(stale), 'difference')}"])
+        return 1
+    _say([f"`{name}` is the lock of this config and of {_count(len(files), 'model')}"])
+    return 0
+
+
+def _stale(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
+    """What differs, in the words of the rules that judge it in `check`."""
+    from onnxgate.rules.lock.lock_stale import lock_stale
+    from onnxgate.rules.lock.model_changed import model_changed
+    from onnxgate.rules.lock.unlocked_model import unlocked_model
+    from onnxgate.stages import lock as lock_stage
+
+    against, whole = lock_stage.gather(project, lock, text, files)
+    compared = {each.facts.path for each in against}
+    yield from (hit.message for hit in lock_stale.judge(whole))
+    for subject in against:
+        yield from (
+            f"`{hit.model}` {hit.message}" for rule in (unlocked_model, model_changed) for hit in rule.judge(subject)
+        )
+    for file in files:
+        if file.path not in compared:
+            yield f"`{file.path}` cannot be compared: it is {file.really or 'a Git LFS pointer to other content'}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _say(lines: Iterable[str]) -> None:
+    from onnxgate.formats.escape import log_line
+
+    for line in lines:
+        click.echo(log_line(line))
