@@ -665,6 +665,18 @@ def test_relative_files_and_packages_of_the_project(project: Asker) -> None:
     assert np.load(result["sample"][0]).shape == (1, 3)
 
 
+def test_source_outside_of_the_configs_folder(project: Asker) -> None:
+    """A config may lie below the code that it is about: lines are named relative to it all the same."""
+    project.write(
+        "shared/build.py", "import torch\n\nclass Builder:\n    def build():\n        return torch.ones(2) + [1]\n"
+    )
+    config = project.write("service/onnxgate.toml", "").parent
+    result = project.ask("service/../shared/build.py:Builder.build", folder=str(config))
+
+    assert failure(result)[0] == "TypeError"
+    assert result["failure"]["source"] == "../shared/build.py:5"
+
+
 def test_external_data_as_asked(project: Asker) -> None:
     """Weights lie beside the model only where the committed model has them there."""
     project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")

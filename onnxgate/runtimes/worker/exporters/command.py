@@ -48,7 +48,8 @@ def _wait(child: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 def _keep_tail(child: subprocess.Popen[bytes], kept: List[bytes]) -> None:
     assert child.stdout is not None
-    for chunk in iter(lambda: os.read(child.stdout.fileno(), 65536), b""):  # type: ignore[union-attr]
-        kept.append(chunk)
-        while sum(map(len, kept)) - len(kept[0]) > KEPT_BYTES:
-            del kept[0]
+    with child.stdout as output:
+        for chunk in iter(lambda: os.read(output.fileno(), 65536), b""):
+            kept.append(chunk)
+            while sum(map(len, kept)) - len(kept[0]) > KEPT_BYTES:
+                del kept[0]

@@ -66,7 +66,7 @@ def in_source_order(case: Wire, names: Sequence[str]) -> List[str]:
 
 
 def run_all(
-    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folder: str, phase: Phase
+    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folders: Sequence[str], phase: Phase
 ) -> List[Wire]:
     """One `CaseResult` per case, then one for the sample."""
     feeds = [("case " + case["name"], partial(_read, call, in_source_order(case, names))) for case in cases]
@@ -74,12 +74,12 @@ def run_all(
     results = []
     for number, (what, feed) in enumerate(feeds):
         phase("source on " + what)
-        results.append(_attempt(call, feed, os.path.join(output, str(number)), folder))
+        results.append(_attempt(call, feed, os.path.join(output, str(number)), folders))
     return results
 
 
 def run_all_in_float64(
-    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folder: str, phase: Phase
+    call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folders: Sequence[str], phase: Phase
 ) -> List[Wire]:
     """As `run_all`, with module and inputs in float64; empty where they cannot be. Changes the module."""
     import torch
@@ -91,7 +91,7 @@ def run_all_in_float64(
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        return run_all(wide, cases, names, output, folder, phase)
+        return run_all(wide, cases, names, output, folders, phase)
     finally:
         torch.set_default_dtype(before)
 
@@ -118,11 +118,11 @@ def _array(tensor: Any) -> Any:
         return None
 
 
-def _attempt(call: Call, feed: Callable[[], List[Any]], output: str, folder: str) -> Wire:
+def _attempt(call: Call, feed: Callable[[], List[Any]], output: str, folders: Sequence[str]) -> Wire:
     try:
         outputs = _outputs(call, feed())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        return {"outputs": [], "failure": describe(error, folder)}
+        return {"outputs": [], "failure": describe(error, folders)}
     return {"outputs": save(outputs, output), "failure": None}
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import traceback
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from .source import below
 
@@ -21,14 +21,14 @@ _ADVICE = re.compile(
 )
 
 
-def describe(error: BaseException, folder: str) -> Dict[str, Any]:
+def describe(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
     """The `Failure` of an exception: the cause, not the exporter's wrapping of it."""
     cause = _cause(error)
     return {
         "type": type(cause).__name__,
         "text": one_line(_words(cause)),
         "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
-        "source": _source(error, folder),
+        "source": _source(error, folders),
     }
 
 
@@ -67,10 +67,10 @@ def _cause(error: BaseException) -> BaseException:
     return next((each for each in chain if not type(each).__module__.startswith("torch.onnx")), chain[-1])
 
 
-def _source(error: BaseException, folder: str) -> str:
+def _source(error: BaseException, folders: Sequence[str]) -> str:
     """`file.py:31` of the innermost line of the project's own code that had a part in it, "" where there is none."""
     for path, line in _lines(error):
-        relative = below(os.path.abspath(path), folder)
+        relative = below(os.path.abspath(path), folders)
         if relative is not None:
             return "{}:{}".format(relative, line)
     return ""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from . import eager, stamp, traces
 from .failure import describe, flush
-from .source import SourceError, load, seed, split, surroundings
+from .source import SourceError, folders_of, load, seed, split, surroundings
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -37,7 +37,7 @@ def export(job: Wire, phase: Phase) -> Wire:
         with surroundings(file, job["folder"]):
             _answer(job, result, phase)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        result["failure"] = describe(error, job["folder"])
+        result["failure"] = describe(error, folders_of(job))
     flush()
     return result
 
@@ -80,7 +80,7 @@ def _answer(job: Wire, result: Wire, phase: Phase) -> None:
     phase("call of the source")
     seed()
     recipe = read_recipe(build(), job["source"])
-    result["was_training"] = bool(recipe.model.training)
+    result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
     call = eager.Call.of(recipe.model, recipe.args, recipe.kwargs)
     aside = eager.twin(call) if job["export"] else call
@@ -156,7 +156,7 @@ def _try_export(job: Wire, recipe: Recipe, result: Wire, phase: Phase) -> None:
         result["input_names"] = _finish(path, job)
         result["model"] = path
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
-        result["failure"] = describe(error, job["folder"])
+        result["failure"] = describe(error, folders_of(job))
 
 
 def _export(job: Wire, recipe: Recipe, path: str) -> None:
@@ -185,7 +185,7 @@ def _finish(path: str, job: Wire) -> List[str]:
 
     model = onnx.load(path, load_external_data=False)
     lowered = stamp.lower(model, job["ir_version_max"])
-    if traces.make_relative(model, job["folder"]) or lowered:
+    if traces.make_relative(model, folders_of(job)) or lowered:
         onnx.save(model, path)
     return [each.name for each in model.graph.input]
 
@@ -201,6 +201,7 @@ def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> Non
     def below(name: str) -> str:
         return os.path.join(job["output"], name)
 
-    result["eager"] = eager.run_all(call, cases, names, below("eager"), job["folder"], phase)
+    folders = folders_of(job)
+    result["eager"] = eager.run_all(call, cases, names, below("eager"), folders, phase)
     if job["float64"]:
-        result["eager64"] = eager.run_all_in_float64(call, cases, names, below("eager64"), job["folder"], phase)
+        result["eager64"] = eager.run_all_in_float64(call, cases, names, below("eager64"), folders, phase)

@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import types
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 SEED = 0
 
@@ -24,7 +24,12 @@ class SourceError(Exception):
 def split(source: str) -> Tuple[str, str]:
     """The file and the callable's name of `<file>.py:<callable>`."""
     file, _, name = source.rpartition(":")
-    return file, name
+    return os.path.abspath(file), name
+
+
+def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
+    """Where the project's own code lies: the config's folder, and the source's, which may be outside of it."""
+    return job["folder"], os.path.dirname(split(job["source"])[0])
 
 
 def seed() -> None:
@@ -44,7 +49,9 @@ def load(source: str) -> Callable[[], Any]:
     if not os.path.isfile(file):
         raise SourceError("there is no file `{}`".format(os.path.basename(file)))
     module = _module(file)
-    found: Any = getattr(module, name, None)
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
     if not callable(found):
         raise SourceError("`{}` has no callable `{}`".format(os.path.basename(file), name))
     return found  # type: ignore[no-any-return]
@@ -100,25 +107,27 @@ def _asked_for() -> List[str]:
 def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
     """Remove what was imported from the user's folders since, and give it."""
     new = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
-    taken = {name: module for name, module in new.items() if any(_lies_in(module, folder) for folder in folders)}
+    taken = {name: module for name, module in new.items() if _lies_in(module, folders)}
     for name in taken:
         del sys.modules[name]
     return taken
 
 
-def _lies_in(module: Any, folder: str) -> bool:
+def _lies_in(module: Any, folders: Sequence[str]) -> bool:
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and below(file, folder) is not None
+    return isinstance(file, str) and below(file, folders) is not None
 
 
-def below(path: str, folder: str) -> Optional[str]:
-    """The path relative to the project's folder, with `/`; None where it is no file of the project's own.
+def below(path: str, folders: Sequence[str]) -> Optional[str]:
+    """A file of the project's own, relative to the first folder, with `/`; None for any other.
 
     An environment may lie inside a project: what is installed in it is not the project's.
     """
-    for each, root in ((path, folder), (os.path.realpath(path), os.path.realpath(folder))):
-        if path and _contains(root, each):
-            return None if _is_installed(each, root) else os.path.relpath(each, root).replace(os.sep, "/")
+    real = [os.path.realpath(folder) for folder in folders]
+    for each, roots in ((path, folders), (os.path.realpath(path), real)):
+        for root in roots:
+            if _contains(root, each) and not _is_installed(each, root):
+                return os.path.relpath(each, roots[0]).replace(os.sep, "/")
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Match
+from typing import Any, Match, Sequence
 
 from .source import below
 
@@ -13,11 +13,11 @@ _FRAME = re.compile(r'File "([^"\n]+)"')
 _PACKAGES = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 
 
-def make_relative(model: Any, folder: str) -> bool:
+def make_relative(model: Any, folders: Sequence[str]) -> bool:
     """Name files relative to the project, or to the packages that they lie in. Says whether anything changed."""
 
     def relative(frame: Match[str]) -> str:
-        return 'File "{}"'.format(below(frame[1], folder) or _PACKAGES.sub("", frame[1]))
+        return 'File "{}"'.format(below(frame[1], folders) or _PACKAGES.sub("", frame[1]))
 
     changed = False
     for node in _nodes(model):

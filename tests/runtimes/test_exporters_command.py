@@ -1,0 +1,99 @@
+"""A user's own command, run by the worker without a shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.runtimes.worker.exporters import command
+
+
+def run(folder: Path, *argv: str, **environment: str) -> dict[str, Any]:
+    """The result of a command in a folder."""
+    job = {"kind": "command", "argv": list(argv), "folder": str(folder), "environment": environment}
+    return command.run(job, lambda phase: None)
+
+
+def python(folder: Path, code: str, **environment: str) -> dict[str, Any]:
+    """The result of a Python program."""
+    return run(folder, sys.executable, "-c", code, **environment)
+
+
+def test_output_of_both_streams(tmp_path: Path) -> None:
+    """What is written to either stream is kept in its order."""
+    result = python(tmp_path, "import sys; print('a', flush=True); print('b', file=sys.stderr)")
+
+    assert result == {"kind": "command", "status": 0, "log": "a\nb\n"}
+
+
+def test_working_directory_and_environment(tmp_path: Path) -> None:
+    """The command runs in the folder asked for, in the environment of the worker and what is added."""
+    code = "import os; print(os.getcwd(), os.environ['ADDED'], 'PATH' in os.environ)"
+
+    assert python(tmp_path, code, ADDED="yes")["log"] == f"{tmp_path} yes True\n"
+
+
+def test_no_shell(tmp_path: Path) -> None:
+    """Words are handed over as they are."""
+    result = run(tmp_path, sys.executable, "-c", "import sys; print(sys.argv[1:])", "$HOME; ls", "*", "")
+
+    assert result["log"] == "['$HOME; ls', '*', '']\n"
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    """A command that asks a question gets no answer, and does not wait for one."""
+    assert "EOFError" in python(tmp_path, "input('continue? ')")["log"]
+
+
+def test_exit_status(tmp_path: Path) -> None:
+    """A status is reported as it is, a signal as its negative number."""
+    killed = f"import os; os.kill(os.getpid(), {int(signal.SIGTERM)})"
+
+    assert python(tmp_path, "import sys; sys.exit(3)")["status"] == 3
+    assert python(tmp_path, killed)["status"] == -signal.SIGTERM
+
+
+def test_command_that_is_not_there(tmp_path: Path) -> None:
+    """A command that cannot be started says so, as a shell would, and is no fault of the worker."""
+    result = run(tmp_path, "no-such-exporter", "--out", "x")
+
+    assert result["status"] == 127
+    assert result["log"] == "`no-such-exporter` cannot be started: No such file or directory"
+
+
+def test_long_output_keeps_its_end(tmp_path: Path) -> None:
+    """A flood is bounded, and its last words are kept."""
+    result = python(tmp_path, "for i in range(200000): print('line', i)\nprint('the end')")
+
+    assert len(result["log"]) <= command.KEPT_BYTES
+    assert result["log"].endswith("line 199999\nthe end\n")
+
+
+def test_terminal_output_is_made_plain(tmp_path: Path) -> None:
+    """Colours go, and of a progress bar its last state stays."""
+    result = python(tmp_path, r"print('\x1b[31mred\x1b[0m'); print('10%\r50%\r100%'); print('\x1b]0;title\x07done')")
+
+    assert result["log"] == "red\n100%\ndone\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="process groups are POSIX's")
+def test_command_stays_in_the_workers_group(tmp_path: Path) -> None:
+    """Whoever ends the worker's process group ends the command."""
+    assert python(tmp_path, "import os; print(os.getpgid(0))")["log"] == f"{os.getpgid(0)}\n"
+
+
+def test_what_the_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+    """A server that was started in the background holds the output open, and the command has ended."""
+    sleeper = "[sys.executable, '-c', 'import time; time.sleep(8)']"
+    code = f"import subprocess, sys; subprocess.Popen({sleeper}); print('started')"
+    begin = time.monotonic()
+    result = python(tmp_path, code)
+
+    assert result["log"] == "started\n"
+    assert time.monotonic() - begin < 7
