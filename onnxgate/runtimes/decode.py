@@ -106,8 +106,9 @@ def _files_of_export(result: ExportResult) -> Iterable[str | None]:
 
 
 def _check_files(paths: Iterable[str | None], folder: Path) -> None:
+    real = folder.resolve()
     for path in paths:
-        if path is not None and not (Path(path).is_relative_to(folder) and Path(path).is_file()):
+        if path is not None and not (Path(path).is_file() and Path(path).resolve().is_relative_to(real)):
             raise NonsenseError("it names a file that it did not write")
 
 

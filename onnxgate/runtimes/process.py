@@ -110,6 +110,7 @@ class Child:
         """End it and all that it started; its exit status, negative for a signal."""
         self._ended.set()
         status = end(self._process)
+        self._wake_listener()
         self._log_reader.join(LOG_GRACE_S)
         with contextlib.suppress(OSError, ValueError):
             _pipe(self._process.stdin).close()
@@ -124,6 +125,14 @@ class Child:
         """The tail of what it printed since."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
+
+    def _wake_listener(self) -> None:
+        while True:
+            try:
+                return self._lines.put_nowait(None)
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self._lines.get_nowait()
 
     def _write(self, data: bytes) -> None:
         stdin = _pipe(self._process.stdin)

@@ -1,0 +1,73 @@
+"""What the error texts of ONNX Runtime mean: the text decides, since classes and line numbers change with releases."""
+
+from __future__ import annotations
+
+import re
+
+# Source: error texts of onnxruntime 1.15.1 to 1.31.1, one case each; the first that matches is the right one.
+FAMILIES: dict[str, re.Pattern[str]] = {
+    name: re.compile(pattern)
+    for name, pattern in {
+        "run_node": r"Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: (.*)",
+        "run_shape": r"Got invalid dimensions for input: (\S+)"
+        r"|Invalid rank for input: (\S+) Got: (\d+) Expected: (\d+)",
+        "run_dtype": r"Unexpected input data type\. Actual: \((.+?)\) , expected: \((.+?)\)",
+        "run_feed": r"Required inputs \((.+?)\) are missing from input feed"
+        r"|Invalid (?:Feed Input Name|input name): ?(\S+)",
+        "ir": r"Unsupported model IR version: (\d+), max supported IR version: (\d+)"
+        r"|Unknown model file format version|Missing model IR version",
+        "opset": r"Opset (\d+) is under development[\s\S]*domain (\S+) is till opset (\d+)|Missing opset in the model",
+        "no_kernel": r"Could not find an implementation for (?:the node )?(?:[^():]*:)?([\w.]+)\((\d+)\)"
+        r"|Failed to find kernel for ([\w.]+)\((\d+)\)",
+        "no_op": r"No Op registered for (\S+) with domain_version of (\d+)"
+        r"|(?:([\w.]+):)?(\w+)(?:\(-?\d+\))? is not a registered function/op",
+        "no_import": r"No opset import for domain '([^']*)'",
+        "deprecated": r"Op registered for (\S+) is deprecated in domain_version of (\d+)",
+        "type": r"Type Error: (.*)|MLDataType for: .* is not currently registered or supported",
+        "shape_inference": r"(?:Node \((.*?)\) Op \((\w+)\) )?\[\w*InferenceError\] (.*)",
+        "attribute": r"Unrecognized attribute: (\S+) for operator (\S+)|Required attribute '(\S+)' is missing"
+        r"|Mismatched attribute type in '(.*?)'",
+        "arity": r"has (\w+) size (\d+) not in range \[min=(\d+), max=(\d+)\]",
+        "structure": r"Duplicate definition of name|two nodes with same node name|the graph is not acyclic"
+        r"|is not a graph input, initializer, or output|Graph output \((.*?)\) does not exist",
+        "ext_missing": r"GetFileLength for (.*?) failed|cannot get file size: No such file"
+        r'|External data path does not exist: "(.*?)"',
+        "ext_range": r"are out of bounds or can not be read in full|external data size mismatch|Missing 'location'",
+        "ext_policy": r"Absolute paths? not allowed for external data location|External data path[\s\S]*escapes"
+        r"|model_path must not be empty",
+        "protobuf": r"Protobuf parsing failed",
+        "no_graph": r"ModelProto does not have a graph|No graph was found in the protobuf",
+        "no_file": r"File doesn't exist",
+        "raw_size": r"raw_data size \((\d+) bytes\) does not match expected size"
+        r"|source and destination buffer size mismatch",
+        "constructor": r"Exception during initialization: (.*)",
+    }.items()
+}
+
+_NODES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"returned while running \w+ node\. Name:'(.+?)' Status Message",
+        r'In Node, \("(.+?)", ',
+        r"node with name '(.+?)'(?:$|\n)",
+        r"Could not find an implementation for the node ([^():]+):[\w.]+\(\d+\)",
+        r"Failed to find kernel for [\w.]+\(\d+\) \(node:'(.+?)' ep:",
+        r"Node \((.+?)\) Op \(",
+        r"Node ?\((.+?)\) (?:with schema\(.*?\) )?has \w+ size",
+        r"(?:in|of) node \((.+?)\)(?:\.| is invalid| does not match)",
+        r"two nodes with same node name \((.+?)\)\.",
+    )
+)
+
+
+def family(text: str) -> str:
+    """Which of `FAMILIES` a text belongs to, "" for none of them."""
+    return next((name for name, pattern in FAMILIES.items() if pattern.search(text)), "")
+
+
+def node_name(text: str) -> str | None:
+    """The node that a text names; most texts name none, or one without a name."""
+    for pattern in _NODES:
+        if found := pattern.search(text):
+            return found.group(1)
+    return None

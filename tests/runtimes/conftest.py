@@ -1,0 +1,108 @@
+"""Seats of the tests: locked runtimes of the real index, and a worker that does every bad thing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import WORKER, Host, JobLimits, Seat
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+NUMPY = {"1.16.3": "1.26.4", "1.18.1": "1.26.4", "1.31.1": "2.3.1"}
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+
+
+@pytest.fixture(autouse=True)
+def no_downloads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test that wants a Python that is not here is skipped; it does not fetch one."""
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+
+
+def lock_release(release: str, python: str = "3.11", numpy: str = "") -> Locked:
+    """A release as `onnxgate.lock` pins it."""
+    pins = (f"numpy=={numpy or NUMPY[release]}", f"onnxruntime=={release}")
+    command = [find_uv_bin(), "pip", "compile", "--no-deps", "--format", "pylock.toml", "--universal", "--no-header"]
+    command += ["--quiet", "--only-binary", ":all:", "--python-version", python, "-"]
+    compiled = subprocess.run(command, input="\n".join(pins), capture_output=True, text=True, check=True).stdout
+    packages = tuple(_package(each, python) for each in tomllib.loads(compiled)["packages"])
+    return LockedRuntime(engine="onnxruntime", release=release, python=python, packages=pins), packages
+
+
+def _package(each: dict[str, object], python: str) -> LockedPackage:
+    wheels = [Wheel(file=w["url"].rpartition("/")[2], sha256=w["hashes"]["sha256"]) for w in each["wheels"]]  # type: ignore[attr-defined]
+    return LockedPackage(name=str(each["name"]), version=str(each["version"]), python=python, wheels=tuple(wheels))
+
+
+@pytest.fixture(scope="session")
+def cache(shared_folder: Path) -> Path:
+    """A cache that all tests of a run share; its path has a space."""
+    return shared_folder / "a cache"
+
+
+@pytest.fixture(scope="session")
+def locked() -> Callable[[str], Locked]:
+    """Locks a release, once."""
+    known: dict[str, Locked] = {}
+    return lambda release: known.get(release) or known.setdefault(release, lock_release(release))
+
+
+@pytest.fixture
+def host(cache: Path) -> Iterator[Host]:
+    """A host of real runtimes."""
+    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The worker's folder with adapters that do what no engine should."""
+    folder = tmp_path_factory.mktemp("a worker") / "worker"
+    shutil.copytree(WORKER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for adapter in (HERE / "fakes").glob("*.py"):
+        shutil.copy(adapter, folder / "adapters")
+    return folder
+
+
+@pytest.fixture
+def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[Host]:
+    """A host of fakes; two seconds are the limit of a job."""
+    limits = JobLimits(time_s=2, memory_mib=1024)
+    with Host(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker) as host:
+        yield host
+
+
+@pytest.fixture
+def fake() -> Seat:
+    """A seat of the fake engine."""
+    return Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def is_alive() -> Callable[[int], bool]:
+    """Tells whether a process runs."""
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("needs /proc")
+    return alive

@@ -1,0 +1,162 @@
+"""An engine that does, by the model's name, what no engine should."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+def load(job, phase):
+    """Behave as the model is called."""
+    phase("load")
+    return globals()[os.path.basename(job["model"])](job, phase)
+
+
+def run(job, phase):
+    """The same, for runs."""
+    return load(job, phase)
+
+
+def probe(job, phase):
+    """Say who answers."""
+    return {"kind": "probe", "python": str(os.getpid()), "packages": dict(os.environ)}
+
+
+def good(job, phase):
+    return {"kind": "load", "providers": ["Fake"]}
+
+
+def segfault(job, phase):
+    print("\x1b[31mabout to fall\x1b[0m")
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(60)
+
+
+def exit_3(job, phase):
+    os._exit(3)
+
+
+def system_exit(job, phase):
+    sys.exit(3)
+
+
+def hang(job, phase):
+    phase("case one")
+    time.sleep(600)
+
+
+def hang_with_the_lock(job, phase):
+    """As native code that never gives the interpreter back."""
+    import ctypes
+
+    note_pid(job)
+    ctypes.PyDLL(None).sleep(600)
+
+
+def note_pid(job):
+    with open(os.path.dirname(job["model"]) + "/pid.partial", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(file.name, os.path.dirname(job["model"]) + "/pid")
+
+
+def flood(job, phase):
+    chunk = b"x" * 2**16
+    for _ in range(1600):
+        os.write(1, chunk)
+        os.write(2, chunk)
+    return good(job, phase)
+
+
+def flood_of_phases(job, phase):
+    while True:
+        phase("load")
+
+
+def allocate(job, phase):
+    return {"kind": "load", "providers": [str(len(bytes(2 * 2**30)))]}
+
+
+def read_stdin(job, phase):
+    return {"kind": "load", "providers": ["read %r" % sys.stdin.read()]}
+
+
+def raise_hostile(job, phase):
+    raise RuntimeError("\x1b]0;title\x07::error::\r\n\udc80" + "x" * 100_000)
+
+
+def wrong_kind(job, phase):
+    return {"kind": "probe", "python": "3", "packages": {}}
+
+
+def wrong_type(job, phase):
+    return {"kind": "load", "providers": 7}
+
+
+def overlong(job, phase):
+    return {"kind": "load", "providers": ["x" * (17 * 2**20)]}
+
+
+def raw(job, phase, data):
+    os.write(phase.__self__._outgoing, data)
+    time.sleep(600)
+
+
+def no_json(job, phase):
+    raw(job, phase, b"Segmentation fault\n")
+
+
+def no_utf8(job, phase):
+    raw(job, phase, b'{"id": 1, "phase": "\xff\xfe"}\n')
+
+
+def deep(job, phase):
+    raw(job, phase, b'{"id": 1, "reply": ' + b"[" * 100_000 + b"\n")
+
+
+def not_to_us(job, phase):
+    raw(job, phase, b'{"id": 99, "reply": {"outcome": "completed", "result": {"kind": "load", "providers": []}}}\n')
+
+
+def twice(job, phase):
+    channel = phase.__self__
+    channel.reply({"outcome": "completed", "result": good(job, phase)})
+    return good(job, phase)
+
+
+def too_few_cases(job, phase):
+    return {"kind": "run", "providers": [], "outputs": ["y"], "cases": []}
+
+
+def answer(job, path):
+    return {"kind": "run", "providers": [], "outputs": ["y"], "cases": [{"outputs": [path]} for _ in job["cases"]]}
+
+
+def foreign_file(job, phase):
+    return answer(job, os.path.join(job["output"], os.pardir, "foreign.npy"))
+
+
+def no_file(job, phase):
+    return answer(job, os.path.join(job["output"], "0.npy"))
+
+
+def too_few_outputs(job, phase):
+    return {"kind": "run", "providers": [], "outputs": ["y"], "cases": [{"outputs": []} for _ in job["cases"]]}
+
+
+def with_a_child(job, phase):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(json.dumps({"child": child.pid}), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def meet(job, phase):
+    """End only once another seat does the same."""
+    folder = os.path.dirname(job["model"])
+    open(os.path.join(folder, "%d.here" % os.getpid()), "w").close()
+    while sum(name.endswith(".here") for name in os.listdir(folder)) < 2:
+        time.sleep(0.01)
+    return good(job, phase)

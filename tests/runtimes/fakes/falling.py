@@ -1,0 +1,6 @@
+"""An engine that falls while it is imported."""
+
+import os
+import signal
+
+os.kill(os.getpid(), signal.SIGILL)

@@ -1,0 +1,312 @@
+"""Workers that crash, hang, flood, lie and allocate: each costs one job, and nothing of it passes for an answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host, JobLimits, Seat
+from onnxgate.runtimes.jobs import (
+    Case,
+    Completed,
+    Crashed,
+    Load,
+    LoadResult,
+    Observation,
+    Probe,
+    ProbeResult,
+    Refused,
+    Run,
+    TimedOut,
+    Unavailable,
+)
+
+GOOD = Completed(result=LoadResult(providers=("Fake",)))
+
+
+class Recorder:
+    """Remembers what a display was told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, ...]] = []
+
+    def started(self, seat: str, what: str) -> None:
+        """Remember it."""
+        self.events.append(("started", seat, what))
+
+    def finished(self, seat: str, what: str, outcome: str) -> None:
+        """Remember it."""
+        self.events.append(("finished", seat, what, outcome))
+
+
+def ask(host: Host, seat: Seat, model: str) -> Observation:
+    return host.submit(seat, Load(model=model)).result(60)
+
+
+def pid_of(host: Host, seat: Seat) -> int:
+    observation = host.submit(seat, Probe()).result(60)
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    return int(observation.result.python)
+
+
+def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
+    """Whether it ends within ten seconds."""
+    until = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def test_one_process_serves_all_jobs_of_a_seat(fake_host: Host, fake: Seat) -> None:
+    """The second job finds the first one's worker."""
+    pids = {pid_of(fake_host, fake) for _ in range(3)}
+
+    assert 1 == len(pids)
+
+
+def test_a_segfault_costs_one_job(fake_host: Host, fake: Seat) -> None:
+    """The signal, the phase and the log are told; the next job has a new worker."""
+    jobs = [fake_host.submit(fake, Load(model=name)) for name in ("segfault", "good")]
+
+    assert [Crashed(signal="SIGSEGV", during="load", log="about to fall"), GOOD] == [job.result(60) for job in jobs]
+
+
+def test_a_worker_that_ends_by_itself_has_crashed(fake_host: Host, fake: Seat) -> None:
+    """`os._exit` in native code is no answer."""
+    assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")
+
+
+def test_a_source_that_ends_the_program_is_refused(fake_host: Host, fake: Seat) -> None:
+    """`sys.exit` does not end the worker."""
+    before = pid_of(fake_host, fake)
+    observation = ask(fake_host, fake, "system_exit")
+
+    assert isinstance(observation, Refused)
+    assert ("SystemExit", "3") == (observation.failure.type, observation.failure.text)
+    assert before == pid_of(fake_host, fake)
+
+
+@pytest.mark.parametrize("model", ["hang", "hang_with_the_lock"])
+def test_what_does_not_end_is_ended(fake_host: Host, fake: Seat, tmp_path: Path, model: str) -> None:
+    """Also native code that holds the interpreter's lock; the next job works."""
+    during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
+
+    assert TimedOut(limit_s=2, during=during, log="") == ask(fake_host, fake, str(tmp_path / model))
+    assert GOOD == ask(fake_host, fake, "good")
+
+
+def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: Host, fake: Seat) -> None:
+    """200 MB on both streams are read and forgotten."""
+    limits = JobLimits(time_s=60)
+
+    assert GOOD == fake_host.submit(fake, Load(model="flood"), limits=limits).result(60)
+
+
+def test_a_flood_of_phases_is_ended(fake_host: Host, fake: Seat) -> None:
+    """The time limit holds however much a worker says."""
+    assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
+    assert GOOD == ask(fake_host, fake, "good")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
+def test_memory_is_limited_per_job(fake_host: Host, fake: Seat) -> None:
+    """2 GiB are refused under a limit of 1 GiB and given under one of 4 GiB, by the same worker."""
+    before = pid_of(fake_host, fake)
+    refused = ask(fake_host, fake, "allocate")
+    given = fake_host.submit(fake, Load(model="allocate"), limits=JobLimits(60, 4096)).result(60)
+
+    assert isinstance(refused, Refused)
+    assert refused.failure.memory
+    assert Completed(result=LoadResult(providers=(str(2 * 2**30),))) == given
+    assert before == pid_of(fake_host, fake)
+
+
+def test_jobs_cannot_be_read_by_what_is_run(fake_host: Host, fake: Seat) -> None:
+    """A source that reads its standard input finds it empty."""
+    jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
+
+    assert Completed(result=LoadResult(providers=("read ''",))) == jobs[0].result(60)
+    assert GOOD == jobs[1].result(60)
+
+
+def test_a_hostile_text_arrives_harmless(fake_host: Host, fake: Seat) -> None:
+    """Escapes and surrogates are gone, and its length is bounded."""
+    observation = ask(fake_host, fake, "raise_hostile")
+
+    assert isinstance(observation, Refused)
+    assert observation.failure.text.startswith("::error::\n?xxx")
+    assert 4_000 == len(observation.failure.text)
+
+
+@pytest.mark.parametrize(
+    "model", ["wrong_kind", "wrong_type", "overlong", "no_json", "no_utf8", "deep", "not_to_us", "twice"]
+)
+def test_nonsense_is_no_answer(fake_host: Host, fake: Seat, model: str) -> None:
+    """Whatever else a worker says is a crash, its own or that of the next job, and never a pass of the next."""
+    first = ask(fake_host, fake, model)
+    if model == "twice":
+        assert GOOD == first
+        first = ask(fake_host, fake, "hang")
+
+    assert isinstance(first, Crashed)
+    assert "answered nonsense" == first.signal
+    assert GOOD == ask(fake_host, fake, "good")
+
+
+@pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
+def test_outputs_that_are_not_there_are_no_answer(fake_host: Host, fake: Seat, tmp_path: Path, model: str) -> None:
+    """A run is believed only with every case, every output, and every file where it belongs."""
+    output = tmp_path / "output"
+    output.mkdir()
+    (tmp_path / "foreign.npy").touch()
+    case = Case(name="one", origin="generated", inputs={})
+    observation = fake_host.submit(fake, Run(model=model, cases=(case,), output=str(output))).result(60)
+
+    assert Crashed(signal="answered nonsense", during="load", log="") == observation
+
+
+def test_a_worker_that_died_at_rest_is_replaced(fake_host: Host, fake: Seat) -> None:
+    """Its death is no job's."""
+    os.kill(pid_of(fake_host, fake), signal.SIGKILL)
+    time.sleep(0.5)
+
+    assert GOOD == ask(fake_host, fake, "good")
+
+
+def test_children_of_a_worker_end_with_it(fake_host: Host, fake: Seat, is_alive: Callable[[int], bool]) -> None:
+    """What a job left running does not outlive the crash."""
+    observation = ask(fake_host, fake, "with_a_child")
+
+    assert isinstance(observation, Crashed)
+    assert gone(is_alive, json.loads(observation.log)["child"])
+
+
+def test_seats_work_side_by_side(fake_host: Host, tmp_path: Path) -> None:
+    """Two jobs that wait for each other end."""
+    seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+    jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+
+    assert [GOOD, GOOD] == [job.result(60) for job in jobs]
+
+
+def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path) -> None:
+    """With one at once, two jobs that wait for each other do not meet."""
+    recorder = Recorder()
+    limits = JobLimits(time_s=1)
+    with Host(Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker) as host:
+        seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        first, second = (job.result(60) for job in jobs)
+
+    assert {TimedOut, Completed} == {type(first), type(second)}
+    assert ["started", "finished"] * 2 == [event[0] for event in recorder.events]
+
+
+def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: Seat) -> None:
+    """First come, first served; a display is told each."""
+    recorder = Recorder()
+    with Host(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
+        jobs = [host.submit(fake, Load(model=name)) for name in ("exit_3", "good", "wrong_type")]
+        for job in jobs:
+            job.result(60)
+
+    assert [
+        ("finished", "fake 1.0", "load exit_3", "crashed"),
+        ("finished", "fake 1.0", "load good", "completed"),
+        ("finished", "fake 1.0", "load wrong_type", "crashed"),
+    ] == recorder.events[1::2]
+
+
+@pytest.mark.parametrize(
+    ("seat", "reason"),
+    [
+        (Seat.of_interpreter("x", Path("/nowhere/python"), engine="fake"), "`python` of `x` cannot be started: No such"),
+        (Seat.of_interpreter("x", Path("/bin/false")), "its worker does not start: exit status 1"),
+        (Seat.of_interpreter("x", Path(sys.executable), engine="unheard-of"), "this onnxgate cannot run `unheard-of`"),
+        (Seat.of_interpreter("x", Path(sys.executable), engine="absent"), "ImportError: libwonder.so.3: cannot open"),
+        (Seat.of_interpreter("x", Path(sys.executable), engine="falling"), "its worker does not start: SIGILL"),
+    ],
+)
+def test_a_seat_that_cannot_start_is_unavailable(fake_host: Host, seat: Seat, reason: str) -> None:
+    """That is nobody's finding: every job is told why, and nothing is tried twice."""
+    observations = [ask(fake_host, seat, "good") for _ in range(2)]
+
+    assert isinstance(observations[0], Unavailable)
+    assert observations[0].reason.startswith(reason)
+    assert observations[0] == observations[1]
+
+
+def test_the_environment_of_a_seat_reaches_its_worker(fake_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own variables are added; what would change a runtime's mind is taken away."""
+    monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
+    seat = Seat.of_interpreter("x", Path(sys.executable), {"GREETING": "grüezi"}, engine="fake")
+    observation = fake_host.submit(seat, Probe()).result(60)
+
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    assert "grüezi" == observation.result.packages["GREETING"]
+    assert "ALLOW_RELEASED_ONNX_OPSET_ONLY" not in observation.result.packages
+
+
+def test_closing_ends_what_runs_and_cancels_what_waits(
+    fake_worker: Path, tmp_path: Path, fake: Seat, is_alive: Callable[[int], bool]
+) -> None:
+    """Nobody is told that the model hung."""
+    with Host(Environments(tmp_path, offline=True), 2, worker=fake_worker) as host:
+        pid = pid_of(host, fake)
+        jobs = [host.submit(fake, Load(model=str(tmp_path / name))) for name in ("hang_with_the_lock", "good")]
+        _wait_for(tmp_path / "pid")
+
+    for job in jobs:
+        with pytest.raises(CancelledError):
+            job.result(0)
+    assert gone(is_alive, pid)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_no_worker_outlives_its_host(
+    fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals
+) -> None:
+    """However the host ends, in the middle of native code that holds the interpreter's lock."""
+    script = f"""
+        import sys
+        from pathlib import Path
+        from onnxgate.runtimes.environments import Environments
+        from onnxgate.runtimes.host import Host, Seat
+        from onnxgate.runtimes.jobs import Load
+        fake = Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+        folder = Path({str(tmp_path)!r})
+        with Host(Environments(folder, offline=True), 2, worker=Path({str(fake_worker)!r})) as host:
+            host.submit(fake, Load(model=str(folder / "hang_with_the_lock"))).result()
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    gate = subprocess.Popen([sys.executable, "-c", dedent(script)], env=environment, stderr=subprocess.DEVNULL)
+    try:
+        worker = int(_wait_for(tmp_path / "pid").read_text())
+        gate.send_signal(end)
+        gate.wait(20)
+    finally:
+        gate.kill()
+        gate.wait()
+
+    assert gone(is_alive, worker)
+
+
+def _wait_for(path: Path) -> Path:
+    until = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < until, f"{path.name} never came"
+        time.sleep(0.01)
+    return path

@@ -1,0 +1,141 @@
+"""Each known error text is of one family, and names its node where it has one."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.runtimes.texts import FAMILIES, family, node_name
+
+IN_NODE = 'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
+RUN = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'add0' Status Message: "
+
+# Text, family, node. As onnxruntime 1.15.1 to 1.31.1 print them, without the C++ signature.
+TEXTS = [
+    ("{model.cc:256} Unsupported model IR version: 14, max supported IR version: 13", "ir", None),
+    ("{model.cc:111} Unknown model file format version.", "ir", None),
+    ("{model.cc:100} Missing model IR version.", "ir", None),
+    ("Missing opset in the model. All ModelProtos MUST have at least one entry", "opset", None),
+    (
+        "{model_load_utils.h:46} ONNX Runtime only *guarantees* support for models stamped with official released onnx"
+        " opset versions. Opset 28 is under development and support for this is limited.\nCurrent official support for"
+        " domain ai.onnx is till opset 26.",
+        "opset",
+        None,
+    ),
+    ("Could not find an implementation for Conv(11) node with name 'conv0'", "no_kernel", "conv0"),
+    ("Could not find an implementation for Conv(11) node with name ''", "no_kernel", None),
+    ("Could not find an implementation for the node conv0:Conv(11)", "no_kernel", "conv0"),
+    ("Failed to find kernel for Cast(25) (node:'' ep:'CPUExecutionProvider').", "no_kernel", None),
+    ("Failed to find kernel for Cast(25) (node:'c0' ep:'CPUExecutionProvider').", "no_kernel", "c0"),
+    (f"{IN_NODE}Error No Op registered for NotAnOp with domain_version of 13", "no_op", "n0"),
+    ("Fatal error: com.microsoft:NotAnOp(-1) is not a registered function/op", "no_op", None),
+    ("Fatal error: NotAnOp is not a registered function/op", "no_op", None),
+    (f"{IN_NODE}Error No opset import for domain 'my.domain'", "no_import", "n0"),
+    (f"{IN_NODE}Error Op registered for Upsample is deprecated in domain_version of 10", "deprecated", "n0"),
+    (
+        "Type Error: Type parameter (T) of Optype (Add) bound to different types (tensor(float) and tensor(int64)"
+        " in node (add0).",
+        "type",
+        "add0",
+    ),
+    (
+        "Type Error: Type (tensor(int64)) of output arg (y) of node (abs0) does not match expected type"
+        " (tensor(float)).",
+        "type",
+        "abs0",
+    ),
+    (
+        "This is an invalid model. Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)"
+        " in node (abs0) is invalid.",
+        "type",
+        "abs0",
+    ),
+    ("MLDataType for: tensor(int4) is not currently registered or supported", "type", None),
+    (
+        "Node (mm0) Op (MatMul) [ShapeInferenceError] Incompatible dimensions for matrix multiplication",
+        "shape_inference",
+        "mm0",
+    ),
+    (f"{IN_NODE}Error Unrecognized attribute: foo for operator Abs", "attribute", "n0"),
+    (f"{IN_NODE}Error Required attribute 'to' is missing.", "attribute", "n0"),
+    (f"{IN_NODE}Error Mismatched attribute type in 'n0 : to'. Expected: 'INT', actual: 'FLOAT'", "attribute", "n0"),
+    ("Node (add0) has input size 1 not in range [min=2, max=2].", "arity", "add0"),
+    ("Node(add0) with schema(::Add:13) has input size 1 not in range [min=2, max=2].", "arity", "add0"),
+    ("This is an invalid model. Error: Duplicate definition of name (y).", "structure", None),
+    ("This is an invalid model. Error: two nodes with same node name (n0).", "structure", "n0"),
+    ("This is an invalid model. Error: the graph is not acyclic.", "structure", None),
+    (
+        "Invalid model. Node input 'nope' is not a graph input, initializer, or output of a previous node.",
+        "structure",
+        None,
+    ),
+    ("{graph.cc:9} This is an invalid model. Graph output (zz) does not exist in the graph.", "structure", None),
+    ("GetFileLength for nope.bin failed:Invalid fd was supplied: -1", "ext_missing", None),
+    ("filesystem error: cannot get file size: No such file or directory [nope.bin]", "ext_missing", None),
+    (
+        "External data path validation failed for initializer: w. Error: External data path does not exist: "
+        '"nope.bin"',
+        "ext_missing",
+        None,
+    ),
+    (
+        "External initializer: w offset: 0 size to read: 8 given file_length: 4 are out of bounds or can not be read"
+        " in full.",
+        "ext_range",
+        None,
+    ),
+    (
+        "TensorProto: w external data size mismatch. Computed size: 8, external_data.length: 16",
+        "ext_range",
+        None,
+    ),
+    ("model format error! Missing 'location'", "ext_range", None),
+    ("Absolute paths not allowed for external data location", "ext_policy", None),
+    ("Absolute path not allowed for external data location", "ext_policy", None),
+    ('External data path: "../outside/ok.bin" (resolved path: x) escapes both model directory: y', "ext_policy", None),
+    ("External data path (for model) escapes model directory.", "ext_policy", None),
+    ("!model_path.empty() was false. model_path must not be empty.", "ext_policy", None),
+    ("Load model from x.onnx failed:Protobuf parsing failed.", "protobuf", None),
+    ("{model.cc:134} ModelProto does not have a graph.", "no_graph", None),
+    ("No graph was found in the protobuf.", "no_graph", None),
+    ("Load model X failed. File doesn't exist", "no_file", None),
+    (
+        "Initializer 'w': raw_data size (6 bytes) does not match expected size from shape and data type (8 bytes)",
+        "raw_size",
+        None,
+    ),
+    ("CopyLittleEndian source and destination buffer size mismatch", "raw_size", None),
+    (
+        "Exception during initialization: {deep_cpu_gru.h:56} layout_ == 0 was false. Batchwise recurrent operations"
+        " (layout == 1) are not supported.",
+        "constructor",
+        None,
+    ),
+    (
+        "Got invalid dimensions for input: x for the following indices\n index: 0 Got: 3 Expected: 2\n Please fix",
+        "run_shape",
+        None,
+    ),
+    ("Invalid rank for input: x Got: 2 Expected: 1 Please fix", "run_shape", None),
+    ("Unexpected input data type. Actual: (tensor(int64)) , expected: (tensor(float))", "run_dtype", None),
+    ("Required inputs (['x']) are missing from input feed ([]).", "run_feed", None),
+    ("Invalid input name: q", "run_feed", None),
+    ("Invalid Feed Input Name:q", "run_feed", None),
+    (f"{RUN}{{element_wise_ops.h:563}} axis == 1 || axis == largest was false. 2 by 3", "run_node", "add0"),
+    (f"{RUN}indices element out of data bounds, idx=9 must be within the inclusive range [-2,1]", "run_node", "add0"),
+    ("something that nobody has seen yet", "", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "node"), TEXTS)
+def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, node: str | None) -> None:
+    """Whatever else a release puts around it."""
+    printed = f"[ONNXRuntimeError] : 1 : FAIL : Load model from x.onnx failed:{text}"
+
+    assert (expected, node) == (family(text), node_name(text))
+    assert (expected, node) == (family(printed), node_name(printed))
+
+
+def test_each_family_has_a_text() -> None:
+    """A family that no text shows would be a guess."""
+    assert set(FAMILIES) == {expected for _, expected, _ in TEXTS} - {""}
