@@ -12,6 +12,7 @@ The last one writes `broken` as it was before it broke: `onnxgate lock` there ma
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -65,9 +66,15 @@ def differences(folder: Path, files: Mapping[str, bytes], partly: bool) -> list[
     """What differs between the files that a project has and those that it should have, one line each."""
     there = {path.relative_to(ROOT / folder).as_posix() for glob in MADE for path in (ROOT / folder).glob(glob)}
     surplus = set() if partly else there - files.keys()
-    changed = {name for name in there & files.keys() if (ROOT / folder / name).read_bytes() != files[name]}
+    changed = {name for name in there & files.keys() if not _is(ROOT / folder / name, files[name])}
     words = {"surplus": surplus, "missing": files.keys() - there, "changed": changed}
     return [f"{word}: {(folder / name).as_posix()}" for word, names in words.items() for name in sorted(names)]
+
+
+def _is(path: Path, content: bytes) -> bool:
+    if isinstance(content, broken.Link) or path.is_symlink():
+        return path.is_symlink() and broken.Link(os.fsencode(path.readlink())) == content
+    return path.read_bytes() == content
 
 
 def _write(folder: Path, files: Mapping[str, bytes], *, clear: bool) -> None:
@@ -77,7 +84,11 @@ def _write(folder: Path, files: Mapping[str, bytes], *, clear: bool) -> None:
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.unlink(missing_ok=True)
+        if isinstance(content, broken.Link):
+            path.symlink_to(os.fsdecode(content))
+        else:
+            path.write_bytes(content)
 
 
 def _write_as_locked(folder: Path) -> None:

@@ -46,7 +46,7 @@ EXPECTED = (
     Expected("ir-version-too-new", "ir-13", LOCK, runtimes=("1.18.1", "1.19.2")),
     Expected("ir-version-too-new", "ir-14", LOCK, runtimes=ALL),
     Expected("opset-too-new", "trees", LOCK, runtimes=ALL),
-    Expected("opset-mismatch", "opset-17", "onnxgate.toml", "opset = {"),
+    Expected("opset-mismatch", "opset-17", LOCK),
     Expected("model-changed", "replaced", LOCK),
     Expected("unlocked-model", "never-locked", CONFIG),
     Expected("lock-stale", "", "onnxgate.lock", '[models."models/retired.onnx"]'),
@@ -68,14 +68,17 @@ EXPECTED = (
 )
 
 
+class Link(bytes):
+    """Where a symbolic link leads."""
+
+
 def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
     """All files of the project that no exporter makes, by their path in it.
 
     `as_locked` gives them as they were when `onnxgate.lock` was written, before they broke.
     """
     files = {f"models/{name}.onnx": made.SerializeToString() for name, made in _models().items()}
-    files |= {f"models/data-{name}.bin": handmade.EXTERNAL for name in ("missing", "short", "not-fetched")}
-    files["data-elsewhere.bin"] = handmade.EXTERNAL
+    files |= {f"models/data-{name}.bin": handmade.EXTERNAL for name in ("missing", "short", "not-fetched", "elsewhere")}
     if as_locked:
         del files["models/never-locked.onnx"]
     else:
@@ -94,7 +97,7 @@ def _models() -> dict[str, onnx.ModelProto]:
         "data-missing": handmade.with_external("data-missing.bin"),
         "data-short": handmade.with_external("data-short.bin"),
         "data-not-fetched": handmade.with_external("data-not-fetched.bin"),
-        "data-elsewhere": handmade.with_external("../data-elsewhere.bin"),
+        "data-elsewhere": handmade.with_external("data-elsewhere.bin"),
         "mixed-precision": model(
             "g (float[batch, 4] rows) => (float[batch, 4] shifted) <float16[4] shift = {15360, 16384, 16896, 17408}> {"
             " [add_shift] shifted = Add(rows, shift) }"
@@ -152,6 +155,8 @@ def _break(files: dict[str, bytes]) -> None:
     files["models/checkpoint.onnx"] = _checkpoint()
     files["models/replaced.onnx"] = handmade.scaled(6.5).SerializeToString()
     del files["models/data-missing.bin"], files["models/retired.onnx"]
+    files["data-elsewhere.bin"] = files["models/data-elsewhere.bin"]
+    files["models/data-elsewhere.bin"] = Link(b"../data-elsewhere.bin")
     files["models/data-short.bin"] = handmade.EXTERNAL[:64]
     files["models/data-not-fetched.bin"] = handmade.pointer(hashlib.sha256(b"newer numbers").hexdigest(), 128)
 
