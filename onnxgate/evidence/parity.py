@@ -10,13 +10,17 @@ from onnxgate.findings import Place
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One output in one case, candidate against reference; the worst element where the bound is exceeded."""
+    """One output in one case, candidate against reference.
 
-    output: str
+    `worst_abs` is the absolute difference at the element that uses up most of its bound, and `bound` is that element's
+    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`.
+    """
+
+    output: str  # "" where the number of outputs differs
     case: str
     optimization: str
     agrees: bool
-    metric: str  # "max_abs" | "mismatched elements" | "shape" | "type" | "not finite"
+    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite"
     value: float
     bound: float
     bound_from: Literal["config", "lock", "type"]

@@ -19,11 +19,14 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     origin: Literal["", "generated", "source", "user"] = ""
     sizes: dict[str, int] = {}
     failure: Failure | None = None
+    family: str = ""  # of the failure's text: "ir", "opset", "no_kernel", "run_node", …; "" for none that is known
+    node: str = ""  # the model's own node that the failure names
     signal: str = ""
     during: str = ""
     limit_s: float = 0.0
-    not_finite: tuple[str, ...] = ()  # outputs that hold NaN or infinity
-    reference_finite: bool | None = None  # what the source gave on the same case; None: there is no source
+    # Outputs that hold NaN or infinity; where there is a source, only at places where the source is finite.
+    not_finite: tuple[str, ...] = ()
+    reference_finite: bool | None = None  # the source is finite at those places; None: the source gave nothing
     reference_failed: bool = False  # the source itself failed on this case
 
 

@@ -1,0 +1,85 @@
+"""What a comparison element by element can mean for a model: nothing where it draws numbers, little where it rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onnxgate.model.facts import ModelFacts
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
+
+RANDOM = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Operators whose results differ by design between two runs, or between two runtimes whatever their seed."""
+
+QUANTIZED = frozenset(
+    {
+        "QuantizeLinear",
+        "DynamicQuantizeLinear",
+        "MatMulInteger",
+        "ConvInteger",
+        "QLinearConv",
+        "QLinearMatMul",
+        "com.microsoft.DynamicQuantizeMatMul",
+        "com.microsoft.MatMulBnb4",
+        "com.microsoft.MatMulIntegerToFloat",
+        "com.microsoft.MatMulNBits",
+        "com.microsoft.QAttention",
+        "com.microsoft.QGemm",
+    }
+)
+"""Operators that round to steps: one step more or less is right, and grows on its way to the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparability:
+    """`half`: 16 bits are computed with somewhere; `random` and `quantized` name the operators that make it so."""
+
+    half: bool = False
+    random: tuple[str, ...] = ()
+    quantized: tuple[str, ...] = ()
+
+
+def comparability(facts: ModelFacts, proto: ModelProto) -> Comparability:
+    """What a model's operators and types allow to conclude from a difference."""
+    from onnxgate.model.structure import nodes, tensors
+
+    every = list(nodes(proto))
+    drawn = {name for name in facts.operators if name in RANDOM}
+    drawn |= {"Dropout"} if _drops(every, proto) else set()
+    return Comparability(
+        half=_casts_to_half(every) or any(tensor.data_type in _halves() for _, tensor in tensors(proto)),
+        random=tuple(sorted(drawn)),
+        quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED)),
+    )
+
+
+def _halves() -> tuple[int, int]:
+    from onnx import TensorProto
+
+    return TensorProto.FLOAT16, TensorProto.BFLOAT16
+
+
+def _casts_to_half(nodes: Iterable[NodeProto]) -> bool:
+    halves = _halves()
+    return any(
+        attribute.name == "to" and attribute.i in halves
+        for node in nodes
+        if node.op_type == "Cast"
+        for attribute in node.attribute
+    )
+
+
+def _drops(nodes: Iterable[NodeProto], proto: ModelProto) -> bool:
+    """Whether a Dropout was left in training mode: its third input is there and true."""
+    from onnx import numpy_helper
+
+    from onnxgate.model.structure import tensors
+
+    training = {node.input[2] for node in nodes if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]}
+    constants = {name: tensor for name, tensor in tensors(proto) if name in training}
+    return any(bool(numpy_helper.to_array(tensor).any()) for tensor in constants.values())

@@ -1,0 +1,65 @@
+"""What differs in one comparison, in words that are the same for every runtime, and in this runtime's figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from onnxgate.evidence.parity import Comparison, Difference
+
+BOUND_FROM = {
+    "config": "by `tolerance`",
+    "lock": "as measured from its source",
+    "type": "by default for its type",
+}
+
+
+def mismatches(comparison: Comparison) -> tuple[Difference, ...]:
+    """The differences beyond their bound."""
+    return tuple(each for each in comparison.differences if not each.agrees)
+
+
+def said_outputs(differences: Sequence[Difference]) -> str:
+    """ "output `y` differs", "outputs `a`, `b` differ", "the number of outputs differs"."""
+    names = list(dict.fromkeys(each.output for each in differences))
+    if "" in names:
+        return "the number of outputs differs"
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"output {listed} differs" if len(names) == 1 else f"outputs {listed} differ"
+
+
+def worst(differences: Sequence[Difference]) -> Difference:
+    """The one that is farthest beyond its bound; what is no figure at all is worse than any figure."""
+    return max(differences, key=_excess)
+
+
+def _excess(difference: Difference) -> tuple[bool, float]:
+    share = difference.value / difference.bound if difference.bound else math.inf
+    return difference.metric in {"outputs", "type", "shape"}, share
+
+
+def figure(comparison: Comparison) -> str:
+    """The detail of a mismatch: the worst figure, its bound and where that comes from, the case, and the level."""
+    found = mismatches(comparison)
+    each = worst(found)
+    return f"{_said(each)} in `{each.case}`{_only_at(found, comparison)}"
+
+
+def _said(difference: Difference) -> str:
+    where, _, counted = difference.detail.partition("; ")
+    match difference.metric:
+        case "worst_abs":
+            allowed = f"{difference.bound:.2g} is allowed {BOUND_FROM[difference.bound_from]}"
+            return f"is off by {difference.value:.2g}, where {allowed},"
+        case "mismatched elements":
+            return f"is off: {counted or where},"
+        case "not finite":
+            return f"gives {where.partition(': ')[2]}"
+        case _:
+            return f"gives {difference.detail}"
+
+
+def _only_at(found: Sequence[Difference], comparison: Comparison) -> str:
+    here = {each.optimization for each in found}
+    elsewhere = {each.optimization for each in comparison.differences} - here
+    return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""

@@ -1,0 +1,37 @@
+"""The rule `optimization-mismatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.parity import Comparison
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(Comparison, "optimization-mismatch", level=Level.ERROR, since="0.1.0")
+def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
+    """
+    A runtime's graph optimiser changes what a model computes.
+
+    It speaks for models without a source; where there is one, each level is held against the source instead.
+
+    ## Why it matters
+    Optimisation is on by default. A fusion that is wrong for this model is deployed wherever the model is.
+
+    ## What to do
+    Lower the optimisation level of the session, narrow the target to releases whose optimiser is right, or set
+    `tolerance` in `onnxgate.toml` if the difference is accepted.
+    """
+    found = mismatches(subject)
+    if subject.pair != "optimization" or not found:
+        return
+    yield Hit(
+        subject.place,
+        f"{said_outputs(found)} with optimisation `all` from that without",
+        model=subject.model,
+        fix="lower the session's optimisation level, or set `tolerance` for the model if this much is accepted",
+        runtime=subject.runtime,
+        detail=figure(subject),
+    )

@@ -1,0 +1,41 @@
+"""The rule `source-mismatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.parity import Comparison
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
+def source_mismatch(subject: Comparison) -> Iterator[Hit]:
+    """
+    A model computes something else than the source that it is exported from.
+
+    The source is run eagerly on the same inputs. `|a - b| <= atol + rtol * |b|` must hold for every element, b being
+    the source's; the tolerance is the config's, else the one that `onnxgate lock --measure` recorded, else a default
+    for the type.
+
+    ## Why it matters
+    What was evaluated is not what is deployed. If every runtime differs alike, the export is wrong or stale; if one
+    does, that release computes the model wrongly.
+
+    ## What to do
+    Export the model again; look for branches on values or on "am I being exported", and for modules in training mode.
+    If the difference is accepted, say so with `tolerance` in `onnxgate.toml`.
+    """
+    found = mismatches(subject)
+    if subject.pair != "source" or not found:
+        return
+    yield Hit(
+        subject.place,
+        f"{said_outputs(found)} from what its source computes",
+        model=subject.model,
+        fix="export it again, or set `tolerance` for the model if this much is accepted",
+        runtime=subject.runtime,
+        detail=figure(subject),
+        explained_by=("export-stale",),
+    )

@@ -1,0 +1,44 @@
+"""The rule `dynamic-axis-broken`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, said_sizes, saying
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "dynamic-axis-broken", level=Level.ERROR, since="0.1.0")
+def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    A model runs at some sizes of an axis that it calls dynamic, and fails at others.
+
+    ## Why it matters
+    The size of the example input is baked into the graph, most often as a constant shape of a `Reshape`. Inputs and
+    outputs say that any size is taken; the first batch of another size fails in production.
+
+    ## What to do
+    Export with an example whose batch is at least 2, declare the axis in `dynamic_shapes`, and compute shapes from
+    tensors (`x.shape[0]`, `-1`) instead of writing numbers. If the axis has a fixed size, do not give it a name.
+    """
+    sizes = broken_sizes(subject)
+    if sizes is None:
+        return
+    attempts = refused(subject)
+    node = node_of(attempts)
+    at_node = f"; it stops at node `{node}`" if node else ""
+    yield Hit(
+        place_of(subject, node),
+        f"does not run at {said_sizes(sizes[0])} but at {said_sizes(sizes[1])}{at_node}",
+        model=subject.model,
+        node=node,
+        fix=f"compute shapes from the input where the node takes its own from, or give {_axes(sizes[0])} a fixed size",
+        runtime=subject.runtime,
+        detail=saying(attempts, subject),
+    )
+
+
+def _axes(sizes: dict[str, int]) -> str:
+    return " and ".join(f"`{axis}`" for axis in sizes)

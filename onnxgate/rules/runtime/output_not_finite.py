@@ -1,0 +1,57 @@
+"""The rule `output-not-finite`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
+def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    A model gives NaN or infinity where it should give numbers.
+
+    It is an error where the model's source gives numbers at the same place, and where the inputs are real ones. On
+    generated inputs of a model without source it is a warning: they may lie where the model is not meant to be used.
+
+    ## Why it matters
+    An overflow in half precision, a logarithm of zero or a softmax over nothing spreads through all that follows.
+
+    ## What to do
+    Keep the nodes that overflow in single precision, or subtract the maximum before an exponential. Give real inputs
+    with `inputs` in `onnxgate.toml` to know whether it happens in use.
+    """
+    attempts = [attempt for attempt in subject.attempts if attempt.not_finite]
+    if not attempts or gravest(subject):
+        return
+    proven = [attempt for attempt in attempts if _is_proven(attempt)]
+    attempts = proven or attempts
+    yield Hit(
+        subject.place,
+        f"{_outputs(attempts)} NaN or infinity {_where(attempts[0])}",
+        model=subject.model,
+        fix="" if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
+        runtime=subject.runtime,
+        detail=f"gives them{at}" if (at := only_at(attempts, subject)) else "",
+        level=None if proven else Level.WARNING,
+    )
+
+
+def _is_proven(attempt: Attempt) -> bool:
+    return attempt.reference_finite is True or attempt.origin in ("user", "source")
+
+
+def _outputs(attempts: Sequence[Attempt]) -> str:
+    names = sorted({name for attempt in attempts for name in attempt.not_finite})
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"output {listed} holds" if len(names) == 1 else f"outputs {listed} hold"
+
+
+def _where(attempt: Attempt) -> str:
+    if attempt.reference_finite:
+        return "where its source gives numbers"
+    return "on generated inputs" if attempt.origin == "generated" else f"on `{attempt.case}`"

@@ -1,0 +1,49 @@
+"""The rule `run-failed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, saying, within_memory
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "run-failed", level=Level.ERROR, since="0.1.0")
+def run_failed(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    A model loads on a runtime but does not run.
+
+    ## Why it matters
+    A shape or a type that is only known when the model runs does not fit, whatever the model's inputs and outputs say.
+
+    ## What to do
+    The message names the node, on the source line that made it where the exporter stamped one. If only special inputs
+    can be run, give some as `.npz` files with `inputs`, or the sizes of dynamic axes with `sizes`, in `onnxgate.toml`.
+    """
+    attempts = refused(subject)
+    if not attempts or broken_sizes(subject) is not None:
+        return
+    node = node_of(attempts)
+    memory = within_memory(attempts, subject)
+    at_node = f": it stops at node `{node}`" if node else ""
+    completes = any(attempt.outcome == "completed" for attempt in subject.attempts)
+    case = f" on `{attempts[0].case}`" if completes else ""
+    yield Hit(
+        place_of(subject, node),
+        f"loads but does not run{case}{memory}{at_node}",
+        model=subject.model,
+        node=node,
+        fix=_fix(attempts[0].origin, memory),
+        runtime=subject.runtime,
+        detail=saying(attempts, subject),
+    )
+
+
+def _fix(origin: str, memory: str) -> str:
+    if memory:
+        return "raise `memory-mib` in `[limits]` if the model may take that much"
+    if origin == "generated":
+        return "export it again; if only some inputs can be run, name them with `inputs` or `sizes` in `onnxgate.toml`"
+    return "export it again with shapes that fit these inputs"

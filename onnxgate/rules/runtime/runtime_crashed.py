@@ -1,0 +1,41 @@
+"""The rule `runtime-crashed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "runtime-crashed", level=Level.ERROR, since="0.1.0")
+def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    A model makes a runtime's process die.
+
+    ## Why it matters
+    No exception can be caught: the whole service that loads the model ends. It is a bug of the runtime, or its end by
+    the system for want of memory, and the model is what triggers it.
+
+    ## What to do
+    Narrow the target's range to releases that take the model, and report the model to the runtime's project.
+    """
+    attempts = gravest(subject)
+    if not attempts or attempts[0].outcome != "crashed":
+        return
+    yield Hit(
+        subject.place,
+        f"makes the runtime's process die {_when(attempts[0].during, attempts[0].case)}",
+        model=subject.model,
+        fix="narrow the target to releases that take the model, and report it to the runtime's project",
+        runtime=subject.runtime,
+        detail=f"ends with {attempts[0].signal}{only_at(attempts, subject)}",
+    )
+
+
+def _when(during: str, case: str) -> str:
+    if case:
+        return f"when it runs on `{case}`"
+    return "when it is loaded" if during == "load" else f"during {during}"

@@ -1,0 +1,37 @@
+"""The rule `runtime-timed-out`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "runtime-timed-out", level=Level.ERROR, since="0.1.0")
+def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    A model does not end within the time limit on a runtime.
+
+    ## Why it matters
+    Loading or one run takes longer than any caller waits, or never ends: a loop whose condition stays true.
+
+    ## What to do
+    If the model may take that long, raise `time-s` in `[limits]` of `onnxgate.toml`; else look at its loops, and at
+    the sizes that are tried.
+    """
+    attempts = gravest(subject)
+    if not attempts or attempts[0].outcome != "timed-out":
+        return
+    first = attempts[0]
+    doing = f"running on `{first.case}`" if first.case else "loading"
+    yield Hit(
+        subject.place,
+        f"is not done {doing} after {first.limit_s:g} s",
+        model=subject.model,
+        fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
+        runtime=subject.runtime,
+        detail=f"was ended{at}" if (at := only_at(attempts, subject)) else "",
+    )

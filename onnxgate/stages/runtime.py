@@ -1,0 +1,234 @@
+"""The runtime stage: what is run, and what the observations say of one model on each of its runtimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.findings import Place, Stage, Undone
+from onnxgate.model.places import named_node, node_place
+from onnxgate.runtimes.jobs import (
+    Case,
+    CaseResult,
+    Completed,
+    Crashed,
+    Failure,
+    Observation,
+    Optimization,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.texts import family, node_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from onnx import ModelProto
+
+CASE = "case "  # how a worker calls the phase in which it runs a case
+
+
+@dataclass(frozen=True, slots=True)
+class RunModel:
+    """The model that was run, and what places its faults."""
+
+    path: str
+    place: Place
+    proto: ModelProto
+    root: Path  # git's root
+    folder: Path  # the config's folder, which places are relative to
+    memory_limit_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One job on one runtime, and what came of it."""
+
+    runtime: str  # "onnxruntime 1.18.1"
+    job: Run
+    observation: Observation
+
+
+def runtime_jobs(
+    model: Path, cases: Sequence[Case], levels: Sequence[Optimization], providers: Sequence[str], folder: Path
+) -> tuple[Run, ...]:
+    """One job per optimisation level for one runtime, with its folder for outputs below `folder`.
+
+    Without cases, the model is only loaded.
+    """
+    jobs = []
+    for level in levels:
+        output = folder / level
+        output.mkdir(parents=True)
+        job = Run(
+            model=str(model.absolute()),
+            cases=tuple(cases),
+            output=str(output.absolute()),
+            optimization=level,
+            providers=tuple(providers),
+        )
+        jobs.append(job)
+    return tuple(jobs)
+
+
+def gather(
+    model: RunModel,
+    ran: Sequence[Ran],
+    eager: Mapping[str, CaseResult],
+    predicted: Mapping[str, tuple[str, ...]],
+) -> tuple[tuple[ModelRuns, ...], tuple[Undone, ...]]:
+    """What became of one model on each runtime, and on which runtimes nothing could be run.
+
+    `eager` is what the source gave, by case; `predicted` are the rules that say a runtime refuses the model.
+    """
+    undone = {
+        each.runtime: Undone(Stage.RUNTIME, model.path, each.runtime, each.observation.reason, each.observation.hint)
+        for each in ran
+        if isinstance(each.observation, Unavailable)
+    }
+    attempts: dict[str, list[Attempt]] = {}
+    for each in ran:
+        if each.runtime not in undone:
+            attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model.proto))
+    named = _same_nodes(attempts)
+    runs = tuple(_runs(model, runtime, named, predicted.get(runtime, ())) for runtime in named)
+    return runs, tuple(undone.values())
+
+
+def _runs(
+    model: RunModel, runtime: str, attempts: Mapping[str, Sequence[Attempt]], predicted: tuple[str, ...]
+) -> ModelRuns:
+    others = [each for name, found in attempts.items() if name != runtime for each in found]
+    return ModelRuns(
+        model=model.path,
+        place=model.place,
+        runtime=runtime,
+        attempts=tuple(attempts[runtime]),
+        predicted=predicted,
+        memory_limit_mib=model.memory_limit_mib,
+        usable_cases=tuple(sorted({each.case for each in others if each.outcome == "completed" and each.case})),
+        node_places=_places(model, {each.node for each in attempts[runtime]}),
+    )
+
+
+def _places(model: RunModel, names: set[str]) -> dict[str, Place]:
+    places = {}
+    for name in sorted(names):
+        node = named_node(model.proto, name)
+        place = node_place(node, model.root, model.folder) if node is not None else None
+        if place is not None:
+            places[name] = place
+    return places
+
+
+def _attempts(ran: Ran, eager: Mapping[str, CaseResult], proto: ModelProto) -> list[Attempt]:
+    level = ran.job.optimization
+    match ran.observation:
+        case Completed(result=RunResult() as result):
+            return _completed(ran.job, result, eager, proto)
+        case Refused(failure=failure):
+            return [_refused(Attempt(optimization=level, outcome="load-refused"), failure, proto)]
+        case Crashed(signal=signal, during=during):
+            begun = _begun(ran.job, during)
+            return [msgspec.structs.replace(begun, outcome="crashed", signal=signal, during=during)]
+        case TimedOut(limit_s=limit_s, during=during):
+            begun = _begun(ran.job, during)
+            return [msgspec.structs.replace(begun, outcome="timed-out", limit_s=limit_s, during=during)]
+        case other:
+            raise TypeError(f"{type(other).__name__} is no answer to a run")
+
+
+def _completed(job: Run, result: RunResult, eager: Mapping[str, CaseResult], proto: ModelProto) -> list[Attempt]:
+    if not job.cases:
+        return [Attempt(optimization=job.optimization, outcome="completed")]
+    attempts = []
+    for case, got in zip(job.cases, result.cases, strict=True):
+        attempt = _with_source(_attempt(job, case), eager.get(case.name))
+        if got.failure is not None:
+            attempts.append(_refused(msgspec.structs.replace(attempt, outcome="run-refused"), got.failure, proto))
+        else:
+            attempts.append(_with_outputs(attempt, result.outputs, got, eager.get(case.name)))
+    return attempts
+
+
+def _attempt(job: Run, case: Case) -> Attempt:
+    return Attempt(
+        optimization=job.optimization, outcome="completed", case=case.name, origin=case.origin, sizes=case.sizes
+    )
+
+
+def _begun(job: Run, during: str) -> Attempt:
+    """The attempt at the case that the worker was running when it ended; without a case where it had not begun one."""
+    case = next((case for case in job.cases if during == CASE + case.name), None)
+    return _attempt(job, case) if case is not None else Attempt(optimization=job.optimization, outcome="crashed")
+
+
+def _with_source(attempt: Attempt, reference: CaseResult | None) -> Attempt:
+    if reference is None:
+        return attempt
+    failed = reference.failure is not None
+    return msgspec.structs.replace(attempt, reference_failed=failed, reference_finite=None if failed else True)
+
+
+def _refused(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
+    """With what the text tells; a node that the model does not have is one that the runtime made by fusing others."""
+    node = node_name(failure.text) or ""
+    known = node if named_node(proto, node) is not None else ""
+    return msgspec.structs.replace(attempt, failure=failure, family=family(failure.text), node=known)
+
+
+def _with_outputs(attempt: Attempt, names: Sequence[str], result: CaseResult, reference: CaseResult | None) -> Attempt:
+    references: Sequence[str | None] = [None] * len(names)
+    if reference is not None and len(reference.outputs) == len(names):
+        references = reference.outputs
+    outputs = zip(names, result.outputs, references, strict=True)
+    strange = {name: _strange(_load(path), _load(other)) for name, path, other in outputs}
+    here = tuple(name for name, state in strange.items() if state == "here")
+    finite = attempt.reference_finite and ("both" not in strange.values() or bool(here))
+    return msgspec.structs.replace(attempt, not_finite=here, reference_finite=finite)
+
+
+def _strange(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> str:
+    """Whether an output holds NaN or infinity: "" nowhere, "both" only where its source does too, else "here"."""
+    from onnxgate.agreement.compare import not_finite
+
+    if array is None or not (places := not_finite(array)).any():
+        return ""
+    if reference is None:
+        return "here"
+    theirs = not_finite(reference)
+    if theirs.shape != places.shape:
+        return "both" if theirs.any() else "here"
+    return "here" if (places & ~theirs).any() else "both"
+
+
+def _load(path: str | None) -> NDArray[Any] | None:
+    import numpy as np
+
+    return None if path is None else np.load(path, allow_pickle=False)
+
+
+def _same_nodes(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:
+    """A failure whose text names no node gets the node that another release names for the same failure.
+
+    Without it, one fault would be two findings: with the node's source line and without.
+    """
+    named: dict[tuple[str, str, str], str] = {}
+    for each in (each for found in attempts.values() for each in found if each.node):
+        key = (each.outcome, each.case, each.family)
+        named[key] = min(named.get(key, each.node), each.node)
+    return {runtime: [_renamed(each, named) for each in found] for runtime, found in attempts.items()}
+
+
+def _renamed(attempt: Attempt, named: Mapping[tuple[str, str, str], str]) -> Attempt:
+    if attempt.node or attempt.failure is None:
+        return attempt
+    node = named.get((attempt.outcome, attempt.case, attempt.family), "")
+    return msgspec.structs.replace(attempt, node=node)
