@@ -1,0 +1,213 @@
+"""What tensors hold, wherever it lies: in the message, left in the model's file, or in external data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.model.external import data_file, data_range, entries, is_external
+from onnxgate.model.slim import RAW_DATA, Piece, pieces
+from onnxgate.model.types import ELEMENT_TYPES, STRING, data_bytes, element_count
+from onnxgate.model.wire import length_field
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import TensorProto
+
+    Array = np.ndarray[Any, Any]
+
+CHUNK_BYTES = 4 * 1024 * 1024
+_SAME_ULP = 4
+"""Floats this close are equal: another machine's exporter may round so. Source: DESIGN, "Re-export"."""
+_FLOAT_DATA, _DOUBLE_DATA = 4, 10
+_FLOATS = {1: "f4", 10: "f2", 11: "f8", 14: "f4", 15: "f8"}
+_BFLOAT16 = 16
+_INTEGERS = {2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "u1", 12: "u4", 13: "u8"}
+
+
+class UnreadableWeightError(Exception):
+    """A tensor's data are not there; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """How two tensors of one type and shape differ."""
+
+    elements: int
+    total: int
+    largest: float | None = None  # None: not a number that can be compared
+
+
+def chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
+    """The tensor's data as raw little-endian bytes, in chunks of `CHUNK_BYTES`, however the model keeps them.
+
+    Raises:
+        UnreadableWeightError: its external data are not there.
+    """
+    if is_external(tensor):
+        yield from _external(tensor, model)
+    elif omitted := pieces(tensor):
+        yield from _left_in_file(tensor, omitted, model)
+    else:
+        data = tensor.raw_data or _typed(tensor)
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield data[start : start + CHUNK_BYTES]
+
+
+def _external(tensor: TensorProto, model: Path) -> Iterator[bytes]:
+    location = entries(tensor).get("location", "")
+    file = data_file(model, location)
+    if not location or file.problem:
+        raise UnreadableWeightError(f"`{location}` {file.detail or f'is {file.problem}'}")
+    try:
+        offset, length = data_range(tensor)
+    except ValueError as error:
+        raise UnreadableWeightError(str(error)) from error
+    needed = data_bytes(tensor)
+    yield from _span(file.path, offset, needed if needed is not None else length or 0)
+
+
+def _left_in_file(tensor: TensorProto, omitted: tuple[Piece, ...], model: Path) -> Iterator[bytes]:
+    if len(omitted) == 1 and omitted[0].field in (RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA):
+        yield from _span(model, omitted[0].offset, omitted[0].length)
+        return
+    content = b"".join(
+        part
+        for piece in omitted
+        for part in (length_field(piece.field, piece.length), *_span(model, piece.offset, piece.length))
+    )
+    whole = type(tensor).FromString(content)
+    whole.data_type = tensor.data_type
+    yield whole.raw_data or _typed(whole)
+
+
+def _span(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        while length > 0:
+            piece = _fill(file.read, min(length, CHUNK_BYTES))
+            if not piece:
+                raise UnreadableWeightError(f"`{path.name}` ends too early")
+            yield piece
+            length -= len(piece)
+
+
+def _fill(read: Callable[[int], bytes | None], count: int) -> bytes:
+    parts = []
+    while count > 0 and (part := read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _typed(tensor: TensorProto) -> bytes:
+    """Data that stand in a field of their own type. Source: onnx.proto says which type uses which field."""
+    import numpy as np
+
+    if tensor.data_type == STRING:
+        return b"".join(length_field(1, len(text)) + text for text in tensor.string_data)
+    if tensor.float_data:
+        return np.array(tensor.float_data, "<f4").tobytes()
+    if tensor.double_data:
+        return np.array(tensor.double_data, "<f8").tobytes()
+    if tensor.int64_data:
+        return np.array(tensor.int64_data, "<i8").tobytes()
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    width = max(element.bits // 8, 1) if element else 4
+    if tensor.uint64_data:
+        return np.array(tensor.uint64_data, "<u8").astype(f"<u{width}").tobytes()
+    return np.array(tensor.int32_data, "<i4").astype(f"<i{min(width, 4)}").tobytes()
+
+
+def difference(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> Delta | None:
+    """How two tensors of one type and shape differ; None where each float is within 4 ULP and all else is equal.
+
+    Raises:
+        UnreadableWeightError: the data of one of them are not there.
+    """
+    total = element_count(new)
+    elements, largest = 0, -math.inf
+    pairs = _aligned(chunks(old, old_model), chunks(new, new_model))
+    for before, after in pairs:
+        if before == after:
+            continue
+        if len(before) != len(after) or new.data_type == STRING:
+            return Delta(total, total)
+        count, distance = _compare(before, after, new.data_type)
+        elements, largest = elements + count, max(largest, distance)
+    if not elements:
+        return None
+    return Delta(elements, total, largest if math.isfinite(largest) else None)
+
+
+def _aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    before, after = b"", b""
+    while True:
+        before, after = before or next(old, b""), after or next(new, b"")
+        if not before or not after:
+            if before or after:
+                yield before, after
+            return
+        size = min(len(before), len(after))
+        yield before[:size], after[:size]
+        before, after = before[size:], after[size:]
+
+
+def _compare(before: bytes, after: bytes, data_type: int) -> tuple[int, float]:
+    """How many elements differ, and by how much at most (-inf where that cannot be said)."""
+    import numpy as np
+
+    if data_type in _FLOATS or data_type == _BFLOAT16:
+        return _compare_floats(before, after, data_type)
+    kind = _INTEGERS.get(data_type, "u1")
+    a, b = np.frombuffer(before, f"<{kind}"), np.frombuffer(after, f"<{kind}")
+    apart = a != b
+    if data_type not in _INTEGERS:
+        return int(apart.sum()), -math.inf
+    distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
+    return int(apart.sum()), float(distance.max())
+
+
+def _compare_floats(before: bytes, after: bytes, data_type: int) -> tuple[int, float]:
+    import numpy as np
+
+    kind = _FLOATS.get(data_type, "u2")
+    width = int(kind[1])
+    old, new = np.frombuffer(before, f"<i{width}"), np.frombuffer(after, f"<i{width}")
+    a, b = _values(old, data_type), _values(new, data_type)
+    apart = _ulp_apart(old, new) & ~(np.isnan(a) & np.isnan(b))
+    if not apart.any():
+        return 0, -math.inf
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
+    finite = distance[np.isfinite(distance)]
+    return int(apart.sum()), float(finite.max()) if finite.size else -math.inf
+
+
+def _values(bits: Array, data_type: int) -> Array:
+    import numpy as np
+
+    if data_type == _BFLOAT16:
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return bits.view(f"<{_FLOATS[data_type]}")
+
+
+def _ulp_apart(old: Array, new: Array) -> Array:
+    """Where two floats, given by their bits, lie more than 4 representable numbers from each other."""
+    import numpy as np
+
+    a, b = _ordered(old), _ordered(new)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    return (high - low).view(np.dtype(f"u{high.dtype.itemsize}")) > _SAME_ULP
+
+
+def _ordered(bits: Array) -> Array:
+    """Integers in the order of the floats that have these bits; both zeros are 0."""
+    import numpy as np
+
+    wide = bits.astype(np.int64)
+    least = -(1 << (8 * bits.dtype.itemsize - 1))
+    return np.where(wide < 0, least - wide, wide)

@@ -1,0 +1,40 @@
+"""Models as ONNX text, written to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18]>\n'
+RELU = "g (float[N, 4] x) => (float[N, 4] y) { [act] y = Relu (x) }"
+
+
+def parse(text: str = RELU, head: str = HEAD) -> onnx.ModelProto:
+    """A model from ONNX text; `head` is its IR version and opsets."""
+    return onnx.parser.parse_model(head + text)
+
+
+def write(path: Path, model: onnx.ModelProto | str = RELU) -> Path:
+    """A model in a file; text is parsed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    proto = parse(model) if isinstance(model, str) else model
+    path.write_bytes(proto.SerializeToString(deterministic=True))
+    return path
+
+
+def make_external(model: onnx.ModelProto, location: str, *, with_length: bool = True) -> bytes:
+    """Move all initializers out of the model, one behind the other; what the file at `location` must hold."""
+    data = b""
+    for tensor in model.graph.initializer:
+        raw = onnx.numpy_helper.to_array(tensor).tobytes()
+        for name in ("float_data", "int64_data", "int32_data", "double_data", "raw_data"):
+            tensor.ClearField(name)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+        tensor.external_data.add(key="offset", value=str(len(data)))
+        if with_length:
+            tensor.external_data.add(key="length", value=str(len(raw)))
+        data += raw
+    return data

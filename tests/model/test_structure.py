@@ -1,0 +1,217 @@
+"""A model's structure, read without its weights: the same as onnx reads, and nothing but `UnreadableModel` is raised."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+from onnxgate.model.checking import fault
+from onnxgate.model.external import external_uses
+from onnxgate.model.identify import really
+from onnxgate.model.reading import facts_of
+from onnxgate.model.slim import DATA_FIELDS, OMITTED, pieces
+from onnxgate.model.structure import UnreadableModel, read_structure, tensors
+from onnxgate.model.wire import length_field, varint_bytes
+from tests.model.models import parse, write
+
+names = st.text("abcxyz./_", max_size=6)
+numbers = st.integers(-(2**31), 2**31 - 1)
+many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@st.composite
+def drawn_tensors(draw: st.DrawFn) -> TensorProto:
+    """A tensor with data of any size in any of the fields for them; whether it fits its dims does not matter."""
+    tensor = TensorProto(name=draw(names), dims=draw(st.lists(st.integers(0, 9), max_size=3)), data_type=1)
+    match draw(st.sampled_from(["raw", "floats", "ints", "strings", "external", "none"])):
+        case "raw":
+            tensor.raw_data = draw(st.binary(max_size=200))
+        case "floats":
+            tensor.float_data.extend(draw(st.lists(st.floats(width=32, allow_nan=False), max_size=40)))
+        case "ints":
+            tensor.int64_data.extend(draw(st.lists(numbers, max_size=40)))
+        case "strings":
+            tensor.string_data.extend(draw(st.lists(st.binary(max_size=9), max_size=20)))
+        case "external":
+            tensor.data_location = TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value=draw(names))
+    return tensor
+
+
+@st.composite
+def drawn_attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
+    """An attribute of any kind; graphs down to `depth`."""
+    attribute = AttributeProto(name=draw(names))
+    kinds = ["int", "ints", "string", "floats", "tensor", "tensors", "sparse", *(["graph", "graphs"] if depth else [])]
+    match draw(st.sampled_from(kinds)):
+        case "int":
+            attribute.type, attribute.i = AttributeProto.INT, draw(numbers)
+        case "ints":
+            attribute.type = AttributeProto.INTS
+            attribute.ints.extend(draw(st.lists(numbers, max_size=400)))
+        case "floats":
+            attribute.type = AttributeProto.FLOATS
+            attribute.floats.extend(draw(st.lists(st.just(0.5), max_size=400)))
+        case "string":
+            attribute.type, attribute.s = AttributeProto.STRING, draw(st.binary(max_size=100))
+        case "tensor":
+            attribute.type = AttributeProto.TENSOR
+            attribute.t.CopyFrom(draw(drawn_tensors()))
+        case "tensors":
+            attribute.type = AttributeProto.TENSORS
+            attribute.tensors.extend(draw(st.lists(drawn_tensors(), max_size=3)))
+        case "sparse":
+            attribute.type = AttributeProto.SPARSE_TENSOR
+            sparse = SparseTensorProto(values=draw(drawn_tensors()), indices=draw(drawn_tensors()), dims=[9])
+            attribute.sparse_tensor.CopyFrom(sparse)
+        case "graph":
+            attribute.type = AttributeProto.GRAPH
+            attribute.g.CopyFrom(draw(drawn_graphs(depth - 1)))
+        case "graphs":
+            attribute.type = AttributeProto.GRAPHS
+            attribute.graphs.extend([draw(drawn_graphs(depth - 1))])
+    return attribute
+
+
+@st.composite
+def drawn_nodes(draw: st.DrawFn, depth: int) -> NodeProto:
+    """A node of no operator in particular."""
+    node = NodeProto(op_type=draw(names), name=draw(names), input=draw(st.lists(names, max_size=2)), output=["y"])
+    node.attribute.extend(draw(st.lists(drawn_attributes(depth), max_size=2)))
+    node.metadata_props.add(key="trace", value=draw(st.text(max_size=100)))
+    return node
+
+
+@st.composite
+def drawn_graphs(draw: st.DrawFn, depth: int = 2) -> GraphProto:
+    """A graph that need not be valid."""
+    graph = GraphProto(name=draw(names))
+    graph.node.extend(draw(st.lists(drawn_nodes(depth), max_size=3)))
+    graph.initializer.extend(draw(st.lists(drawn_tensors(), max_size=3)))
+    return graph
+
+
+@st.composite
+def drawn_models(draw: st.DrawFn) -> ModelProto:
+    """A model with graphs in graphs, a local function and metadata."""
+    model = ModelProto(ir_version=draw(st.integers(0, 20)), producer_name=draw(names), graph=draw(drawn_graphs()))
+    model.opset_import.add(domain="", version=18)
+    model.metadata_props.add(key="note", value=draw(st.text(max_size=100)))
+    model.functions.add(name="f", domain="local").node.extend(draw(st.lists(drawn_nodes(1), max_size=2)))
+    return model
+
+
+def restore(model: ModelProto, content: bytes) -> None:
+    """Put back what was left out, from where it is said to lie."""
+    for _, tensor in tensors(model):
+        left_out = pieces(tensor)
+        for entry in [it for it in tensor.external_data if it.key == OMITTED]:
+            tensor.external_data.remove(entry)
+        for piece in left_out:
+            data = content[piece.offset : piece.offset + piece.length]
+            tensor.MergeFromString(length_field(piece.field, piece.length) + data)
+
+
+@many
+@given(model=drawn_models(), small=st.sampled_from([0, 16, 64, 1024]))
+def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: int) -> None:
+    """What is read without weights is what onnx reads, once the weights are put back from where they lie."""
+    path = write(tmp_path / "model.onnx", model)
+
+    structure = read_structure(path, large_bytes=0, small_bytes=small)
+    held = [len(getattr(tensor, name)) for _, tensor in tensors(structure) for name in ("raw_data",)]
+    restore(structure, path.read_bytes())
+
+    assert (onnx.load(path, load_external_data=False), True) == (structure, all(size <= small for size in held))
+
+
+def look_at_everything(path: Path, large_bytes: int) -> None:
+    """All that the file stage does with a file, but for the rules."""
+    really(path)
+    try:
+        proto = read_structure(path, large_bytes=large_bytes, small_bytes=16)
+    except UnreadableModel:
+        return
+    facts_of(proto, path, "model.onnx")
+    external_uses(proto, path)
+    fault(proto, path)
+
+
+@many
+@given(content=st.binary(max_size=300), large_bytes=st.sampled_from([0, 10**9]))
+def test_garbage_is_unreadable(tmp_path: Path, content: bytes, large_bytes: int) -> None:
+    """Whatever the bytes are, they are a model or they are not: nothing else comes of it."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    assert look_at_everything(path, large_bytes) is None
+
+
+@many
+@given(model=drawn_models(), data=st.data(), large_bytes=st.sampled_from([0, 10**9]))
+def test_damage_is_unreadable(tmp_path: Path, model: ModelProto, data: st.DataObject, large_bytes: int) -> None:
+    """The same for models that were cut off, or in which bytes were changed."""
+    content = bytearray(model.SerializeToString())
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content[: data.draw(st.integers(0, len(content)))])
+
+    assert look_at_everything(path, large_bytes) is None
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_deep_nesting_is_unreadable(tmp_path: Path, large_bytes: int) -> None:
+    """A file of graphs in graphs in graphs ends the reading, and not the process."""
+    graph = b"".join([length_field(2, 2000), b"x" * 2000])
+    for _ in range(2000):
+        attribute = length_field(6, len(graph)) + graph
+        node = length_field(5, len(attribute)) + attribute
+        graph = length_field(1, len(node)) + node
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph)
+
+    with pytest.raises(UnreadableModel):
+        read_structure(path, large_bytes=large_bytes)
+
+
+def test_forged_marks_are_ignored(tmp_path: Path) -> None:
+    """A file cannot claim that its data were left out."""
+    model = parse("g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }")
+    model.graph.initializer[0].external_data.add(key="onnxgate.omitted", value="9:0:999999999999")
+    path = write(tmp_path / "model.onnx", model)
+
+    assert [pieces(tensor) for _, tensor in tensors(read_structure(path, large_bytes=0))] == [()]
+
+
+def test_large_file_stays_on_disk(tmp_path: Path) -> None:
+    """Of 55 MB next to nothing is held in memory, and the shapes of the weights are known."""
+    path = tmp_path / "model.onnx"
+    tensor = TensorProto(name="w", dims=[14, 1024, 1024], data_type=TensorProto.FLOAT).SerializeToString()
+    size = 14 * 1024 * 1024 * 4
+    head = tensor + length_field(9, size)
+    inner = length_field(2, 1) + b"g" + length_field(5, len(head) + size) + head
+    with path.open("wb") as file:
+        file.write(b"\x08" + varint_bytes(8) + length_field(7, len(inner) + size) + inner)
+        file.truncate(file.tell() + size)
+    tracemalloc.start()
+
+    structure = read_structure(path)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    weight = structure.graph.initializer[0]
+    assert ([14, 1024, 1024], size, True) == (list(weight.dims), pieces(weight)[0].length, peak_bytes < 2**20)
+
+
+def test_data_fields_are_those_of_onnx() -> None:
+    """The numbers of the fields that are left out are onnx's own."""
+    numbers = {name: field.number for name, field in TensorProto.DESCRIPTOR.fields_by_name.items()}
+
+    assert {number: name for name, number in numbers.items() if name in DATA_FIELDS.values()} == DATA_FIELDS
