@@ -117,6 +117,8 @@ def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made
         reading = read(fresh, model.path)
     except UnreadableModel as reason:
         return _failed(project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=log)
+    if wrong := _wrong_data(reading, fresh):
+        return _failed(project, planned, failure=Failure(type="invalid model", text=f"it wrote {wrong}"), log=log)
     compared = _compare(model.absolute, fresh, reading)
     if compared.differences and (wrong := _wrong_with(reading, fresh)):
         return _failed(project, planned, failure=Failure(type="invalid model", text=f"it wrote {wrong}"), log=log)
@@ -130,6 +132,14 @@ def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made
     )
     undone = Undone(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
     return Made(subject, undone, fresh)
+
+
+def _wrong_data(reading: Reading, fresh: Path) -> str:
+    """What is wrong with a fresh export's external data."""
+    from onnxgate.model.external import external_uses
+
+    uses = [use for use in external_uses(reading.proto, fresh) if use.problem]
+    return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
 def _wrong_with(reading: Reading, fresh: Path) -> str:

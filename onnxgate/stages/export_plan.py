@@ -15,9 +15,10 @@ from onnxgate.runtimes.jobs import Case, Command, Export
 from onnxgate.runtimes.seats import Seat
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from onnxgate.config.project import Project, SelectedModel
+    from onnxgate.lock.types import LockedRuntime
 
 SEED = "0"
 _NEWEST_IR = 64  # more than there will be for long
@@ -120,6 +121,14 @@ def _opset_asked(project: Project, model: SelectedModel) -> str:
 def asks_for_opset(model: SelectedModel) -> bool:
     """Whether the command hands the pinned opset to its program."""
     return any("{opset}" in word for word in model.settings.command or ())
+
+
+def ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
+    """The highest IR version that all of them take, as far as there is data; None where there is none."""
+    from onnxgate.support.limits import limits_of, table
+
+    known = [limits_of(each.release) for each in runtimes if each.engine == table().engine]
+    return min((limits.ir for limits in known if limits is not None), default=None)
 
 
 def highest_ir(pinned: str | int | None, limit: int | None) -> int | None:
