@@ -139,15 +139,14 @@ def _unreachable(why: str, *, offline: bool = False) -> ResolutionError:
 
 def cause(said: str) -> str:
     """One line of what uv said: what it could not fetch and the last cause of that, or why nothing fits."""
-    plain = " ".join(re.sub(r"[×╰─▶│├]", " ", said).replace("Caused by:", "cause:").split())
-    words = [part.strip(" :") for part in re.split(r"\b(?:error|cause|hint):", plain.partition(" hint:")[0])]
-    words = [part for part in words if part and not part.startswith("No solution found")]
+    plain = " ".join(re.sub(r"[×╰─▶│├]", " ", said.partition("\nhint:")[0].partition(" hint:")[0]).split())
+    plain = re.sub(r"No solution found when resolving dependencies:?", "", plain.replace("Caused by:", "cause:"))
+    words = [word for part in re.split(r"\b(?:error|cause):", plain) if (word := part.strip(" :"))]
     if not words:
         return "uv gave no reason"
-    fetched = next((part for part in words if part.startswith("Failed to fetch")), words[0])
-    said_last = words[-1].removeprefix("No solution found when resolving dependencies:").strip()
-    reason = said_last if fetched in said_last else f"{fetched}: {said_last}"
-    return reason.partition(", we can conclude")[0].removeprefix("Because ")
+    fetched = next((word for word in words if word.startswith("Failed to fetch")), words[-1])
+    reason = words[-1] if fetched == words[-1] else f"{fetched}: {words[-1]}"
+    return re.split(r",? we can conclude", reason)[0].removeprefix("Because ")
 
 
 def _release(found: Mapping[str, Any], requirement: Requirement, python: str) -> Release | NoRelease:

@@ -1,0 +1,112 @@
+"""A package index of our own making, served over HTTP to the real uv."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import io
+import threading
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+LINUX = "manylinux_2_28_x86_64"
+
+
+@dataclass
+class LocalIndex:
+    """Files by package; a file's content is a wheel without code."""
+
+    files: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    requires: dict[str, str] = field(default_factory=dict)
+    asked: int = 0
+
+    def add(self, package: str, version: str, pythons: Iterable[str], platforms: Iterable[str] = (LINUX,)) -> None:
+        """Publish one release with a wheel for each Python and platform."""
+        for python in pythons:
+            for platform in platforms:
+                tag = f"cp{python.replace('.', '')}"
+                self._publish(package, f"{package}-{version}-{tag}-{tag}-{platform}.whl", version)
+
+    def _publish(self, package: str, file: str, version: str) -> None:
+        self.files.setdefault(package, {})[file] = _wheel(package, version, file)
+
+    def sha256(self, package: str, file: str) -> str:
+        """The digest of a published file."""
+        return hashlib.sha256(self.files[package][file]).hexdigest()
+
+    def page(self, package: str) -> bytes:
+        """The package's page of the simple index."""
+        links = (
+            f'<a href="/files/{package}/{file}#sha256={self.sha256(package, file)}">{html.escape(file)}</a>'
+            for file in self.files[package]
+        )
+        return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
+
+
+def _wheel(package: str, version: str, file: str) -> bytes:
+    info = f"{package}-{version}.dist-info"
+    tag = "-".join(file.removesuffix(".whl").split("-")[2:])
+    contents = {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n",
+    }
+    digest = {name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()) for name, text in contents.items()}
+    record = [f"{name},sha256={digest[name].decode().rstrip('=')},{len(text)}" for name, text in contents.items()]
+    contents[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,"]) + "\n"
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as wheel:
+        for name, text in contents.items():
+            wheel.writestr(zipfile.ZipInfo(name), text)
+    return data.getvalue()
+
+
+@pytest.fixture
+def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalIndex]:
+    """An index that uv asks in place of the user's, with a cache of its own."""
+    index = LocalIndex()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            index.asked += 1
+            kind, _, rest = self.path.strip("/").partition("/")
+            package, _, file = rest.partition("/")
+            known = index.files.get(package)
+            if known is None or (kind == "files" and file not in known):
+                self.send_error(404)
+                return
+            data = known[file] if kind == "files" else index.page(package)
+            self.send_response(200)
+            self.send_header("Content-Type", "application/zip" if kind == "files" else "text/html")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    use_index(monkeypatch, f"http://127.0.0.1:{server.server_port}/simple", tmp_path_factory.mktemp("uv-cache"))
+    yield index
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def use_index(monkeypatch: pytest.MonkeyPatch, url: str, cache: Path) -> None:
+    """Let uv ask this index alone."""
+    for name in ("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", url)
+    monkeypatch.setenv("UV_CACHE_DIR", str(cache))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")

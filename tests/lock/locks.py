@@ -1,0 +1,95 @@
+"""Locks and their parts, as tests need them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from onnxgate.config.loading import load_config
+from onnxgate.config.project import Project
+from onnxgate.lock.types import (
+    Lock,
+    LockedModel,
+    LockedPackage,
+    LockedRuntime,
+    LockedTarget,
+    LockedToolchain,
+    MeasuredTolerance,
+    Wheel,
+)
+from onnxgate.model.facts import ExternalFile, ValueInfo
+
+MODEL = LockedModel(
+    sha256="aa" * 32,
+    size_bytes=137,
+    ir_version=8,
+    opsets={"ai.onnx": 18, "com.microsoft": 1},
+    producer="pytorch 2.13.0",
+    inputs=(ValueInfo("x", "tensor(float)", ("batch", 3)),),
+    outputs=(ValueInfo("y", "tensor(float)", None), ValueInfo("z", "tensor(int64)", ())),
+    operators={"Conv": 2, "com.microsoft.Gelu": 1},
+    metadata_keys=("author",),
+    external=(ExternalFile("weights.bin", 4096, "bb" * 32),),
+    tolerance={"y": MeasuredTolerance(noise=1e-7, bound=1e-6)},
+)
+
+
+def runtime(release: str, numpy: str = "2.4.6", python: str = "3.11") -> LockedRuntime:
+    """One release of onnxruntime with its numpy."""
+    packages = (f"numpy=={numpy}", f"onnxruntime=={release}")
+    return LockedRuntime(engine="onnxruntime", release=release, python=python, packages=packages)
+
+
+def package(name: str, version: str, python: str = "3.11") -> LockedPackage:
+    """One package with one wheel."""
+    tag = f"cp{python.replace('.', '')}"
+    wheel = Wheel(file=f"{name}-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl", sha256="cc" * 32)
+    return LockedPackage(name=name, version=version, python=python, wheels=(wheel,))
+
+
+def project_of(folder: Path, toml: str) -> Project:
+    """The project of a config that stands in `folder`."""
+    (folder / "onnxgate.toml").write_text(toml, encoding="utf-8")
+    return load_config(folder / "onnxgate.toml")
+
+
+# TOML is UTF-8, and a protobuf string is too: neither has surrogates.
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+digests = st.text("0123456789abcdef", min_size=64, max_size=64)
+sizes = st.integers(0, 2**63 - 1)
+versions = st.from_regex(r"[0-9]{1,2}\.[0-9]{1,3}(\.[0-9]{1,2})?(rc[0-9])?", fullmatch=True)
+values = st.builds(ValueInfo, texts, texts, st.none() | st.lists(sizes | texts, max_size=4).map(tuple))
+numbers = st.floats(allow_nan=False)
+
+
+def _tuples(of: st.SearchStrategy) -> st.SearchStrategy:  # type: ignore[type-arg]
+    return st.lists(of, max_size=3).map(tuple)
+
+
+models = st.builds(
+    LockedModel,
+    sha256=digests,
+    size_bytes=sizes,
+    ir_version=sizes,
+    opsets=st.dictionaries(texts, sizes, max_size=3),
+    producer=texts,
+    inputs=_tuples(values),
+    outputs=_tuples(values),
+    operators=st.dictionaries(texts, sizes, max_size=3),
+    metadata_keys=_tuples(texts).map(lambda keys: tuple(sorted(keys))),
+    external=_tuples(st.builds(ExternalFile, texts, sizes, digests)).map(lambda files: tuple(sorted(files))),
+    tolerance=st.dictionaries(texts, st.builds(MeasuredTolerance, noise=numbers, bound=numbers), max_size=2),
+)
+locks = st.builds(
+    Lock,
+    targets=st.dictionaries(
+        texts,
+        st.builds(LockedTarget, policy=digests, runtimes=versions.map(lambda each: (runtime(each),))),
+        max_size=3,
+    ),
+    toolchain=st.none()
+    | st.builds(LockedToolchain, policy=digests, python=versions, packages=st.dictionaries(texts, versions, max_size=3)),
+    models=st.dictionaries(texts, models, max_size=3),
+    packages=versions.map(lambda each: (package("onnxruntime", each),)),
+)

@@ -1,0 +1,158 @@
+"""Resolving, with the real uv on an index of our own making."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from onnxgate.config.types import Select
+from onnxgate.errors import ConfigError, ResolutionError
+from onnxgate.lock.index import Index, NoRelease
+from onnxgate.lock.resolving import Companions, find_releases, takes_numpy_2
+
+from .conftest import LocalIndex, use_index
+
+MODERN = ("3.10", "3.11", "3.12")
+
+
+def publish_onnxruntime(index: LocalIndex) -> None:
+    """Releases as the real ones are: old ones without wheels for 3.11, patches that only some Pythons have."""
+    index.add("onnxruntime", "1.14.0", ("3.9", "3.10"))
+    index.add("onnxruntime", "1.14.1", ("3.9", "3.10"))
+    index.add("onnxruntime", "1.18.0", MODERN)
+    index.add("onnxruntime", "1.18.1", MODERN)
+    index.add("onnxruntime", "1.19.0", ("3.8", "3.11"))
+    index.add("onnxruntime", "1.19.2", ("3.8", "3.11"))
+    index.add("onnxruntime", "1.31.0", ("3.11", "3.13"))
+    index.add("onnxruntime", "1.31.1", ("3.12", "3.13"))
+    index.add("onnxruntime", "1.32.0rc1", ("3.11",))
+
+
+def found(requirement: str, select: Select) -> list[tuple[str, str]]:
+    """Releases with their Python."""
+    return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, Index())]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "select", "expected"),
+    [
+        ("onnxruntime", "minors", [("1.14.1", "3.10"), ("1.18.1", "3.11"), ("1.19.2", "3.11"), ("1.31.1", "3.13")]),
+        ("onnxruntime", "newest", [("1.31.1", "3.13")]),
+        ("onnxruntime", "bounds", [("1.14.1", "3.10"), ("1.31.1", "3.13")]),
+        ("onnxruntime==1.18.*", "bounds", [("1.18.1", "3.11")]),
+        ("onnxruntime>=1.18,<1.20", "all", [("1.18.0", "3.11"), ("1.18.1", "3.11"), ("1.19.0", "3.11"), ("1.19.2", "3.11")]),
+        ("onnxruntime<1.19,!=1.18.1", "minors", [("1.14.1", "3.10"), ("1.18.0", "3.11")]),
+        ("onnxruntime>=1.31,<1.31.1", "minors", [("1.31.0", "3.11")]),
+        ("onnxruntime>=1.32.0rc1", "newest", [("1.32.0rc1", "3.11")]),
+    ],
+)
+def test_select(local_index: LocalIndex, requirement: str, select: Select, expected: list[tuple[str, str]]) -> None:
+    """A range is walked down to the last minor that any Python has, each under 3.11 or else the newest Python."""
+    publish_onnxruntime(local_index)
+
+    assert expected == found(requirement, select)
+
+
+def test_release_without_our_platforms(local_index: LocalIndex) -> None:
+    """A release that has wheels for no platform of ours is passed over, and the walk goes on below it."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+    local_index.add("onnxruntime", "1.18.1", ("3.11",), platforms=("win_arm64",))
+
+    assert [("1.18.0", "3.11")] == found("onnxruntime", "minors")
+
+
+def test_no_such_release(local_index: LocalIndex) -> None:
+    """A requirement that nothing satisfies is the config's fault, and the message says what there is."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+
+    with pytest.raises(ConfigError) as caught:
+        found("onnxruntime>=2", "minors")
+
+    assert "no release of `onnxruntime` satisfies `>=2`" in caught.value.message
+    assert "1.18.0" in caught.value.message
+    assert 2 == caught.value.exit_code
+
+
+def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """An index that does not answer is a fault of the environment, in one line."""
+    use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
+
+    with pytest.raises(ResolutionError) as caught:
+        found("onnxruntime>=1", "minors")
+
+    assert caught.value.message.startswith("the package index cannot be asked: Failed to fetch")
+    assert "\n" not in caught.value.message
+    assert 3 == caught.value.exit_code
+
+
+def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
+    """Offline, no request is made, and the fault is not said to be the requirement's."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+
+    with pytest.raises(ResolutionError) as caught:
+        Index(offline=True).newest(Requirement("onnxruntime"), "3.11")
+
+    assert caught.value.hint == "run it once without `--offline`"
+    assert 0 == local_index.asked
+
+
+def test_offline_with_a_warm_cache(local_index: LocalIndex) -> None:
+    """What uv has seen before can be resolved offline."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+    online = Index().newest(Requirement("onnxruntime"), "3.11")
+
+    assert online == Index(offline=True).newest(Requirement("onnxruntime"), "3.11")
+
+
+def test_hashes_are_the_index_s(local_index: LocalIndex) -> None:
+    """A release has the wheels of its Python alone, by file name, each with the index's hash."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11", "3.12"), platforms=("manylinux_2_28_x86_64", "win_amd64"))
+
+    release = Index().newest(Requirement("onnxruntime"), "3.11")
+
+    assert not isinstance(release, NoRelease)
+    files = [f"onnxruntime-1.18.0-cp311-cp311-{each}.whl" for each in ("manylinux_2_28_x86_64", "win_amd64")]
+    assert [(file, local_index.sha256("onnxruntime", file)) for file in files] == [
+        (wheel.file, wheel.sha256) for wheel in release.wheels
+    ]
+
+
+def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constraint that the user's shell has for installs does not narrow what is locked."""
+    local_index.add("onnxruntime", "1.18.0", ("3.11",))
+    local_index.add("onnxruntime", "1.19.0", ("3.11",))
+    monkeypatch.setenv("UV_CONSTRAINT", "/nowhere/constraints.txt")
+
+    assert [("1.19.0", "3.11")] == found("onnxruntime", "newest")
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("1.18.1", False), ("1.19.0", True), ("1.19.0rc1", True), ("1.31.1", True), ("1.9.0", False), ("2.0", True)],
+)
+def test_takes_numpy_2(release: str, expected: bool) -> None:
+    """Releases before 1.19 fail to import with numpy 2."""
+
+    assert expected == takes_numpy_2(Version(release))
+
+
+def test_numpy_is_shared(local_index: LocalIndex) -> None:
+    """Runtimes of one Python share one numpy, below 2 where the engine needs that."""
+    for version in ("1.26.4", "2.4.0"):
+        local_index.add("numpy", version, ("3.11",))
+    companions = Companions(Index())
+    old, new, newer = (companions.numpy(Version(each), "3.11") for each in ("1.18.1", "1.19.2", "1.31.1"))
+    asked = local_index.asked
+
+    assert ("numpy==1.26.4", "numpy==2.4.0") == (old.pin, new.pin)
+    assert new is newer
+    assert asked == local_index.asked
+
+
+@pytest.mark.index
+def test_real_index() -> None:
+    """The releases that are there for good, on the real index: 1.14 has no wheels for 3.11, 1.17.2 does not exist."""
+    expected = [("1.14.1", "3.10"), ("1.15.1", "3.11"), ("1.16.3", "3.11"), ("1.17.3", "3.11"), ("1.18.1", "3.11")]
+
+    assert expected == found("onnxruntime>=1.14,<1.19", "minors")
