@@ -39,7 +39,7 @@ def copy_tree(source: Path, target: Path) -> Path:
     names = git(source, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in (name for name in names if (source / name).is_file()):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source / name, target / name)
+        shutil.copy2(source / name, target / name, follow_symlinks=False)
     return target
 
 

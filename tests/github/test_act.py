@@ -128,7 +128,7 @@ def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, tool
 
     ran = actor.push(tmp_path / "workflow.yml", VIRTUAL_ENV=str(toolchain.parent.parent))
 
-    report = json.loads(Path(ran.outputs("gate")["report"]).read_text(encoding="utf-8"))
     assert (ran.status, ran.outputs("gate")["verdict"]) == (0, "pass"), ran.log()
+    report = json.loads(Path(ran.outputs("gate")["report"]).read_text(encoding="utf-8"))
     assert len(report["runtimes"]) >= 6
     assert {cell["state"] for cell in report["cells"]} == {"pass"}
