@@ -11,8 +11,7 @@ from onnxgate import judge, rules
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.execution import Execution, execute
+from onnxgate.execution import Execution, Work, execute
 from onnxgate.findings import Judged, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
@@ -47,6 +46,7 @@ class Gathered:
     undone: list[Undone] = field(default_factory=list)
     skipped: list[Undone] = field(default_factory=list)
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
+    places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     readable: set[str] = field(default_factory=set)  # models whose content is here
     execution: Execution = field(default_factory=Execution)
 
@@ -71,8 +71,9 @@ def run(request: Request) -> Outcome:
     if Stage.LOCK in request.stages:
         _judge(request, gathered, [*against, whole])
     gathered.facts = {each.facts.path: each.facts for each in against}
+    gathered.places = {each.facts.path: each.place for each in against}
     if Stage.SUPPORT in request.stages:
-        _judge(request, gathered, _support_subjects(request, planned, gathered.facts, against))
+        _judge(request, gathered, _support_subjects(request, planned, gathered))
     blocked = frozenset(_blocked(request, gathered))
     _execute(request, planned, blocked, gathered)
     findings = _findings(request, gathered)
@@ -90,20 +91,15 @@ def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathere
         _judge(request, gathered, files)
 
 
-def _support_subjects(
-    request: Request,
-    planned: Sequence[PlannedModel],
-    facts: dict[str, ModelFacts],
-    against: Sequence[ModelAgainstLock],
-) -> list[object]:
-    places = {each.facts.path: each.place for each in against}
+def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> list[object]:
     subjects: list[object] = []
     for each in planned:
-        if each.path in facts:
+        if each.path in gathered.facts:
             runtimes = [planned.runtime for planned in each.runtimes]
-            subjects += support_stage.gather_model(facts[each.path], places[each.path], runtimes)
-    runtimes = {planned.runtime: None for each in planned for planned in each.runtimes}
-    subjects += support_stage.gather_unpredicted(tuple(runtimes), Place(request.lock_name))
+            facts, place = gathered.facts[each.path], gathered.places[each.path]
+            subjects += support_stage.gather_model(facts, place, runtimes)
+    every = {planned.runtime: None for each in planned for planned in each.runtimes}
+    subjects += support_stage.gather_unpredicted(tuple(every), Place(request.lock_name))
     return subjects
 
 
@@ -126,9 +122,17 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
             runnable.append(each)
         else:
             gathered.undone += _not_here(each, asked)
-    predicted = _predicted(gathered.judged)
+    work = Work(
+        project=request.project,
+        lock=request.lock,
+        models=tuple(runnable),
+        facts=gathered.facts,
+        places=gathered.places,
+        stages=asked,
+        predicted=_predicted(gathered.judged),
+    )
     with request.open_host() as host:
-        execution = execute(request.project, request.lock, runnable, gathered.facts, asked, predicted, host)
+        execution = execute(work, host)
     gathered.execution = execution
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped

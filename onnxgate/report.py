@@ -83,12 +83,15 @@ class Measured(Part, frozen=True, kw_only=True):
     bound_from: str
 
 
+CellState = Literal["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"]
+
+
 class Cell(Part, frozen=True, kw_only=True):
     """What became of one model on one runtime."""
 
     model: str
     runtime: str
-    state: Literal["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"]
+    state: CellState
     compared: bool = False  # its outputs were compared with the source's
 
 
@@ -115,9 +118,10 @@ class Report(Part, frozen=True, kw_only=True):
 
 LEVELS = ("error", "warning", "note")
 FailOn = Literal["error", "warning", "never"]
+Verdict = Literal["pass", "fail", "undecided"]
 
 
-def decide(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[str, int]:
+def decide(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[Verdict, int]:
     """Verdict and exit status: what is known to be broken is known (1), before what was not decided (3)."""
     closing = {"error": LEVELS[:1], "warning": LEVELS[:2], "never": ()}[fail_on]
     if any(finding.level in closing and not finding.ignored for finding in findings):

@@ -11,6 +11,7 @@ from onnxgate.plan import PlannedModel, PlannedRuntime, locked_runtimes
 from onnxgate.report import (
     LEVELS,
     Cell,
+    CellState,
     FailOn,
     Finding,
     Report,
@@ -86,7 +87,7 @@ def _cell(request: Request, outcome: Outcome, planned: PlannedModel, runtime: Pl
     return Cell(model=planned.path, runtime=runtime.name, state=_state(request, outcome, *key), compared=compared)
 
 
-def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> str:
+def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> CellState:
     about = [f for f in outcome.findings if not f.ignored and f.model == model and _concerns(f, runtime)]
     gathered = outcome.gathered
     if any(finding.level == "error" for finding in about) or model in outcome.blocked:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,7 @@ def command(
     outputs: tuple[str, ...],
     target: str | None,
     options: CommonOptions,
-) -> None:
+) -> int:
     """Judge the models of the project, or those that PATHS select.
 
     PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
@@ -60,7 +59,7 @@ def command(
     else:
         report = _gate(config, paths, asked, options)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
-    sys.exit(report.exit)
+    return report.exit
 
 
 def _config(options: CommonOptions) -> Path | None:

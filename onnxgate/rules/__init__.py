@@ -2,18 +2,77 @@
 
 from __future__ import annotations
 
+from onnxgate.rules.export.export_failed import export_failed
+from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
+from onnxgate.rules.export.export_stale import export_stale
+from onnxgate.rules.export.toolchain_drift import toolchain_drift
+from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
+from onnxgate.rules.file.external_data_escapes import external_data_escapes
+from onnxgate.rules.file.external_data_missing import external_data_missing
+from onnxgate.rules.file.input_passthrough import input_passthrough
+from onnxgate.rules.file.invalid_model import invalid_model
+from onnxgate.rules.file.lfs_pointer import lfs_pointer
+from onnxgate.rules.file.not_a_model import not_a_model
 from onnxgate.rules.gate.ignore_expired import ignore_expired
 from onnxgate.rules.gate.ignore_unused import ignore_unused
+from onnxgate.rules.lock.ir_version_mismatch import ir_version_mismatch
+from onnxgate.rules.lock.lock_stale import lock_stale
+from onnxgate.rules.lock.model_changed import model_changed
+from onnxgate.rules.lock.opset_mismatch import opset_mismatch
+from onnxgate.rules.lock.unlocked_model import unlocked_model
+from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
+from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
+from onnxgate.rules.parity.source_mismatch import source_mismatch
 from onnxgate.rules.registry import AnyRule
+from onnxgate.rules.runtime.dynamic_axis_broken import dynamic_axis_broken
+from onnxgate.rules.runtime.inputs_unusable import inputs_unusable
+from onnxgate.rules.runtime.load_failed import load_failed
+from onnxgate.rules.runtime.output_not_finite import output_not_finite
+from onnxgate.rules.runtime.prediction_contradicted import prediction_contradicted
+from onnxgate.rules.runtime.run_failed import run_failed
+from onnxgate.rules.runtime.runtime_crashed import runtime_crashed
+from onnxgate.rules.runtime.runtime_timed_out import runtime_timed_out
 from onnxgate.rules.support.ir_version_too_new import ir_version_too_new
 from onnxgate.rules.support.no_support_data import no_support_data
 from onnxgate.rules.support.opset_too_new import opset_too_new
 
 ALL: tuple[AnyRule, ...] = (
+    # file
+    lfs_pointer,
+    not_a_model,
+    invalid_model,
+    external_data_missing,
+    external_data_corrupt,
+    external_data_escapes,
+    input_passthrough,
+    # lock
+    unlocked_model,
+    model_changed,
+    lock_stale,
+    opset_mismatch,
+    ir_version_mismatch,
     # support
     ir_version_too_new,
     opset_too_new,
     no_support_data,
+    # runtime
+    load_failed,
+    run_failed,
+    runtime_crashed,
+    runtime_timed_out,
+    dynamic_axis_broken,
+    output_not_finite,
+    inputs_unusable,
+    prediction_contradicted,
+    # parity
+    source_mismatch,
+    runtime_mismatch,
+    optimization_mismatch,
+    # export
+    export_failed,
+    export_stale,
+    export_opset_ignored,
+    toolchain_drift,
     # gate
     ignore_expired,
     ignore_unused,
