@@ -69,7 +69,7 @@ def _of_head(head: bytes, size_bytes: int) -> str:
         return "a file of zero bytes"
     if head[8:10] == b'{"' and 0 < int.from_bytes(head[:8], "little") < size_bytes:
         return "a safetensors file"
-    if head[:1] == b"\x80" and 2 <= head[1] <= 5:
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a Python pickle (PyTorch and scikit-learn write these)"
     return _text(head) if _is_text(head) else ""
 

@@ -1,4 +1,4 @@
-"""A model's structure, read without its weights: the same as onnx reads, and nothing but `UnreadableModel` is raised."""
+"""A model's structure, read without its weights, is what onnx reads; of garbage comes `UnreadableModel` alone."""
 
 from __future__ import annotations
 

@@ -1,0 +1,162 @@
+"""The file stage: what each selected file is, and what its rules say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.config.project import MergedSettings, SelectedModel
+from onnxgate.errors import OnnxgateError
+from onnxgate.evidence.file import ModelFile, Passthrough
+from onnxgate.findings import Level, Place
+from onnxgate.lock.types import Lock, LockedModel
+from onnxgate.model.facts import ExternalFile
+from onnxgate.model.pointer import LfsPointer
+from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
+from onnxgate.rules.file.lfs_pointer import lfs_pointer
+from onnxgate.stages.file import gather
+from tests.model.models import parse, write
+from tests.model.test_external import external_model
+from tests.model.test_identify import OID, POINTER
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The config's folder `ml` of a git repository."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "ml").mkdir()
+    return tmp_path / "ml"
+
+
+def select(folder: Path, path: str) -> SelectedModel:
+    """A model that no entry of the config matches."""
+    return SelectedModel(path, folder / path, MergedSettings(), Place(path))
+
+
+def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
+    """What the stage gathers of one model."""
+    return gather([select(folder, path)], lock)[0]
+
+
+def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
+    """A lock that knows one model."""
+    entry = LockedModel(sha256=sha256, size_bytes=1, ir_version=8, opsets={}, external=external)
+    return Lock(models={"models/a.onnx": entry})
+
+
+def test_sound_model(project: Path) -> None:
+    """A sound model has facts and nothing else."""
+    write(project / "models/a.onnx")
+
+    file = look(project, "models/a.onnx")
+
+    assert (file.facts and file.facts.path, file.git_path, file.is_whole, file.checker_error, file.really) == (
+        "models/a.onnx",
+        "ml/models/a.onnx",
+        True,
+        "",
+        "",
+    )
+
+
+def test_order_is_kept(project: Path) -> None:
+    """Each model has its evidence, in the order of the selection."""
+    for name in ("b.onnx", "a.onnx"):
+        write(project / name)
+
+    files = gather([select(project, "b.onnx"), select(project, "a.onnx")], None)
+
+    assert [file.path for file in files] == ["b.onnx", "a.onnx"]
+
+
+def test_pointer(project: Path) -> None:
+    """A pointer is read as one; its fix names the path below git's root."""
+    (project / "a.onnx").write_text(POINTER)
+
+    file = look(project, "a.onnx")
+    (hit,) = lfs_pointer.judge(file)
+
+    assert (file.pointer, file.is_whole, hit.level, '--include "ml/a.onnx"' in hit.fix) == (
+        LfsPointer(OID, 12345),
+        False,
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None), ("", None)])
+def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
+    """A pointer whose oid the lock has proves that the content is the locked one."""
+    (project / "models").mkdir()
+    (project / "models/a.onnx").write_text(POINTER)
+
+    (hit,) = lfs_pointer.judge(look(project, "models/a.onnx", locked(sha256)))
+
+    assert hit.level == level
+
+
+@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None)])
+def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
+    """The same for external data; it is one finding for both tensors, and its path is the data's."""
+    write(project / "models/a.onnx", external_model())
+    (project / "models/w.bin").write_text(POINTER)
+
+    file = look(project, "models/a.onnx", locked(external=(ExternalFile("w.bin", 12345, sha256),)))
+    (hit,) = external_data_corrupt.judge(file)
+
+    assert (hit.level, file.is_whole, '--include "ml/models/w.bin"' in hit.fix) == (level, False, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
+def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
+    """What cannot be read is named, and nothing else is said of it."""
+    (project / "a.onnx").write_bytes(content)
+
+    file = look(project, "a.onnx")
+
+    assert (bool(file.really), file.facts, file.checker_error) == (True, None, "")
+
+
+def test_absent_model(project: Path) -> None:
+    """A model that git tracks and that is not in the working tree is no crash."""
+    assert look(project, "a.onnx").really == "not there"
+
+
+def test_unreadable_file(project: Path) -> None:
+    """A file that cannot be opened is a fault of the set-up."""
+    (project / "a.onnx").symlink_to("a.onnx")
+
+    with pytest.raises(OnnxgateError, match=r"cannot read `a\.onnx`: too many levels of symbolic links"):
+        look(project, "a.onnx")
+
+
+def test_broken_external_data_are_one_fault(project: Path) -> None:
+    """Missing data are not said a second time in onnx.checker's words."""
+    write(project / "a.onnx", external_model("../../escape.bin"))
+
+    file = look(project, "a.onnx")
+
+    assert ([use.problem for use in file.external], file.checker_error) == (["escapes", "escapes"], "")
+
+
+def test_passthrough(project: Path) -> None:
+    """An input that is an output; an initializer that is both is another thing."""
+    text = """g (float[N] x, float[N] m, float[1] w) => (float[N] y, float[N] m, float[1] w)
+    <float[1] w = {1}> { y = Add (x, w) }"""
+    write(project / "a.onnx", text)
+
+    assert look(project, "a.onnx").passthroughs == (Passthrough("m"),)
+
+
+def test_fault_is_shown_on_its_source_line(project: Path) -> None:
+    """The node that is at fault has the line of the export script that made it."""
+    model = parse("g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }")
+    trace = 'File "/elsewhere/ml/net.py", line 2, in forward\n    return relu(x)\n'
+    model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    write(project / "a.onnx", model)
+    (project / "net.py").write_text("def forward(x):\n    return relu(x)\n")
+
+    file = look(project, "a.onnx")
+
+    assert (file.node, file.node_place) == ("n", Place("net.py", 2))
