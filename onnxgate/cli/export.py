@@ -146,6 +146,8 @@ def _settle(model: SelectedModel, made: Made, check: bool) -> tuple[str, list[st
     changes = [f"  {each}" for each in differences]
     if check:
         return "changed", [f"{model.path}: is not what its source exports", *changes]
+    if not model.absolute.exists():
+        return "written", [f"{model.path}: created", *_write(model, made)]
     return "written", [f"{model.path}: written", *changes, *_write(model, made)]
 
 

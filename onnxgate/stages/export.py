@@ -162,14 +162,14 @@ def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
     from onnxgate.model.structure import UnreadableModel
 
     if not committed.exists():
-        return _Comparison(("there is no such file yet",))
+        return _Comparison(("there is no such file",))
     if pointer := read_pointer(committed):
         if pointer.sha256 == reading.facts.sha256:
             return _Comparison()
-        return _not_fetched(committed, "the committed file")
+        return _not_fetched(Path(reading.facts.path), "the committed file")
     try:
         if away := _pointer_beside(committed):
-            return _not_fetched(committed.with_name(away), f"its external data `{away}`")
+            return _not_fetched(Path(reading.facts.path).parent / away, f"its external data `{away}`")
         return _Comparison(differences(committed, fresh))
     except UnreadableModel as reason:
         return _Comparison(reason=f"the committed file cannot be compared: it is {reason}")
@@ -185,8 +185,9 @@ def _pointer_beside(committed: Path) -> str:
 
 
 def _not_fetched(path: Path, what: str) -> _Comparison:
+    """Other bytes may still be the same model: that cannot be told without the content."""
     reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
-    return _Comparison(reason=reason, hint=f"run `git lfs pull --include {path.name}`")
+    return _Comparison(reason=reason, hint=f'git lfs pull --include "{path.as_posix()}"')
 
 
 def toolchain_state(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:

@@ -1,0 +1,204 @@
+"""Finding the interpreter that models are exported with, and holding it to the lock."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxgate.config.types import Config, ModelSettings, Toolchain
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedToolchain
+from onnxgate.runtimes import toolchain
+from onnxgate.runtimes.toolchain import find_toolchain, locked_toolchain, probe
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="environments are made in the layout of POSIX")
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Makes an environment in which packages of these versions are installed, as far as their metadata say."""
+
+    def environment(name: str, **packages: str) -> Path:
+        folder = tmp_path / name
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        (site,) = folder.glob("lib/python*/site-packages")
+        for package, version in packages.items():
+            metadata = site / f"{package}-{version}.dist-info" / "METADATA"
+            metadata.parent.mkdir()
+            metadata.write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        return folder
+
+    return environment
+
+
+@pytest.fixture(autouse=True)
+def nothing_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """PATH is one empty folder."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    return programs
+
+
+def script(path: Path, text: str) -> Path:
+    """An executable."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_environment_beside_the_config(make: Make, tmp_path: Path) -> None:
+    """`.venv` is taken where it has what is asked for; a local build of a release is that release."""
+    folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2")
+    settings = Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6"))
+
+    assert find_toolchain(tmp_path, settings) == folder / "bin" / "python"
+
+
+def test_active_environment_comes_first(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment that is active is what the user exports with, where it fits; else the next one."""
+    make(".venv", torch="2.13.0")
+    active = make("active", torch="2.13.1")
+    monkeypatch.setenv("VIRTUAL_ENV", str(active))
+
+    assert find_toolchain(tmp_path, Toolchain(requires=("torch",))) == active / "bin" / "python"
+    assert find_toolchain(tmp_path, Toolchain(requires=("torch==2.13.0",))) == tmp_path / ".venv" / "bin" / "python"
+
+
+def test_broken_shim_on_path(tmp_path: Path, nothing_on_path: Path) -> None:
+    """A `python` that starts nothing is passed over."""
+    script(nothing_on_path / "python", "echo 'pyenv: python: command not found' >&2; exit 127")
+
+    assert find_toolchain(tmp_path, Toolchain()) == Path(sys.executable)
+
+
+def test_shim_that_leads_somewhere(make: Make, tmp_path: Path, nothing_on_path: Path) -> None:
+    """A shim is asked in the config's folder, and the interpreter behind it is taken, not the shim."""
+    folder = make("chosen", torch="2.13.0")
+    script(nothing_on_path / "python", f'[ "$PWD" = "{tmp_path}" ] && exec "{folder}/bin/python" "$@"')
+
+    assert find_toolchain(tmp_path, Toolchain(requires=("torch",))) == folder / "bin" / "python"
+
+
+def test_only_python3_on_path(make: Make, tmp_path: Path, nothing_on_path: Path) -> None:
+    """Systems without a `python` have a `python3`."""
+    folder = make("system", torch="2.13.0")
+    script(nothing_on_path / "python3", f'exec "{folder}/bin/python" "$@"')
+
+    assert find_toolchain(tmp_path, Toolchain(requires=("torch",))) == folder / "bin" / "python"
+
+
+@pytest.mark.parametrize("named", ["tools/env", "tools/env/bin/python"])
+def test_named_in_the_config(make: Make, tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config may name an environment's folder or an interpreter, relative to itself; then nothing else counts."""
+    monkeypatch.setenv("VIRTUAL_ENV", str(make("active", torch="2.13.0")))
+    make("tools/env", torch="2.12.0")
+
+    assert find_toolchain(tmp_path, Toolchain(python=named)) == tmp_path / "tools/env/bin/python"
+
+
+def test_none_fits(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that was tried is said, with the reason why it was not taken."""
+    make(".venv", torch="2.12.1")
+    monkeypatch.setattr(sys, "executable", str(make("own") / "bin" / "python"))
+    settings = Toolchain(requires=("torch==2.13.*", "surely-not-installed"))
+
+    with pytest.raises(UnavailableError) as caught:
+        find_toolchain(tmp_path, settings)
+
+    assert caught.value.message == (
+        "no toolchain with `torch==2.13.*`, `surely-not-installed`: "
+        "`.venv` has torch 2.12.1 and no surely-not-installed; "
+        "`python` on PATH is not there; "
+        "onnxgate's own Python has no torch and no surely-not-installed"
+    )
+    assert caught.value.hint is not None
+
+
+def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
+    """Where the config names one, no other is looked for."""
+    make("env", torch="2.12.1")
+    make(".venv", torch="2.13.0")
+
+    with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(env\) has torch 2\.12\.1$"):
+        find_toolchain(tmp_path, Toolchain(python="env", requires=("torch==2.13.*",)))
+
+
+def test_named_one_is_not_there(tmp_path: Path) -> None:
+    """A path that leads nowhere is said."""
+    with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) is not there$"):
+        find_toolchain(tmp_path, Toolchain(python="gone"))
+
+
+def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:
+    """Where `requires` asks for nothing, an interpreter that has the sources' framework is looked for."""
+    make(".venv")
+    config = Config(model=(ModelSettings(path="m.onnx", source="m.py:build"),))
+
+    assert toolchain.frameworks(config) == ("torch",)
+    assert toolchain.frameworks(Config(model=(ModelSettings(path="m.onnx", command=("make",)),))) == ()
+    with pytest.raises(UnavailableError, match=r"\(\.venv\) has no torch$"):
+        find_toolchain(tmp_path, Toolchain(python=".venv"), toolchain.frameworks(config))
+    assert find_toolchain(tmp_path, Toolchain()) == tmp_path / ".venv/bin/python"
+
+
+def test_markers_are_the_interpreters_own(make: Make, tmp_path: Path) -> None:
+    """A requirement for other Pythons asks for nothing."""
+    make(".venv", torch="2.13.0")
+    settings = Toolchain(requires=("torch", "tomli; python_version < '3'", "numpy>=99; sys_platform == 'nowhere'"))
+
+    assert find_toolchain(tmp_path, settings) == tmp_path / ".venv/bin/python"
+
+
+def test_pre_releases_count(make: Make, tmp_path: Path) -> None:
+    """A nightly build is a build: who installed it wants it."""
+    make(".venv", torch="2.14.0.dev20261101+cpu")
+
+    assert find_toolchain(tmp_path, Toolchain(requires=("torch>=2.13",))) == tmp_path / ".venv/bin/python"
+
+
+def test_environment_variables_lend_no_packages(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on PYTHONPATH is not installed: the worker would not see it."""
+    folder = make(".venv")
+    (lent,) = make("lent", torch="2.13.0").glob("lib/python*/site-packages")
+    monkeypatch.setenv("PYTHONPATH", str(lent))
+
+    assert probe(folder / "bin" / "python", ["torch"]).packages == {}
+
+
+def test_locked(make: Make) -> None:
+    """The lock holds public versions of what decides an export and of what is required, and of nothing else."""
+    folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2", onnx_ir="1.1.0", numpy="2.4.6", timm="1.0.20")
+    python = folder / "bin" / "python"
+    locked = locked_toolchain(python, Toolchain(requires=("timm>=1",)))
+
+    assert locked.python == MINOR
+    assert locked.packages == {"onnx-ir": "1.1.0", "onnxscript": "0.7.2", "timm": "1.0.20", "torch": "2.13.0"}
+
+
+def test_drift(make: Make) -> None:
+    """Each locked package is compared by its public version; one that is gone is drift, one that came is none."""
+    folder = make(".venv", torch="2.13.0+cu130", onnxscript="0.7.3", onnx="1.23.2")
+    found = probe(folder / "bin" / "python", toolchain.DECIDING)
+    packages = {"torch": "2.13.0", "onnxscript": "0.7.2", "onnx-ir": "1.1.0"}
+
+    assert toolchain.drift(LockedToolchain(policy="", python="3.9", packages=packages), found) == {
+        "onnx-ir": ("1.1.0", ""),
+        "onnxscript": ("0.7.2", "0.7.3"),
+    }
+
+
+def test_interpreter_that_hangs(tmp_path: Path, nothing_on_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer is passed over after a while."""
+    monkeypatch.setattr(toolchain, "PROBE_TIMEOUT_S", 0.3)
+    hanging = script(nothing_on_path / "python", "while :; do :; done")
+
+    with pytest.raises(toolchain.ProbeError, match=r"does not answer within 0\.3 s"):
+        probe(hanging, [])
