@@ -25,18 +25,30 @@ COMMANDS = {
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one only to run it."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of use."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name; None where there is none."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxgate.cli.{cmd_name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names, or the nearest spelling."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            meant = f" Did you mean '{near[0]}'?" if near else ""
+            ctx.fail(f"No such command '{args[0]}'.{meant}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -54,9 +66,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     "onnxgate",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit status: 0 pass, 1 the gate is closed, 2 usage, config or lock is wrong, 3 no verdict, 130 interrupted.",
+    epilog="Exit status: 0 pass; 1 the gate is closed; 2 usage, config or lock is wrong; 3 undecided; 130 interrupted.",
 )
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Say the version."
+)
 def group() -> None:
     """The compatibility gate for ONNX models: they load, run and agree on every runtime that you promise."""
 

@@ -91,9 +91,9 @@ def _written(text: str) -> Path:
     """Where the report was written; the same bug is the same file."""
     import hashlib
 
-    from onnxgate.cli.cache import cache_folder
+    from onnxgate.runtimes.store import cache_dir
 
-    folder = cache_folder() / "bugs"
+    folder = cache_dir() / "bugs"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

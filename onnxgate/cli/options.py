@@ -81,7 +81,10 @@ _OPTIONS = (
     click.option("--config", type=_FILE, metavar="FILE", help="The config, instead of the nearest one upward."),
     click.option("--offline", is_flag=True, help="Never ask a package index."),
     click.option(
-        "--jobs", type=click.IntRange(min=1), metavar="N", help="Runtimes worked on side by side (default: one per core)."
+        "--jobs",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Runtimes worked on side by side (default: one per core).",
     ),
     click.option(
         "--fail-on",

@@ -81,10 +81,10 @@ def _message(lines: Sequence[str]) -> str:
 
 def _capped(level: str, annotations: Sequence[Annotation]) -> Iterator[str]:
     yield from (_command(each) for each in annotations[:SHOWN])
-    if more := len(annotations) - SHOWN:
-        if more > 0:
-            said = f"{phrases.count(more, f'more {level}')}: the job summary and the report have all"
-            yield _command(Annotation(level, "onnxgate", said))
+    more = len(annotations) - SHOWN
+    if more > 0:
+        said = f"{phrases.count(more, f'more {level}')}: the job summary and the report have all"
+        yield _command(Annotation(level, "onnxgate", said))
 
 
 def _command(annotation: Annotation) -> str:

@@ -66,13 +66,13 @@ class Paper:
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str]) -> Iterator[str]:
-        """Columns side by side; a table that is too wide for the terminal is cut into blocks, the first column in each."""
-        for block in self._blocks(columns):
+        """Columns side by side; what is too wide for the terminal is cut into blocks, the first column in each."""
+        for number, block in enumerate(self._blocks(columns)):
+            yield from [""] if number else []
             yield self.ink(_groups(block).rstrip(), "quiet")
             yield self.ink(_joined([column.fill(column.head) for column in block]), "quiet")
             for row in range(len(columns[0].cells)):
                 yield _joined([column.fill(column.cells[row], self._styled(styles)) for column in block])
-            yield ""
 
     def _styled(self, styles: Mapping[str, str]) -> Ink:
         return lambda text: self.ink(text, styles.get(text, ""))

@@ -189,9 +189,9 @@ def figure(measured: Measured) -> str:
 
 
 def verdict(report: Report) -> str:
-    """The last line: `pass: 2 models on 8 runtimes; not asked for: export`."""
-    scope = f"not asked for: {short(report.scope)}" if report.scope else ""
-    return "; ".join(part for part in (f"{report.verdict}: {_extent(report)}", _tally(report), scope) if part)
+    """The last line: `pass: 2 models on 8 runtimes; export not asked for`."""
+    parts = (f"{report.verdict}: {_extent(report)}", _tally(report), short(report.scope))
+    return "; ".join(part for part in parts if part)
 
 
 def _extent(report: Report) -> str:

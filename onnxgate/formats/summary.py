@@ -38,11 +38,12 @@ def format(report: Report) -> str:
     """At most 1 MiB; what is left out is counted."""
     parts = [
         [f"## {VERDICTS[report.verdict]} onnxgate", "", f"**{prose(phrases.verdict(report))}**", ""],
+        (f"{prose(remark)}\n" for remark in report.remarks),
         _table(report),
         _findings(report),
         _not_done(report),
     ]
-    return "\n".join(_neutral(line) for part in parts for line in part)
+    return "\n".join(_neutral(line) for part in parts for line in part) + "\n"
 
 
 def _table(report: Report) -> Iterator[str]:
@@ -52,7 +53,9 @@ def _table(report: Report) -> Iterator[str]:
     matrix = phrases.matrix(report)
     yield _row("", [_head(runtime) for runtime in runtimes])
     yield _row("---", [":-:"] * len(runtimes))
-    rows = [_row(code(phrases.short(model)), [_mark(row.get(each)) for each in runtimes]) for model, row in matrix.items()]
+    rows = [
+        _row(code(phrases.short(model)), [_mark(row.get(each)) for each in runtimes]) for model, row in matrix.items()
+    ]
     yield from _fitting(rows)
     shown = {mark for row in matrix.values() for mark in (_mark(row.get(runtime)) for runtime in runtimes)}
     yield ""

@@ -23,12 +23,13 @@ MANY_MODELS = 20
 """From here on, models that pass everywhere are counted and not listed."""
 
 
-def format(report: Report, *, color: bool = False, width: int = 0) -> str:
-    """The whole report. `width` is the terminal's, 0 where there is none."""
+def format(report: Report, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False) -> str:
+    """The report. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone."""
     paper = Paper(color, width)
     lines: list[str] = []
-    for section in (_findings(report, paper), _table(report, paper), _notes(report, paper)):
-        lines += section
+    if not quiet:
+        for section in (_findings(report, paper), _table(report, paper, verbose), _notes(report, paper)):
+            lines += section
     lines += [verdict(report, color=color), ""]
     return "\n".join(neutral(line) for line in lines)
 
@@ -58,28 +59,34 @@ def _finding(finding: Finding, paper: Paper) -> Iterator[str]:
         yield from paper.wrapped(finding.fix, BODY, "fix: ")
 
 
-def _table(report: Report, paper: Paper) -> Iterator[str]:
+def _table(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
     runtimes = phrases.runtime_names(report)
     if not runtimes or not report.cells:
         return
-    rows, left_out = _rows(report)
+    rows, passing = _rows(report)
     columns = [_column(runtime, rows) for runtime in runtimes]
-    yield from paper.table([_models(rows), *columns], STYLES)
-    if left_out:
-        yield f"{phrases.count(left_out, 'more model')} that pass on every runtime"
-    shown = {word for column in columns for word in column.cells}
-    yield from (paper.ink(meaning, "quiet") for word, meaning in LEGEND.items() if word in shown)
-    yield from _compared(report, paper)
+    if rows:
+        yield from paper.table([_models(rows), *columns], STYLES)
+    if passing:
+        yield f"{phrases.count(passing, 'more model')}: pass wherever promised"
     yield ""
+    yield from _below_table({word for column in columns for word in column.cells}, report, paper, verbose)
+
+
+def _below_table(shown: set[str], report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
+    """What the words mean, and how near to their bounds the outputs came."""
+    lines = [paper.ink(meaning, "quiet") for word, meaning in LEGEND.items() if word in shown]
+    lines += _compared(report, paper, verbose)
+    yield from [*lines, ""] if lines else []
 
 
 def _rows(report: Report) -> tuple[Matrix, int]:
-    """The models to list with their cells, and how many that pass everywhere are not listed."""
+    """The models to list with their cells, and how many that pass wherever they are promised are not listed."""
     matrix = phrases.matrix(report)
     if len(matrix) <= MANY_MODELS:
         return matrix, 0
-    rest = {model: row for model, row in matrix.items() if any(cell.state != "pass" for cell in row.values())}
-    return rest, len(matrix) - len(rest)
+    listed = {model: row for model, row in matrix.items() if {cell.state for cell in row.values()} != {"pass"}}
+    return listed, len(matrix) - len(listed)
 
 
 def _models(rows: Matrix) -> Column:
@@ -96,14 +103,18 @@ def _word(cell: Cell | None) -> str:
     return WORDS.get(state, state)
 
 
-def _compared(report: Report, paper: Paper) -> Iterator[str]:
+def _compared(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
+    """How many outputs were compared; with `verbose` every figure, else the one nearest to its bound."""
     if sentence := phrases.compared(report):
         yield from paper.wrapped(sentence, 0, style="quiet")
-    for figure in phrases.tightest(report.measured):
+    for figure in report.measured if verbose else phrases.tightest(report.measured):
         yield from paper.wrapped(phrases.figure(figure), 2, style="quiet")
 
 
 def _notes(report: Report, paper: Paper) -> Iterator[str]:
+    for remark in report.remarks:
+        yield from paper.wrapped(remark, 0)
+    yield from [""] if report.remarks else []
     yield from _gaps("undecided", report.undecided, report, paper)
     yield from _gaps("skipped", report.skipped, report, paper)
     accepted = phrases.ignored(report)

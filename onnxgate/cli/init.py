@@ -1,0 +1,201 @@
+"""`onnxgate init`: a repository joins."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.cli.export_scripts import ExportScript
+    from onnxgate.cli.starters import Promise
+    from onnxgate.cli.survey import Survey
+
+WORKFLOW = ".github/workflows/onnxgate.yml"
+HOOKS = ".pre-commit-config.yaml"
+
+
+@click.command("init")
+@click.option(
+    "--runtime", metavar="REQUIREMENT", help="What to promise, such as 'onnxruntime>=1.18' (default: chosen)."
+)
+@click.option("--no-lock", is_flag=True, help="Do not resolve and write the lock.")
+@click.option("--force", is_flag=True, help="Write the config and the workflow anew where they exist.")
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing; so it is where standard input is no terminal.")
+@common_options
+def command(runtime: str | None, no_lock: bool, force: bool, yes: bool, options: CommonOptions) -> None:
+    """Look at the repository and write onnxgate.toml, onnxgate.lock, a workflow and hook entries.
+
+    What exists is kept, unless --force is given; an existing hook config is never rewritten.
+    """
+    from onnxgate.cli.survey import survey
+
+    asked = None if runtime is None else _valid(runtime)
+    found = survey(options.start)
+    _refuse_without_models(found)
+    _tell("found", _contents(found))
+    asks = not yes and sys.stdin.isatty()
+    promise = _promise(found, asked, asks)
+    exported = _exported(found, asks)
+    remains = [*_write(found, promise, exported, force), *_lock(found, options, wanted=not no_lock)]
+    _tell_what_remains(found, remains, exported)
+
+
+def _refuse_without_models(found: Survey) -> None:
+    from onnxgate.errors import UsageError
+
+    if not found.models and found.untracked:
+        hint = f"`git add {found.untracked[0]}` first: the gate judges what is committed"
+        raise UsageError("git tracks no `.onnx` file here", hint=hint)
+    if not found.models:
+        raise UsageError("there is no `.onnx` file here", hint="run it in the folder that has the models")
+
+
+def _contents(found: Survey) -> str:
+    from onnxgate.formats.phrases import count
+
+    said = [count(len(found.models), "model")]
+    if found.uses_lfs:
+        absent = len(found.models) - len(found.facts)
+        said.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
+    if found.exports:
+        said.append(f"`torch.onnx.export` called in {', '.join(dict.fromkeys(each.path for each in found.exports))}")
+    if found.untracked:
+        said.append(f"{count(len(found.untracked), 'model')} that git does not track, left out")
+    return ", ".join(said)
+
+
+def _promise(found: Survey, runtime: str | None, asks: bool) -> Promise:
+    from onnxgate.cli.starters import Promise, choose_promise
+
+    if runtime is not None:
+        return Promise(runtime)
+    chosen = choose_promise(found)
+    if not asks:
+        return chosen
+    answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_valid)
+    return chosen if answer == chosen.runtime else Promise(answer)
+
+
+def _valid(runtime: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from onnxgate.errors import UsageError
+
+    try:
+        Requirement(runtime)
+    except InvalidRequirement as error:
+        raise UsageError(f"`{runtime}` is no requirement", hint="write it as in `onnxruntime>=1.18,<2`") from error
+    return runtime
+
+
+def _exported(found: Survey, asks: bool) -> list[ExportScript]:
+    """Scripts that `check` shall run. Running somebody's code is for a person to say yes to."""
+    from onnxgate.cli.starters import written_model
+    from onnxgate.formats.escape import log_line
+
+    chosen = []
+    for script in found.exports if asks else ():
+        model = written_model(found, script)
+        if model and script.command:
+            question = log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
+            chosen += [script] if click.confirm(question, default=False) else []
+    return chosen
+
+
+def _write(found: Survey, promise: Promise, exported: Sequence[ExportScript], force: bool) -> Iterator[str]:
+    """Write the files; yields what is left to the user."""
+    from onnxgate.cli import starters
+
+    _write_config(found, starters.config(found, promise, exported), force)
+    if found.root is None:
+        yield "this is no git repository: no workflow and no hooks were written"
+        return
+    _write_file(found.root, WORKFLOW, starters.workflow(found), force)
+    yield from _write_hooks(found.root, starters.hooks(found))
+
+
+def _write_config(found: Survey, text: str, force: bool) -> None:
+    from onnxgate.config.discovery import CONFIG_NAME, PYPROJECT, find_config
+
+    existing = find_config(found.folder)
+    if existing is not None and existing == found.folder / PYPROJECT:
+        _tell("kept", f"{existing.name}, which has `[tool.onnxgate]`")
+    else:
+        _write_file(found.folder, CONFIG_NAME, text, force)
+
+
+def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
+    path = folder / name
+    if path.exists() and not force:
+        same = path.read_text(encoding="utf-8", errors="replace") == text
+        _tell("kept", f"{name}, which is the same" if same else f"{name}; `--force` writes it anew")
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", newline="\n")
+    _tell("wrote", name)
+
+
+def _write_hooks(root: Path, entry: str) -> Iterator[str]:
+    path = root / HOOKS
+    if not path.exists():
+        path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
+        _tell("wrote", HOOKS)
+        yield "enable the hooks: `pre-commit install`"
+    elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
+        _tell("kept", f"{HOOKS}, which has hooks of onnxgate")
+    else:
+        _tell("kept", HOOKS)
+        yield f"add to {HOOKS}, below `repos:`:\n{entry}"
+
+
+def _lock(found: Survey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
+    """Write the lock as `onnxgate lock` does; yields what is left where it could not."""
+    from onnxgate.errors import OnnxgateError
+
+    if not wanted:
+        yield "write the lock: `onnxgate lock`"
+        return
+    from onnxgate.cli import lock
+    from onnxgate.config.discovery import find_config
+
+    arguments = ["--config", str(find_config(found.folder)), *(["--offline"] if options.offline else [])]
+    try:
+        with lock.command.make_context("lock", arguments) as context:
+            lock.command.invoke(context)
+    except OnnxgateError as error:
+        problems = getattr(error, "problems", ())
+        said = [
+            f"write the lock: `onnxgate lock`; now it could not: {error.message}",
+            *(f"  {each}" for each in problems),
+        ]
+        yield "\n".join((*said, *([f"  hint: {error.hint}"] if error.hint else ())))
+
+
+def _tell_what_remains(found: Survey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
+    left = list(remains)
+    if len(exported) < len(found.exports):
+        left.append("let `check` export again from source: the comments in onnxgate.toml say how")
+    left.append("run the gate: `onnxgate check`")
+    left.append("commit what was written")
+    click.echo("\nwhat remains")
+    for text in left:
+        first, *rest = text.splitlines()
+        _say(f"  - {first}")
+        for line in rest:
+            _say(f"    {line}")
+
+
+def _tell(what: str, about: str) -> None:
+    _say(f"{what:6} {about}")
+
+
+def _say(line: str) -> None:
+    from onnxgate.formats.escape import log_line
+
+    click.echo(log_line(line))

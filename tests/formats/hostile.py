@@ -1,0 +1,135 @@
+"""Reports whose every string was written by someone who wants it to be obeyed."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from onnxgate.report import (
+    Cell,
+    Finding,
+    Measured,
+    NotDone,
+    Report,
+    ReportedModel,
+    ReportedPlace,
+    ReportedRuntime,
+)
+
+ATTACKS = (
+    "::error::",
+    "::error file=a,line=1::",
+    "::stop-commands::x",
+    "::add-mask::x",
+    "##[error]",
+    "##[group]",
+    "###[warning]",
+    "##",
+    "[error]x",
+    "%0A::error::",
+    "%25",
+    "\n::error::",
+    "\r::error::",
+    "\r\n  ::error::",
+    "\x0b::error::",
+    "\x85::error::",
+    "\u2028::error::",
+    "\x1b[31m",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+    "\u202e",
+    "\u2066",
+    "\ufeff",
+    "`",
+    "``",
+    "|",
+    "\\|",
+    "\\",
+    "<script>",
+    "</code>",
+    "&#64;user",
+    "@user",
+    "#12",
+    "https://example.com",
+    "www.example.com",
+    "![x](https://example.com)",
+    "**b**",
+    "\n\n# heading\n",
+    ",line=9",
+    "::",
+    " ",
+    "\udc80",
+    "模型",
+)
+TEXT = st.lists(st.sampled_from(ATTACKS) | st.text(max_size=4), max_size=4).map("".join)
+NAME = TEXT.filter(bool)
+PATH = TEXT.map(lambda text: f"models/{text}.onnx")
+RUNTIME = st.sampled_from([f"onnxruntime 1.{minor}.1" for minor in range(18, 24)]) | NAME
+
+
+def _tuple_of(strategy: st.SearchStrategy, size: int = 3) -> st.SearchStrategy:  # type: ignore[type-arg]
+    return st.lists(strategy, max_size=size).map(tuple)
+
+
+PLACES = st.builds(
+    ReportedPlace,
+    path=TEXT,
+    line=st.integers(min_value=0, max_value=9),
+    end_line=st.integers(min_value=0, max_value=12),
+)
+FINDINGS = st.builds(
+    Finding,
+    rule=NAME,
+    level=st.sampled_from(["error", "warning", "note"]),
+    stage=TEXT,
+    message=TEXT,
+    fix=TEXT,
+    model=TEXT,
+    node=TEXT,
+    runtimes=_tuple_of(RUNTIME),
+    place=PLACES,
+    works_since=TEXT,
+    works_until=TEXT,
+    confirmed=st.booleans(),
+    fingerprint=TEXT,
+    ignored=st.just("") | TEXT,
+)
+NOT_DONE = st.builds(NotDone, stage=NAME, model=TEXT, runtime=st.just("") | RUNTIME, reason=TEXT, hint=TEXT)
+FIGURES = st.builds(
+    Measured,
+    model=PATH,
+    output=TEXT,
+    pair=TEXT,
+    case=TEXT,
+    metric=TEXT,
+    value=st.none() | st.floats(min_value=0, allow_infinity=False),
+    bound=st.floats(min_value=0, allow_infinity=False),
+    bound_from=TEXT,
+)
+STATES = st.sampled_from(["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"])
+CELLS = st.builds(Cell, model=PATH, runtime=RUNTIME, state=STATES, compared=st.booleans())
+RUNTIMES = st.builds(
+    ReportedRuntime,
+    target=TEXT,
+    engine=st.just("onnxruntime") | NAME,
+    version=st.sampled_from([f"1.{minor}.1" for minor in range(18, 24)]) | NAME,
+    python=TEXT,
+    providers=_tuple_of(TEXT, 1),
+)
+REPORTS = st.builds(
+    Report,
+    onnxgate=TEXT,
+    verdict=st.sampled_from(["pass", "fail", "undecided"]),
+    exit=st.sampled_from([0, 1, 3]),
+    folder=TEXT,
+    scope=TEXT,
+    stages=_tuple_of(TEXT),
+    models=_tuple_of(st.builds(ReportedModel, path=PATH, sha256=TEXT)),
+    runtimes=_tuple_of(RUNTIMES),
+    cells=_tuple_of(CELLS),
+    findings=_tuple_of(FINDINGS),
+    undecided=_tuple_of(NOT_DONE, 2),
+    skipped=_tuple_of(NOT_DONE, 2),
+    measured=_tuple_of(FIGURES, 2),
+    remarks=_tuple_of(TEXT, 2),
+    counts=st.dictionaries(TEXT, st.integers(), max_size=1),
+)

@@ -1,0 +1,69 @@
+"""What every format says alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.formats import phrases
+from onnxgate.report import Measured
+from tests.formats.reports import not_done, report, runtime
+
+
+@pytest.mark.parametrize(
+    ("releases", "expected"),
+    [
+        (["1.18.1"], "onnxruntime 1.18.1"),
+        (["1.19.2", "1.18.1"], "onnxruntime 1.18.1 and 1.19.2"),
+        (["1.18.1", "1.19.2", "1.20.1"], "onnxruntime 1.18.1 to 1.20.1"),
+        (["1.18.1", "1.20.1", "1.21.1", "1.22.1"], "onnxruntime 1.18.1 and 1.20.1 to 1.22.1"),
+        (["1.18.1", "1.20.1", "1.22.1"], "onnxruntime 1.18.1, 1.20.1 and 1.22.1"),
+        (["9.9.9"], "onnxruntime 9.9.9"),
+        ([], ""),
+    ],
+)
+def test_runtimes(releases: list[str], expected: str) -> None:
+    """Three neighbours or more are a range; a gap in it ends it."""
+    assert expected == phrases.runtimes([f"onnxruntime {release}" for release in releases], report())
+
+
+def test_engines_are_not_mixed_into_one_range() -> None:
+    """A range is of one engine."""
+    two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
+
+    assert phrases.runtimes(phrases.runtime_names(two), two) == "onnxruntime 1 to 3; openvino 4"
+
+
+def test_gaps_claim_nothing_that_was_not_said() -> None:
+    """Two models with the same reason in different stages are two entries."""
+    undone = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
+
+    assert [gap.about(report()) for gap in phrases.gaps(undone)] == ["runtime: a", "parity: b"]
+
+
+def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
+    """`a` on one runtime and `b` on another is not both on both."""
+    undone = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
+
+    assert [gap.about(report()) for gap in phrases.gaps(undone)] == [
+        "runtime: a on onnxruntime 1.18.1",
+        "runtime: b on onnxruntime 1.19.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "nearest"),
+    [
+        ([(1e-7, 1e-5), (1e-6, 1e-5)], 1),
+        ([(None, 1.0), (5.0, 1.0)], 0),
+        ([(0.0, 0.0), (1e-9, 1e-5)], 1),
+        ([(1.0, 0.0), (1.0, 2.0)], 0),
+    ],
+)
+def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: int) -> None:
+    """The one that used up most of its bound; what is not finite is worst, and a bound of 0 is no division by it."""
+    figures = [
+        Measured(model="m", output=str(index), pair="", case="", metric="", value=value, bound=bound, bound_from="type")
+        for index, (value, bound) in enumerate(values)
+    ]
+
+    assert [figures[nearest]] == phrases.tightest(figures)

@@ -1,0 +1,52 @@
+"""The job summary: whole tables, and never too large for GitHub."""
+
+from __future__ import annotations
+
+import re
+
+import cmarkgfm
+
+from onnxgate.formats import summary
+from onnxgate.report import Cell, ReportedModel
+from tests.formats.reports import MINORS, finding, not_done, report, sample
+
+
+def rendered(markdown: str) -> str:
+    """What GitHub's own Markdown library makes of it."""
+    return cmarkgfm.github_flavored_markdown_to_html(markdown, cmarkgfm.Options.CMARK_OPT_UNSAFE)
+
+
+def test_every_row_has_a_cell_for_every_runtime() -> None:
+    """The sample's table: a head, and four models on eight runtimes."""
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered(summary.format(sample())), flags=re.DOTALL)
+
+    assert [len(re.findall(r"<t[dh]\b", row)) for row in rows] == [9] * 5
+
+
+def test_a_huge_report_stays_below_the_limit() -> None:
+    """Findings, rows and reasons that do not fit are counted."""
+    models = [f"models/{'x' * 200}/{number}.onnx" for number in range(3000)]
+    huge = report(
+        models=tuple(ReportedModel(path=model, sha256="") for model in models),
+        cells=tuple(Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state="fail") for each in models),
+        findings=tuple(finding("##[error]" * 500, model=model) for model in models),
+        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+        skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+    )
+
+    said = summary.format(huge)
+
+    assert len(said.encode()) < summary.LIMIT
+    assert len(re.findall(r"… and \d+ more: the report has all", said)) == 4
+
+
+def test_only_the_marks_that_occur_are_explained() -> None:
+    """A report that passes has a legend of one entry."""
+    assert "\n✅ pass\n" in summary.format(report())
+
+
+def test_a_literal_of_a_message_is_a_code_span() -> None:
+    """Back-ticks of our own messages work as they do on a terminal."""
+    page = rendered(summary.format(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
+
+    assert "imports opset 22 of <code>ai.onnx</code>, not &lt;b&gt;" in page
