@@ -58,8 +58,8 @@ class Hit:
     detail: str = ""
     works_since: str = ""
     works_until: str = ""
-    # Rules that predict what this hit observed; where one of them hit the same model on the same runtime,
-    # that finding is confirmed and this hit is not said a second time.
+    # Rules that say why what this hit observed is so; where one of them hit the same model on the same runtime, or
+    # without naming a runtime, that finding is confirmed and this hit is not said a second time.
     explained_by: tuple[str, ...] = ()
     # Rules whose prediction this hit contradicts for the same model and runtime; the observation decides.
     contradicts: tuple[str, ...] = ()

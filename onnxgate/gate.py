@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onnxgate import judge, rules
+from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
@@ -65,7 +66,7 @@ def run(request: Request) -> Outcome:
     """Run the stages asked for, and weigh what they found."""
     gathered = Gathered()
     planned = plan_models(request.project, request.lock, request.models)
-    files = file_stage.gather(request.models, request.lock)
+    files = file_stage.gather(_placed(request), request.lock)
     _judge_files(request, files, gathered)
     against, whole = lock_stage.gather(request.project, request.lock, request.lock_text, files)
     if Stage.LOCK in request.stages:
@@ -78,6 +79,17 @@ def run(request: Request) -> Outcome:
     _execute(request, planned, blocked, gathered)
     findings = _findings(request, gathered)
     return Outcome(planned, findings, gathered, blocked)
+
+
+def _placed(request: Request) -> tuple[SelectedModel, ...]:
+    """The models, each with its entry in the lock as the place of what is wrong with its file."""
+    lines = key_lines(request.lock_text)
+    return tuple(
+        replace(model, place=Place(request.lock_name, nearest_line(lines, ("models", model.path))))
+        if model.path in request.lock.models
+        else model
+        for model in request.models
+    )
 
 
 def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> None:

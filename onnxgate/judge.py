@@ -43,14 +43,17 @@ class Weighed:
 
 
 def weigh(judged: Sequence[Judged]) -> list[Weighed]:
-    """Drop what an observation contradicts, and observations that only confirm a prediction."""
+    """Drop what an observation contradicts, and observations that only confirm what another finding says.
+
+    What is said of a model without naming a runtime explains what is observed on any.
+    """
     predicted = {(each.rule, each.hit.model, each.hit.runtime) for each in judged}
     confirmed: set[tuple[str, str, str]] = set()
     contradicted: set[tuple[str, str, str]] = set()
     kept = []
     for each in judged:
         hit = each.hit
-        explains = {(rule, hit.model, hit.runtime) for rule in hit.explained_by} & predicted
+        explains = {(rule, hit.model, on) for rule in hit.explained_by for on in (hit.runtime, "")} & predicted
         confirmed |= explains
         contradicted |= {(rule, hit.model, hit.runtime) for rule in hit.contradicts}
         if not explains:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "outputs",
     multiple=True,
     metavar="FORMAT[=FILE]",
-    help="text, json, github or summary; to a file, or to standard output. Repeatable; default: text.",
+    help="text, json, github or summary; to a file, or to standard output (default: text). Repeatable.",
 )
 @click.option(
     "--target",
@@ -70,7 +70,7 @@ def _config(options: CommonOptions) -> Path | None:
 
 def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], options: CommonOptions) -> Report:
     from onnxgate import gate, rules, verdict
-    from onnxgate.cli.hosting import open_host
+    from onnxgate.cli.hosting import shown_host
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
 
@@ -84,7 +84,7 @@ def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], option
         models=project.models([str(path) for path in paths], base=options.start),
         stages=asked,
         today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(open_host, project, options),
+        open_host=functools.partial(shown_host, project, options),
         honour_ignores=not options.no_ignores,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from onnxgate.cli.options import CommonOptions
+from onnxgate.cli.progress import display
 from onnxgate.config.project import Project
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.host import Host, JobLimits
@@ -19,3 +23,10 @@ def open_host(project: Project, options: CommonOptions, progress: Progress | Non
         JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
         progress,
     )
+
+
+@contextmanager
+def shown_host(project: Project, options: CommonOptions) -> Iterator[Host]:
+    """The same with a live display of what is being done, where standard error is a terminal."""
+    with display(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
+        yield host

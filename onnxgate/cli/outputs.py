@@ -31,8 +31,10 @@ def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
     Raises:
         UsageError: an unknown format, or JSON mixed with something else on standard output.
     """
-    sinks = tuple(_sink(output) for output in outputs) or (Sink("text"),)
+    sinks = tuple(_sink(output) for output in outputs)
     on_stdout = [sink.format for sink in sinks if sink.file is None]
+    if not on_stdout:
+        sinks = (*sinks, Sink("text"))
     if "json" in on_stdout and len(on_stdout) > 1:
         raise UsageError("`json` shares standard output with another format", hint="write it to a file: `json=FILE`")
     return sinks
