@@ -105,9 +105,15 @@ def _stamps(old: LockedModel, new: LockedModel) -> Iterator[str]:
 def _operators(old: Mapping[str, int], new: Mapping[str, int]) -> Iterator[str]:
     differing = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     for name in differing[:OPERATORS_SAID]:
-        yield f"{new.get(name, 0)} x `{name}` instead of {old.get(name, 0)}"
+        yield _operator(name, old.get(name), new.get(name))
     if len(differing) > OPERATORS_SAID:
         yield f"{len(differing) - OPERATORS_SAID} more operators differ in number"
+
+
+def _operator(name: str, before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return f"operator `{name}` is {'new' if before is None else 'gone'}"
+    return f"{after} x `{name}` instead of {before}"
 
 
 def _data(old: LockedModel, new: LockedModel) -> Iterator[str]:

@@ -89,7 +89,9 @@ locks = st.builds(
         max_size=3,
     ),
     toolchain=st.none()
-    | st.builds(LockedToolchain, policy=digests, python=versions, packages=st.dictionaries(texts, versions, max_size=3)),
+    | st.builds(
+        LockedToolchain, policy=digests, python=versions, packages=st.dictionaries(texts, versions, max_size=3)
+    ),
     models=st.dictionaries(texts, models, max_size=3),
     packages=versions.map(lambda each: (package("onnxruntime", each),)),
 )

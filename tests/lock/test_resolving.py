@@ -41,7 +41,11 @@ def found(requirement: str, select: Select) -> list[tuple[str, str]]:
         ("onnxruntime", "newest", [("1.31.1", "3.13")]),
         ("onnxruntime", "bounds", [("1.14.1", "3.10"), ("1.31.1", "3.13")]),
         ("onnxruntime==1.18.*", "bounds", [("1.18.1", "3.11")]),
-        ("onnxruntime>=1.18,<1.20", "all", [("1.18.0", "3.11"), ("1.18.1", "3.11"), ("1.19.0", "3.11"), ("1.19.2", "3.11")]),
+        (
+            "onnxruntime>=1.18,<1.20",
+            "all",
+            [("1.18.0", "3.11"), ("1.18.1", "3.11"), ("1.19.0", "3.11"), ("1.19.2", "3.11")],
+        ),
         ("onnxruntime<1.19,!=1.18.1", "minors", [("1.14.1", "3.10"), ("1.18.0", "3.11")]),
         ("onnxruntime>=1.31,<1.31.1", "minors", [("1.31.0", "3.11")]),
         ("onnxruntime>=1.32.0rc1", "newest", [("1.32.0rc1", "3.11")]),
@@ -59,7 +63,7 @@ def test_release_without_our_platforms(local_index: LocalIndex) -> None:
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
     local_index.add("onnxruntime", "1.18.1", ("3.11",), platforms=("win_arm64",))
 
-    assert [("1.18.0", "3.11")] == found("onnxruntime", "minors")
+    assert found("onnxruntime", "minors") == [("1.18.0", "3.11")]
 
 
 def test_no_such_release(local_index: LocalIndex) -> None:
@@ -71,7 +75,7 @@ def test_no_such_release(local_index: LocalIndex) -> None:
 
     assert "no release of `onnxruntime` satisfies `>=2`" in caught.value.message
     assert "1.18.0" in caught.value.message
-    assert 2 == caught.value.exit_code
+    assert caught.value.exit_code == 2
 
 
 def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -83,7 +87,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 
     assert caught.value.message.startswith("the package index cannot be asked: Failed to fetch")
     assert "\n" not in caught.value.message
-    assert 3 == caught.value.exit_code
+    assert caught.value.exit_code == 3
 
 
 def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
@@ -94,7 +98,7 @@ def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
         Index(offline=True).newest(Requirement("onnxruntime"), "3.11")
 
     assert caught.value.hint == "run it once without `--offline`"
-    assert 0 == local_index.asked
+    assert local_index.asked == 0
 
 
 def test_offline_with_a_warm_cache(local_index: LocalIndex) -> None:
@@ -124,7 +128,7 @@ def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest
     local_index.add("onnxruntime", "1.19.0", ("3.11",))
     monkeypatch.setenv("UV_CONSTRAINT", "/nowhere/constraints.txt")
 
-    assert [("1.19.0", "3.11")] == found("onnxruntime", "newest")
+    assert found("onnxruntime", "newest") == [("1.19.0", "3.11")]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,7 @@ def test_numpy_is_shared(local_index: LocalIndex) -> None:
     old, new, newer = (companions.numpy(Version(each), "3.11") for each in ("1.18.1", "1.19.2", "1.31.1"))
     asked = local_index.asked
 
-    assert ("numpy==1.26.4", "numpy==2.4.0") == (old.pin, new.pin)
+    assert (old.pin, new.pin) == ("numpy==1.26.4", "numpy==2.4.0")
     assert new is newer
     assert asked == local_index.asked
 

@@ -1,0 +1,115 @@
+"""What changed, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from onnxgate.lock.changes import entry_of, facts_of, kept_pins, lock_changes, model_changes
+from onnxgate.lock.types import Lock, LockedModel, LockedTarget, LockedToolchain
+from onnxgate.model.facts import ExternalFile, ValueInfo
+
+from .locks import MODEL, models, runtime
+
+X = MODEL.inputs[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, ("its bytes, and none of its facts",)),
+        ({"ir_version": 10}, ("IR version 10 instead of 8",)),
+        ({"opsets": {"ai.onnx": 17, "com.microsoft": 1}}, ("imports opset 17 of `ai.onnx` instead of 18",)),
+        (
+            {"opsets": {"ai.onnx": 18, "ai.onnx.ml": 3}},
+            ("imports opset 3 of `ai.onnx.ml`", "no longer imports `com.microsoft`"),
+        ),
+        ({"inputs": ()}, ("input `x` is gone",)),
+        ({"inputs": (X, ValueInfo("mask", "tensor(bool)"))}, ("input `mask` is new",)),
+        (
+            {"inputs": (ValueInfo("x", "tensor(float16)", ("batch", 3)),)},
+            ("input `x` is `tensor(float16)` instead of `tensor(float)`",),
+        ),
+        (
+            {"inputs": (ValueInfo("x", "tensor(float)", (1, 3)),)},
+            ("input `x` has the shape [1, 3] instead of the shape [batch, 3]",),
+        ),
+        ({"outputs": MODEL.outputs[::-1]}, ("outputs are in another order",)),
+        ({"producer": "pytorch 2.14.0"}, ("made by `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),
+        ({"operators": {"Conv": 3, "com.microsoft.Gelu": 1}}, ("3 x `Conv` instead of 2",)),
+        ({"metadata_keys": ()}, ("metadata key `author` is gone",)),
+        (
+            {"operators": dict.fromkeys(("A", "B", "E", "F"), 1)},
+            (
+                "operator `A` is new",
+                "operator `B` is new",
+                "operator `Conv` is gone",
+                "operator `E` is new",
+                "2 more operators differ in number",
+            ),
+        ),
+    ],
+)
+def test_model_changes(fields: dict[str, Any], expected: tuple[str, ...]) -> None:
+    """Each fact that differs is said, and where none does, that it is the bytes alone."""
+
+    assert expected == model_changes(MODEL, msgspec.structs.replace(MODEL, sha256="dd" * 32, **fields))
+
+
+def test_data_alone() -> None:
+    """External data that changed is a change, though the model's own file did not."""
+    other = msgspec.structs.replace(MODEL, external=(ExternalFile("weights.bin", 4096, "ee" * 32),))
+
+    assert model_changes(MODEL, other) == ("data file `weights.bin` has other bytes",)
+
+
+@given(models)
+def test_same_content(model: LockedModel) -> None:
+    """A model does not differ from itself, however its facts are kept."""
+    again = entry_of(facts_of("m.onnx", model))
+
+    assert model_changes(model, again) == ()
+    assert msgspec.structs.replace(model, tolerance={}) == again
+
+
+def test_lock_changes() -> None:
+    """Targets, toolchain and models: what came, what went, what is another."""
+    old = Lock(
+        targets={
+            "kept": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
+            "moved": LockedTarget(policy="a", runtimes=(runtime("1.18.1"), runtime("1.19.2", "2.4.5"))),
+            "gone": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
+        },
+        toolchain=LockedToolchain(policy="a", python="3.11", packages={"torch": "2.12.0"}),
+        models={"same.onnx": MODEL, "gone.onnx": MODEL, "new.onnx": MODEL},
+    )
+    new = Lock(
+        targets={
+            "kept": old.targets["kept"],
+            "moved": LockedTarget(policy="b", runtimes=(runtime("1.19.2"), runtime("1.20.1"))),
+            "added": LockedTarget(policy="a", runtimes=(runtime("1.30.0"), runtime("1.31.1"))),
+        },
+        toolchain=LockedToolchain(policy="a", python="3.11", packages={"torch": "2.13.0"}),
+        models={
+            "same.onnx": MODEL,
+            "new.onnx": msgspec.structs.replace(MODEL, sha256="", ir_version=9),
+            "b.onnx": MODEL,
+        },
+    )
+    expected = (
+        "added target `added`: onnxruntime 1.30.0, 1.31.1",
+        "updated target `moved`: added onnxruntime 1.20.1; removed onnxruntime 1.18.1; "
+        "onnxruntime 1.19.2 now with numpy==2.4.6",
+        "removed target `gone`",
+        "updated the toolchain: Python 3.11, torch 2.13.0",
+        "added `b.onnx`",
+        "updated `new.onnx`: IR version 9 instead of 8",
+        "removed `gone.onnx`",
+    )
+
+    assert expected == lock_changes(old, new)
+    assert kept_pins(old, new) == 1
+    assert lock_changes(new, new) == ()

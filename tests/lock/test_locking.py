@@ -1,0 +1,286 @@
+"""Making a new lock from an old one, with the real uv on an index of our own making."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate.config.project import Project
+from onnxgate.errors import ConfigError, LockError, ResolutionError, UnavailableError, UsageError
+from onnxgate.lock.index import Index
+from onnxgate.lock.locking import relock, relock_models
+from onnxgate.lock.pins import parse_upgrade
+from onnxgate.lock.policy import policy_differences, toolchain_policy
+from onnxgate.lock.types import Lock, LockedModel, LockedToolchain
+from onnxgate.lock.writing import render
+
+from .conftest import LocalIndex, use_index
+from .locks import MODEL, project_of
+
+CONFIG = """
+models = ["m.onnx"]
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.20"
+"""
+TOOLCHAIN = LockedToolchain(policy="?", python="3.11", packages={"torch": "2.13.0"})
+
+
+@pytest.fixture
+def published(local_index: LocalIndex) -> LocalIndex:
+    """Releases as they were on the day of the first lock."""
+    for version in ("1.18.0", "1.18.1", "1.19.0", "1.20.0"):
+        local_index.add("onnxruntime", version, ("3.11",))
+    for version in ("1.26.4", "2.4.0"):
+        local_index.add("numpy", version, ("3.11",))
+    return local_index
+
+
+def publish_later(index: LocalIndex, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """Newer patches and a newer numpy, that an index without a cache has."""
+    for version in ("1.18.2", "1.19.1", "1.20.1"):
+        index.add("onnxruntime", version, ("3.11",))
+    index.add("numpy", "2.5.0", ("3.11",))
+    monkeypatch.setenv("UV_CACHE_DIR", str(cache))
+
+
+def no_toolchain() -> LockedToolchain:
+    """A machine without what models are exported with."""
+    raise UnavailableError("no toolchain with `torch==2.13.*`")
+
+
+def locked(project: Project, old: Lock | None = None, *, offline: bool = False, upgrade: tuple[str, ...] = ()) -> Lock:
+    """A new lock of one model."""
+    index = Index(offline=offline)
+    return relock(
+        project, old, {"m.onnx": MODEL}, index=index, probe_toolchain=no_toolchain, upgrade=parse_upgrade(upgrade)
+    ).lock
+
+
+def pins(lock: Lock, target: str = "server") -> list[str]:
+    """Each runtime's packages."""
+    return [" ".join(runtime.packages) for runtime in lock.targets[target].runtimes]
+
+
+FIRST = ["numpy==1.26.4 onnxruntime==1.18.1", "numpy==2.4.0 onnxruntime==1.19.0"]
+
+
+def test_first(tmp_path: Path, published: LocalIndex) -> None:
+    """The newest patch of each minor, with its numpy, and the wheels of both; the lock is current at once."""
+    project = project_of(tmp_path, CONFIG)
+
+    lock = locked(project)
+
+    assert pins(lock) == FIRST
+    assert [f"{each.name} {each.version}" for each in lock.packages] == [
+        "numpy 1.26.4",
+        "numpy 2.4.0",
+        "onnxruntime 1.18.1",
+        "onnxruntime 1.19.0",
+    ]
+    assert policy_differences(project.config, lock) == ()
+
+
+def test_nothing_of_the_index(tmp_path: Path, published: LocalIndex) -> None:
+    """Neither where the index is nor when something was published is in the lock."""
+    text = render(locked(project_of(tmp_path, CONFIG)))
+
+    assert "127.0.0.1" not in text
+    assert "http" not in text
+
+
+def test_same_bytes(tmp_path: Path, published: LocalIndex) -> None:
+    """Two checkouts get the same bytes."""
+    folders = [tmp_path / "one", tmp_path / "another" / "deeper"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+
+    one, other = (render(locked(project_of(folder, CONFIG))) for folder in folders)
+
+    assert one == other
+
+
+def test_pins_stay(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A pin stays when a newer release comes out, and no index is asked."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+    publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
+    asked = published.asked
+
+    assert first == locked(project, first)
+    assert asked == published.asked
+
+
+def test_pins_stay_without_an_index(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Where nothing must be resolved, no network is needed."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+    use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
+
+    assert first == locked(project, first)
+    with pytest.raises(ResolutionError):
+        locked(project, None)
+
+
+def test_wider_range(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A policy that takes one more minor adds it; the other pins stay, and so does the numpy that they share."""
+    first = locked(project_of(tmp_path, CONFIG))
+    publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
+
+    second = locked(project_of(tmp_path, CONFIG.replace("<1.20", "<1.21")), first)
+
+    assert [*FIRST, "numpy==2.4.0 onnxruntime==1.20.1"] == pins(second)
+
+
+def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
+    """Pins that no longer fit go, with packages that nothing else needs."""
+    first = locked(project_of(tmp_path, CONFIG))
+
+    second = locked(project_of(tmp_path, CONFIG.replace(">=1.18", ">=1.19")), first)
+
+    assert FIRST[1:] == pins(second)
+    assert [each.name for each in second.packages] == ["numpy", "onnxruntime"]
+
+
+def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> None:
+    """A patch that the policy excludes is replaced by another one of its minor."""
+    first = locked(project_of(tmp_path, CONFIG))
+
+    second = locked(project_of(tmp_path, CONFIG.replace("<1.20", "<1.20,!=1.18.1")), first)
+
+    assert ["numpy==1.26.4 onnxruntime==1.18.0", FIRST[1]] == pins(second)
+
+
+def test_newest(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """`newest` takes the newest when its policy changes, and not before."""
+    config = CONFIG + 'select = "newest"\n'
+    first = locked(project_of(tmp_path, config))
+    publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
+
+    assert ["numpy==2.4.0 onnxruntime==1.19.0"] == pins(first) == pins(locked(project_of(tmp_path, config), first))
+    assert pins(locked(project_of(tmp_path, config.replace("<1.20", "<1.21")), first)) == [
+        "numpy==2.4.0 onnxruntime==1.20.1"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "expected"),
+    [
+        (("",), ["numpy==1.26.4 onnxruntime==1.18.2", "numpy==2.5.0 onnxruntime==1.19.1"]),
+        (("onnxruntime",), ["numpy==1.26.4 onnxruntime==1.18.2", "numpy==2.4.0 onnxruntime==1.19.1"]),
+        (("onnxruntime=1.19.1",), [FIRST[0], "numpy==2.4.0 onnxruntime==1.19.1"]),
+        (("onnxruntime==1.18.0",), ["numpy==1.26.4 onnxruntime==1.18.0", FIRST[1]]),
+        (("onnxruntime<1.19",), ["numpy==1.26.4 onnxruntime==1.18.2", FIRST[1]]),
+        (("numpy",), [FIRST[0], "numpy==2.5.0 onnxruntime==1.19.0"]),
+        (("numpy<2",), [FIRST[0], "numpy==1.26.4 onnxruntime==1.19.0"]),
+        (("numpy", "onnxruntime=1.19.1"), [FIRST[0], "numpy==2.5.0 onnxruntime==1.19.1"]),
+    ],
+)
+def test_upgrade(
+    tmp_path: Path,
+    published: LocalIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    upgrade: tuple[str, ...],
+    expected: list[str],
+) -> None:
+    """What is named gives up its pins, and nothing else does."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+    publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
+
+    upgraded = locked(project, first, upgrade=upgrade)
+
+    assert expected == pins(upgraded)
+    assert policy_differences(project.config, upgraded) == ()
+
+
+@pytest.mark.parametrize("upgrade", ["onnxruntime==1.31.1", "openvino", "onnxruntime==9.9 bad"])
+def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrade: str) -> None:
+    """A release outside of every range is an error, and not silently left out."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+
+    with pytest.raises(UsageError):
+        locked(project, first, upgrade=(upgrade,))
+
+
+def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> None:
+    """A release inside the range that does not exist."""
+    project = project_of(tmp_path, CONFIG)
+
+    with pytest.raises(ConfigError, match=r"1\.18\.7"):
+        locked(project, locked(project), upgrade=("onnxruntime==1.18.7",))
+
+
+def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
+    """A pin whose wheels a merge lost gets them back, at the same version."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+    published.add("onnxruntime", "1.18.2", ("3.11",))
+
+    assert first == locked(project, msgspec.structs.replace(first, packages=first.packages[:1]))
+
+
+def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> None:
+    """A target that is new is added, one that is gone is taken out, the other stays."""
+    first = locked(project_of(tmp_path, CONFIG))
+    renamed = CONFIG + '[targets.edge]\nruntime = "onnxruntime==1.20.*"\n'
+
+    second = locked(project_of(tmp_path, renamed), first)
+
+    assert (pins(second), pins(second, "edge")) == (FIRST, ["numpy==2.4.0 onnxruntime==1.20.0"])
+    assert first == locked(project_of(tmp_path, CONFIG), second)
+
+
+def test_toolchain(tmp_path: Path, local_index: LocalIndex) -> None:
+    """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
+    project = project_of(tmp_path, 'models = ["m.onnx"]\n[toolchain]\nrequires = ["torch==2.13.*"]\n')
+
+    found = relock(project, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN)
+    kept = relock(project, found.lock, {}, index=Index(), probe_toolchain=no_toolchain)
+    none = relock(project, None, {}, index=Index(), probe_toolchain=no_toolchain)
+
+    assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
+    assert found.lock == kept.lock
+    assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked one stays",)
+    assert (none.lock.toolchain, none.notes) == (None, ("no toolchain with `torch==2.13.*`; it is not locked",))
+    assert policy_differences(project.config, none.lock)
+
+
+def test_no_toolchain_needed(tmp_path: Path) -> None:
+    """A project that exports nothing has no toolchain, and none is looked for."""
+    project = project_of(tmp_path, 'models = ["m.onnx"]\n')
+
+    relocked = relock(project, Lock(toolchain=TOOLCHAIN), {}, index=Index(), probe_toolchain=no_toolchain)
+
+    assert (relocked.lock.toolchain, relocked.notes) == (None, ())
+
+
+def test_some_models() -> None:
+    """Entries of some models are rewritten, those of vanished ones taken out, all else is as it was."""
+    other = msgspec.structs.replace(MODEL, sha256="dd" * 32)
+    old = Lock(models={"a.onnx": MODEL, "b.onnx": MODEL, "c.onnx": MODEL}, toolchain=TOOLCHAIN)
+    entries: dict[str, LockedModel] = {"b.onnx": other, "d.onnx": other}
+
+    new = relock_models(old, entries, gone=("c.onnx",)).lock
+
+    assert {"a.onnx": MODEL, "b.onnx": other, "d.onnx": other} == new.models
+    assert msgspec.structs.replace(old, models=new.models) == new
+
+
+def test_some_models_of_no_lock() -> None:
+    """Without a lock there is nothing to keep."""
+    with pytest.raises(LockError) as caught:
+        relock_models(None, {})
+
+    assert caught.value.hint == "run `onnxgate lock` without paths"

@@ -1,0 +1,111 @@
+"""Policies: what makes a lock stale, and what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.config.types import Config, Select, Target, Toolchain
+from onnxgate.lock.policy import canonical, policy_differences, target_policy, toolchain_policy
+from onnxgate.lock.types import Lock, LockedTarget, LockedToolchain
+
+from .locks import package, runtime
+
+SERVER = Target(runtime="onnxruntime>=1.18,<1.20")
+RUNTIMES = (runtime("1.18.1", "1.26.4"), runtime("1.19.2"))
+PACKAGES = (
+    package("numpy", "1.26.4"),
+    package("numpy", "2.4.6"),
+    package("onnxruntime", "1.18.1"),
+    package("onnxruntime", "1.19.2"),
+)
+
+
+def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
+    """A lock of one target."""
+    target = LockedTarget(policy=policy, runtimes=fields.pop("runtimes", RUNTIMES))
+    return Lock(**{"targets": {"server": target}, "packages": PACKAGES, **fields})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("onnxruntime>=1.18,<1.20", "onnxruntime <1.20, >=1.18"),
+        ("onnxruntime>=1.18", "ONNXRuntime >= 1.18"),
+        ("onnx_ir[a,b]>=1", "onnx-ir [b,a] >= 1"),
+    ],
+)
+def test_spelling(one: str, other: str) -> None:
+    """How a requirement is spelled does not matter."""
+
+    assert canonical(one) == canonical(other)
+    assert target_policy(Target(runtime=one)) == target_policy(Target(runtime=other))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "select"), [("onnxruntime>=1.18,<1.21", "minors"), ("onnxruntime>=1.18,<1.20", "newest")]
+)
+def test_what_decides(runtime: str, select: Select) -> None:
+    """Another range or another selection is another policy."""
+
+    assert target_policy(SERVER) != target_policy(Target(runtime=runtime, select=select))
+
+
+def test_what_does_not_decide() -> None:
+    """How runtimes are used changes no pin."""
+    used = Target(runtime=SERVER.runtime, optimization=("all",), required=False)
+
+    assert target_policy(SERVER) == target_policy(used)
+    assert toolchain_policy(Toolchain(requires=("a", "b"))) == toolchain_policy(
+        Toolchain(python="x", requires=("b", "a"))
+    )
+
+
+def test_current() -> None:
+    """A lock of this config is not stale."""
+
+    assert policy_differences(Config(targets={"server": SERVER}), locked()) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "lock", "expected"),
+    [
+        (Config(targets={"server": SERVER, "edge": SERVER}), locked(), "target `edge` is not locked"),
+        (Config(), locked(), "target `server` is locked, and the config has it no longer"),
+        (
+            Config(targets={"server": SERVER}),
+            locked("old"),
+            'target `server` was locked for another policy than `onnxruntime>=1.18,<1.20`, `select = "minors"`',
+        ),
+        (Config(targets={"server": SERVER}), locked(runtimes=()), "target `server` is locked without any runtime"),
+        (
+            Config(targets={"server": SERVER}),
+            locked(packages=PACKAGES[1:]),
+            "target `server` needs `numpy==1.26.4` for Python 3.11, and the lock has no wheels of it",
+        ),
+        (
+            Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.13.*",))),
+            locked(),
+            "the toolchain is not locked; the config requires `torch==2.13.*`",
+        ),
+        (
+            Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.14.*",))),
+            locked(toolchain=LockedToolchain(policy="old", python="3.11", packages={})),
+            "the toolchain was locked for other requirements than `torch==2.14.*`",
+        ),
+    ],
+)
+def test_stale(config: Config, lock: Lock, expected: str) -> None:
+    """Each way in which config and lock differ is one sentence."""
+
+    assert (expected,) == policy_differences(config, lock)
+
+
+def test_digests_are_fixed() -> None:
+    """The digests are part of the lock's format: another one would make every lock stale."""
+    text = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8")
+    now = [target_policy(SERVER), toolchain_policy(Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6")))]
+
+    assert text.split() == now
