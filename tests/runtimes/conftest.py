@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import shutil
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def no_downloads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
 
 
-def lock_release(release: str, python: str = "3.11", numpy: str = "") -> Locked:
+def _lock(release: str, python: str = "3.11", numpy: str = "") -> Locked:
     """A release as `onnxgate.lock` pins it."""
     pins = (f"numpy=={numpy or NUMPY[release]}", f"onnxruntime=={release}")
     command = [find_uv_bin(), "pip", "compile", "--no-deps", "--format", "pylock.toml", "--universal", "--no-header"]
@@ -55,10 +55,9 @@ def cache(shared_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def locked() -> Callable[[str], Locked]:
-    """Locks a release, once."""
-    known: dict[str, Locked] = {}
-    return lambda release: known.get(release) or known.setdefault(release, lock_release(release))
+def locked() -> Callable[..., Locked]:
+    """Locks a release (for a Python, with a numpy), once."""
+    return functools.cache(_lock)
 
 
 @pytest.fixture
@@ -103,6 +102,6 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def is_alive() -> Callable[[int], bool]:
     """Tells whether a process runs."""
-    if not os.path.isdir("/proc/self"):
+    if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
     return alive

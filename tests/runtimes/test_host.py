@@ -51,10 +51,12 @@ class Recorder:
 
 
 def ask(host: Host, seat: Seat, model: str) -> Observation:
+    """What comes of loading it."""
     return host.submit(seat, Load(model=model)).result(60)
 
 
 def pid_of(host: Host, seat: Seat) -> int:
+    """The process that serves a seat."""
     observation = host.submit(seat, Probe()).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -73,7 +75,7 @@ def test_one_process_serves_all_jobs_of_a_seat(fake_host: Host, fake: Seat) -> N
     """The second job finds the first one's worker."""
     pids = {pid_of(fake_host, fake) for _ in range(3)}
 
-    assert 1 == len(pids)
+    assert len(pids) == 1
 
 
 def test_a_segfault_costs_one_job(fake_host: Host, fake: Seat) -> None:
@@ -94,7 +96,7 @@ def test_a_source_that_ends_the_program_is_refused(fake_host: Host, fake: Seat) 
     observation = ask(fake_host, fake, "system_exit")
 
     assert isinstance(observation, Refused)
-    assert ("SystemExit", "3") == (observation.failure.type, observation.failure.text)
+    assert (observation.failure.type, observation.failure.text) == ("SystemExit", "3")
     assert before == pid_of(fake_host, fake)
 
 
@@ -104,20 +106,20 @@ def test_what_does_not_end_is_ended(fake_host: Host, fake: Seat, tmp_path: Path,
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
     assert TimedOut(limit_s=2, during=during, log="") == ask(fake_host, fake, str(tmp_path / model))
-    assert GOOD == ask(fake_host, fake, "good")
+    assert ask(fake_host, fake, "good") == GOOD
 
 
 def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: Host, fake: Seat) -> None:
     """200 MB on both streams are read and forgotten."""
     limits = JobLimits(time_s=60)
 
-    assert GOOD == fake_host.submit(fake, Load(model="flood"), limits=limits).result(60)
+    assert fake_host.submit(fake, Load(model="flood"), limits=limits).result(60) == GOOD
 
 
 def test_a_flood_of_phases_is_ended(fake_host: Host, fake: Seat) -> None:
     """The time limit holds however much a worker says."""
     assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
-    assert GOOD == ask(fake_host, fake, "good")
+    assert ask(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
@@ -138,7 +140,7 @@ def test_jobs_cannot_be_read_by_what_is_run(fake_host: Host, fake: Seat) -> None
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
 
     assert Completed(result=LoadResult(providers=("read ''",))) == jobs[0].result(60)
-    assert GOOD == jobs[1].result(60)
+    assert jobs[1].result(60) == GOOD
 
 
 def test_a_hostile_text_arrives_harmless(fake_host: Host, fake: Seat) -> None:
@@ -147,7 +149,7 @@ def test_a_hostile_text_arrives_harmless(fake_host: Host, fake: Seat) -> None:
 
     assert isinstance(observation, Refused)
     assert observation.failure.text.startswith("::error::\n?xxx")
-    assert 4_000 == len(observation.failure.text)
+    assert len(observation.failure.text) == 4_000
 
 
 @pytest.mark.parametrize(
@@ -157,12 +159,12 @@ def test_nonsense_is_no_answer(fake_host: Host, fake: Seat, model: str) -> None:
     """Whatever else a worker says is a crash, its own or that of the next job, and never a pass of the next."""
     first = ask(fake_host, fake, model)
     if model == "twice":
-        assert GOOD == first
+        assert first == GOOD
         first = ask(fake_host, fake, "hang")
 
     assert isinstance(first, Crashed)
-    assert "answered nonsense" == first.signal
-    assert GOOD == ask(fake_host, fake, "good")
+    assert first.signal == "answered nonsense"
+    assert ask(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
@@ -182,7 +184,7 @@ def test_a_worker_that_died_at_rest_is_replaced(fake_host: Host, fake: Seat) -> 
     os.kill(pid_of(fake_host, fake), signal.SIGKILL)
     time.sleep(0.5)
 
-    assert GOOD == ask(fake_host, fake, "good")
+    assert ask(fake_host, fake, "good") == GOOD
 
 
 def test_children_of_a_worker_end_with_it(fake_host: Host, fake: Seat, is_alive: Callable[[int], bool]) -> None:
@@ -198,7 +200,7 @@ def test_seats_work_side_by_side(fake_host: Host, tmp_path: Path) -> None:
     seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
     jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
 
-    assert [GOOD, GOOD] == [job.result(60) for job in jobs]
+    assert [job.result(60) for job in jobs] == [GOOD, GOOD]
 
 
 def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path) -> None:
@@ -211,7 +213,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
-    assert ["started", "finished"] * 2 == [event[0] for event in recorder.events]
+    assert [event[0] for event in recorder.events] == ["started", "finished"] * 2
 
 
 def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: Seat) -> None:
@@ -222,17 +224,20 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
         for job in jobs:
             job.result(60)
 
-    assert [
+    assert recorder.events[1::2] == [
         ("finished", "fake 1.0", "load exit_3", "crashed"),
         ("finished", "fake 1.0", "load good", "completed"),
         ("finished", "fake 1.0", "load wrong_type", "crashed"),
-    ] == recorder.events[1::2]
+    ]
 
 
 @pytest.mark.parametrize(
     ("seat", "reason"),
     [
-        (Seat.of_interpreter("x", Path("/nowhere/python"), engine="fake"), "`python` of `x` cannot be started: No such"),
+        (
+            Seat.of_interpreter("x", Path("/nowhere/python"), engine="fake"),
+            "`python` of `x` cannot be started: No such",
+        ),
         (Seat.of_interpreter("x", Path("/bin/false")), "its worker does not start: exit status 1"),
         (Seat.of_interpreter("x", Path(sys.executable), engine="unheard-of"), "this onnxgate cannot run `unheard-of`"),
         (Seat.of_interpreter("x", Path(sys.executable), engine="absent"), "ImportError: libwonder.so.3: cannot open"),
@@ -256,7 +261,7 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: Host, monkeypat
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
-    assert "grüezi" == observation.result.packages["GREETING"]
+    assert observation.result.packages["GREETING"] == "grüezi"
     assert "ALLOW_RELEASED_ONNX_OPSET_ONLY" not in observation.result.packages
 
 

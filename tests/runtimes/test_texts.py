@@ -6,8 +6,12 @@ import pytest
 
 from onnxgate.runtimes.texts import FAMILIES, family, node_name
 
-IN_NODE = 'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
-RUN = "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'add0' Status Message: "
+IN_NODE = (
+    'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
+)
+RUN = (
+    "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Add node. Name:'add0' Status Message: "
+)
 
 # Text, family, node. As onnxruntime 1.15.1 to 1.31.1 print them, without the C++ signature.
 TEXTS = [
@@ -73,8 +77,7 @@ TEXTS = [
     ("GetFileLength for nope.bin failed:Invalid fd was supplied: -1", "ext_missing", None),
     ("filesystem error: cannot get file size: No such file or directory [nope.bin]", "ext_missing", None),
     (
-        "External data path validation failed for initializer: w. Error: External data path does not exist: "
-        '"nope.bin"',
+        'External data path validation failed for initializer: w. Error: External data path does not exist: "nope.bin"',
         "ext_missing",
         None,
     ),

@@ -11,9 +11,10 @@ READ_LIMIT = 40_000
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The C++ function that ONNX Runtime puts between the line that refused and the text.
+# The C++ function that ONNX Runtime puts between the line that refused and the text. Bounded, so that no text is slow.
 _SIGNATURE = re.compile(
-    r"(?:[A-Za-z]:\\|/)[^\s:]*[/\\](\w+\.(?:cc|h)):(\d+) .*?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]*\])? "
+    r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\](\w+\.(?:cc|h)):(\d+) "
+    r".{0,2000}?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]{0,2000}\])? "
     r"(?=[A-Z\[a-z])"
 )
 # Source: onnxruntime 1.16.3 to 1.31.1 (bfc_arena.cc), libstdc++, numpy, glibc.

@@ -1,17 +1,20 @@
 """An engine that does, by the model's name, what no engine should."""
 
+# ruff: noqa: D103 - it runs as part of the worker; each function is called as it behaves
+
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def load(job, phase):
     """Behave as the model is called."""
     phase("load")
-    return globals()[os.path.basename(job["model"])](job, phase)
+    return globals()[Path(job["model"]).name](job, phase)
 
 
 def run(job, phase):
@@ -57,9 +60,9 @@ def hang_with_the_lock(job, phase):
 
 
 def note_pid(job):
-    with open(os.path.dirname(job["model"]) + "/pid.partial", "w") as file:
-        file.write(str(os.getpid()))
-    os.rename(file.name, os.path.dirname(job["model"]) + "/pid")
+    partial = Path(job["model"]).with_name("pid.partial")
+    partial.write_text(str(os.getpid()))
+    partial.rename(partial.with_name("pid"))
 
 
 def flood(job, phase):
@@ -80,7 +83,7 @@ def allocate(job, phase):
 
 
 def read_stdin(job, phase):
-    return {"kind": "load", "providers": ["read %r" % sys.stdin.read()]}
+    return {"kind": "load", "providers": [f"read {sys.stdin.read()!r}"]}
 
 
 def raise_hostile(job, phase):
@@ -135,11 +138,11 @@ def answer(job, path):
 
 
 def foreign_file(job, phase):
-    return answer(job, os.path.join(job["output"], os.pardir, "foreign.npy"))
+    return answer(job, str(Path(job["output"]) / os.pardir / "foreign.npy"))
 
 
 def no_file(job, phase):
-    return answer(job, os.path.join(job["output"], "0.npy"))
+    return answer(job, str(Path(job["output"]) / "0.npy"))
 
 
 def too_few_outputs(job, phase):
@@ -155,8 +158,8 @@ def with_a_child(job, phase):
 
 def meet(job, phase):
     """End only once another seat does the same."""
-    folder = os.path.dirname(job["model"])
-    open(os.path.join(folder, "%d.here" % os.getpid()), "w").close()
-    while sum(name.endswith(".here") for name in os.listdir(folder)) < 2:
+    folder = Path(job["model"]).parent
+    (folder / f"{os.getpid()}.here").touch()
+    while len(list(folder.glob("*.here"))) < 2:
         time.sleep(0.01)
     return good(job, phase)

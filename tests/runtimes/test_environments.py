@@ -1,0 +1,303 @@
+"""Locked environments: built once, trusted only when whole, and never waited for in vain."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import msgspec
+import pytest
+from packaging.tags import platform_tags
+
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes import store
+from onnxgate.runtimes.commands import Commands
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.interpreters import find_interpreter
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refused at once
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+Locker = Callable[[str], Locked]
+
+
+@pytest.fixture
+def small(locked: Locker) -> Locked:
+    """A release to build again and again."""
+    _need_python("3.11")
+    return locked("1.18.1")
+
+
+@pytest.fixture
+def invented() -> Locked:
+    """A runtime that no index has, for this Python."""
+    tag = f"cp{MINOR.replace('.', '')}"
+    files = {name: f"{name}-1.0-{tag}-{tag}-{next(iter(platform_tags()))}.whl" for name in ("numpy", "onnxruntime")}
+    packages = [
+        LockedPackage(name=name, version="1.0", python=MINOR, wheels=(Wheel(file=file, sha256="0" * 64),))
+        for name, file in files.items()
+    ]
+    pins = ("numpy==1.0", "onnxruntime==1.0")
+    return LockedRuntime(engine="onnxruntime", release="1.0", python=MINOR, packages=pins), tuple(packages)
+
+
+def _need_python(minor: str) -> None:
+    try:
+        find_interpreter(minor, Commands(), offline=True)
+    except UnavailableError as error:
+        pytest.skip(error.message)
+
+
+def prepare(cache: Path, locked: Locked, *, offline: bool = False) -> Path:
+    """As one gate does it."""
+    return Environments(cache, offline=offline).prepare(*locked)
+
+
+def versions(interpreter: Path) -> str:
+    """What can be imported there."""
+    ask = "import numpy, onnxruntime; print(numpy.__version__, onnxruntime.__version__)"
+    return subprocess.run([interpreter, "-I", "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is started from now on."""
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("nothing had to be built")
+
+    monkeypatch.setattr(Commands, "run", forbidden)
+
+
+@pytest.mark.index
+def test_an_environment_has_exactly_what_is_locked(small: Locked, tmp_path: Path) -> None:
+    """Engine and numpy, and nothing of ours or of the system's; a path may have spaces."""
+    interpreter = prepare(tmp_path / "a cache", small)
+    packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
+
+    assert versions(interpreter) == "1.26.4 1.18.1"
+    assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+
+
+@pytest.mark.index
+def test_a_ready_environment_is_used_as_it_is(small: Locked, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second gate starts nothing."""
+    first = prepare(cache, small)
+    forbid_building(monkeypatch)
+
+    assert first == prepare(cache, small)
+
+
+@pytest.mark.index
+def test_two_gates_at_once_share_one_environment(small: Locked, tmp_path: Path) -> None:
+    """Both succeed, on a cold cache."""
+    gates = [_start_gate(tmp_path, small) for _ in range(2)]
+    answers = [gate.communicate(timeout=200) for gate in gates]
+
+    assert [gate.returncode for gate in gates] == [0, 0], answers
+    assert answers[0] == answers[1]
+    assert versions(Path(answers[0][0].strip())) == "1.26.4 1.18.1"
+
+
+@pytest.mark.index
+def test_a_killed_build_is_never_trusted(small: Locked, tmp_path: Path) -> None:
+    """What it left is removed, and the environment is built anew."""
+    gate = _start_gate(tmp_path, small)
+    _wait_until(lambda: any(tmp_path.glob("environments/*/attempts/*/pyvenv.cfg")))
+    gate.send_signal(signal.SIGKILL)
+    gate.communicate()
+    half_built = next(tmp_path.glob("environments/*/attempts/*"))
+    trusted = list(tmp_path.glob("environments/*/ready.json"))
+    interpreter = prepare(tmp_path, small)
+
+    assert trusted == []
+    assert half_built != interpreter.parent.parent
+    assert versions(interpreter) == "1.26.4 1.18.1"
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("damage", ["interpreter", "state", "key", "discarded"])
+def test_a_damaged_environment_is_built_anew(small: Locked, tmp_path: Path, damage: str) -> None:
+    """Its interpreter may have vanished, its state may say something else, or a worker may have failed in it."""
+    interpreter = prepare(tmp_path, small)
+    _damage(damage, interpreter, tmp_path, small)
+    again = prepare(tmp_path, small)
+
+    assert interpreter != again
+    assert not interpreter.parent.exists()
+    assert versions(again) == "1.26.4 1.18.1"
+
+
+def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
+    state = next(cache.glob("environments/*/ready.json"))
+    match damage:
+        case "interpreter":
+            interpreter.unlink()
+        case "state":
+            state.write_bytes(state.read_bytes()[:-2])
+        case "key":
+            said = msgspec.json.decode(state.read_bytes(), type=store.State)
+            state.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, key="0" * 64)))
+        case "discarded":
+            Environments(cache, offline=True).discard(*small)
+
+
+@pytest.mark.index
+def test_another_hash_is_another_environment_and_is_not_installed(small: Locked, tmp_path: Path) -> None:
+    """A wheel that is not the locked one is refused, in one line, and nothing is left of the try."""
+    runtime, packages = small
+    forged = tuple(
+        msgspec.structs.replace(each, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in each.wheels))
+        for each in packages
+    )
+    with pytest.raises(UnavailableError) as caught:
+        prepare(tmp_path, (runtime, forged))
+
+    assert caught.value.message.startswith("`onnxruntime 1.18.1` cannot be installed: Hash mismatch for ")
+    assert len(caught.value.message.splitlines()) == 1
+    assert list(tmp_path.glob("environments/*/")) == []
+
+
+@pytest.mark.index
+def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Locker) -> None:
+    """Releases before 1.19 fall over numpy 2: the environment is not trusted, and the reason is said."""
+    _need_python("3.11")
+    runtime, packages = locked("1.16.3")
+    newer = locked("1.31.1")[1]
+    numpy = next(each for each in newer if each.name == "numpy")
+    mixed = msgspec.structs.replace(runtime, packages=(f"numpy=={numpy.version}", "onnxruntime==1.16.3"))
+    with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.16\.3` does not work here: \w+"):
+        prepare(tmp_path, (mixed, (*packages, numpy)))
+
+    assert list(tmp_path.glob("environments/*/")) == []
+
+
+@pytest.fixture
+def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """uv finds nothing in its cache and nobody at the index."""
+    monkeypatch.setenv("UV_DEFAULT_INDEX", NOWHERE)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    for name in ("UV_FIND_LINKS", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_index")
+def test_an_index_that_does_not_answer_is_asked_once(
+    invented: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason is one line, and the next runtime does not wait for it again."""
+    environments = Environments(tmp_path, offline=False)
+    asked: list[list[str]] = []
+    uv = Commands.uv
+
+    def remember(self: Commands, arguments: list[str], **options: float) -> object:
+        asked.append(arguments)
+        return uv(self, arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Commands, "uv", remember)
+    messages = []
+    for _ in range(2):
+        with pytest.raises(UnavailableError) as caught:
+            environments.prepare(*invented)
+        messages.append(caught.value.message)
+    offline = ["--offline" in arguments for arguments in asked if "install" in arguments]
+
+    expected = "`onnxruntime 1.0` cannot be fetched: no package index answers (Connection refused (os error 111))"
+    assert [expected, expected] == messages
+    assert offline == [False, True]
+    assert list(tmp_path.glob("environments/*/")) == []
+
+
+@pytest.mark.usefixtures("no_index")
+def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
+    """What uv's cache does not have is unavailable, with what gets it."""
+    with pytest.raises(UnavailableError) as caught:
+        prepare(tmp_path, invented, offline=True)
+
+    assert caught.value.message == "`onnxruntime 1.0` is not in uv's cache, and `--offline` was asked for"
+    assert caught.value.hint == "run it once without"
+
+
+def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:
+    """The hint names the variable that moves it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be stored: ") as caught:
+        prepare(tmp_path / "file", invented)
+
+    assert caught.value.hint == "`ONNXGATE_CACHE_DIR` names another folder for it"
+
+
+def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
+    """Afterwards nothing is started any more."""
+    environments = Environments(tmp_path, offline=True)
+    environments.close()
+    with pytest.raises(UnavailableError, match="the gate was ended"):
+        environments.prepare(*invented)
+
+
+def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else it is the user's cache folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.delenv("ONNXGATE_CACHE_DIR", raising=False)
+    usual = store.cache_dir()
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "own"))
+
+    assert usual.name == "onnxgate"
+    assert tmp_path / "own" == store.cache_dir()
+
+
+def _start_gate(cache: Path, small: Locked) -> subprocess.Popen[str]:
+    """Another process that prepares the same environment and prints its interpreter."""
+    script = """
+        import sys
+        from pathlib import Path
+        import msgspec
+        from onnxgate.lock.types import LockedPackage, LockedRuntime
+        from onnxgate.runtimes.environments import Environments
+        runtime, packages = msgspec.json.decode(sys.argv[2], type=tuple[LockedRuntime, tuple[LockedPackage, ...]])
+        print(Environments(Path(sys.argv[1]), offline=False).prepare(runtime, packages))
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", dedent(script), str(cache), msgspec.json.encode(small).decode()]
+    return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("entry", ["python", "bin", ".", ".."])
+def test_interpreters_are_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+    """An executable, a folder of programs, an installation, or a folder of installations."""
+    home = tmp_path / "installations" / "one"
+    (home / "bin").mkdir(parents=True)
+    python = home / "bin" / f"python{MINOR}"
+    python.symlink_to(sys.executable)
+    named = {"python": python, "bin": home / "bin", ".": home, "..": home.parent}[entry]
+    monkeypatch.setenv("ONNXGATE_PYTHON_PATH", os.pathsep.join(["", str(tmp_path / "nothing"), str(named)]))
+
+    assert python == find_interpreter(MINOR, Commands(), offline=True)
+
+
+def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may be called as it likes; what it answers counts."""
+    liar = tmp_path / "python3.99"
+    shutil.copy("/bin/sh", liar)
+    monkeypatch.setenv("ONNXGATE_PYTHON_PATH", str(tmp_path))
+    with pytest.raises(UnavailableError) as caught:
+        find_interpreter("3.99", Commands(), offline=True)
+
+    assert caught.value.message == "no Python 3.99 was found here"
+    assert caught.value.hint == "run `uv python install 3.99`, or name its folder in `ONNXGATE_PYTHON_PATH`"

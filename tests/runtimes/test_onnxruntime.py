@@ -1,0 +1,335 @@
+"""Real releases of ONNX Runtime, in their locked environments, as the host sees them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.commands import Commands
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host, JobLimits, Seat
+from onnxgate.runtimes.interpreters import find_interpreter
+from onnxgate.runtimes.jobs import (
+    Case,
+    CaseResult,
+    Completed,
+    Crashed,
+    Failure,
+    Load,
+    LoadResult,
+    Observation,
+    Optimization,
+    Probe,
+    ProbeResult,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.texts import family
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+
+pytestmark = pytest.mark.index
+
+RELEASES = ("1.16.3", "1.18.1", "1.31.1")
+CPU = ("CPUExecutionProvider",)
+
+ADD = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] x) => (float[N, 4] y) { y = Add(x, x) }
+"""
+STRINGS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (string[N] x) => (string[N] y) { y = Identity(x) }
+"""
+ODD_TYPES = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x) => (seq(float[N]) s, bfloat16[N] b, float16[N] h, float w) {
+    s = SequenceConstruct(x, x)
+    b = Cast<to: int = 16>(x)
+    h = Cast<to: int = 10>(x)
+    w = ReduceSum<keepdims: int = 0>(x)
+}
+"""
+ONLY_BFLOAT16 = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x) => (bfloat16[N] b) { b = Cast<to: int = 16>(x) }
+"""
+GATHER = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x, int64[1] i) => (bfloat16[1] b, float[N] y) {
+    z = Gather(x, i)
+    b = Cast<to: int = 16>(z)
+    y = Identity(x)
+}
+"""
+ENDLESS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[4] x) => (float[4] y) {
+    trip = Constant <value: tensor = int64 {9223372036854775807}> ()
+    yes = Constant <value: tensor = bool {1}> ()
+    y = Loop (trip, yes, x) <body = body (int64 i, bool c, float[4] a) => (bool d, float[4] b) {
+        d = Identity(c)
+        b = Add(a, a)
+    }>
+}
+"""
+HUGE = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (int64[1] n) => (float[N] y) {
+    z = ConstantOfShape <value: tensor = float[1] {1.0}> (n)
+    y = Add(z, z)
+}
+"""
+NO_KERNEL = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = Conv(x, w) }
+"""
+# Its shape inference reads the rank of an input that has none.
+# Source: onnxruntime 1.16.3 and 1.18.1 fall, 1.31.1 does not.
+FALLS = """
+<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+g (float[] table, int64[] q, int64[] k) => (float[] y) {
+    y = com.microsoft.RelativePositionBias <max_distance: int = 128> (table, q, k)
+}
+"""
+
+
+@dataclasses.dataclass
+class Bench:
+    """One release, and a folder to work in."""
+
+    host: Host
+    seat: Seat
+    folder: Path
+
+    def model(self, text: str) -> str:
+        """A model file."""
+        path = self.folder / f"{abs(hash(text))}.onnx"
+        onnx.save(onnx.parser.parse_model(text), path)
+        return str(path)
+
+    def load(self, text: str, level: Optimization = "all") -> Observation:
+        """What loading gives."""
+        return self.host.submit(self.seat, Load(model=self.model(text), optimization=level)).result(200)
+
+    def run(self, text: str, *feeds: dict[str, object], limits: JobLimits | None = None) -> Observation:
+        """What running gives, with a case per feed."""
+        output = self.folder / f"out{len(list(self.folder.iterdir()))}"
+        output.mkdir()
+        cases = tuple(self._case(f"case {index}", feed) for index, feed in enumerate(feeds))
+        job = Run(model=self.model(text), cases=cases, output=str(output))
+        return self.host.submit(self.seat, job, limits=limits).result(200)
+
+    def _case(self, name: str, feed: dict[str, object]) -> Case:
+        paths = {key: self.folder / f"{name} {key}.npy" for key in feed}
+        for key, path in paths.items():
+            np.save(path, np.asarray(feed[key]))
+        return Case(name=name, origin="generated", inputs={key: str(path) for key, path in paths.items()})
+
+
+def results(observation: Observation) -> tuple[CaseResult, ...]:
+    """The cases of a run that was done."""
+    assert isinstance(observation, Completed), observation
+    assert isinstance(observation.result, RunResult)
+    assert observation.result.providers == CPU
+    return observation.result.cases
+
+
+def value(path: str | None) -> np.ndarray:
+    """The tensor of an output."""
+    assert path is not None
+    return np.load(path, allow_pickle=False)
+
+
+def failure(case: CaseResult) -> Failure:
+    """Why a case has no outputs."""
+    assert case.failure is not None, case
+    return case.failure
+
+
+@pytest.fixture(params=RELEASES)
+def bench(request: pytest.FixtureRequest, host: Host, locked: Callable[..., Locked], tmp_path: Path) -> Bench:
+    """One of the releases, with the Python that the lock gives it."""
+    return _bench(host, locked(request.param), tmp_path)
+
+
+def _bench(host: Host, locked: Locked, folder: Path) -> Bench:
+    try:
+        find_interpreter(locked[0].python, Commands(), offline=True)
+    except UnavailableError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+    return Bench(host, Seat.of_runtime(*locked), folder)
+
+
+def test_a_model_is_loaded_and_run(bench: Bench) -> None:
+    """At both levels, with the provider that was asked for; the numbers are the model's."""
+    feed = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
+    (case,) = results(bench.run(ADD, feed))
+
+    assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD) == bench.load(ADD, "disabled")
+    assert (feed["x"] * 2).tolist() == value(case.outputs[0]).tolist()
+    assert np.float32 == value(case.outputs[0]).dtype
+
+
+def test_the_worker_sees_its_environment_and_nothing_of_ours(bench: Bench) -> None:
+    """It is the locked release, beside the locked numpy."""
+    packages = ("onnxruntime", "numpy", "onnx", "msgspec", "pytest")
+    observation = bench.host.submit(bench.seat, Probe(packages=packages)).result(200)
+
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    assert bench.seat.runtime is not None
+    pins = dict(pin.split("==") for pin in bench.seat.runtime.packages)
+    assert pins == observation.result.packages
+    assert observation.result.python.startswith("3.11.")
+
+
+def test_strings_go_in_and_out(bench: Bench) -> None:
+    """Without pickle on either side."""
+    (case,) = results(bench.run(STRINGS, {"x": np.array(["", "grüezi", "日本"])}))
+
+    assert value(case.outputs[0]).tolist() == ["", "grüezi", "日本"]
+
+
+def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> None:
+    """A sequence and a bfloat16 tensor are left out; those beside them are there."""
+    (case,) = results(bench.run(ODD_TYPES, {"x": np.array([1, 2], np.float32)}))
+    (only,) = results(bench.run(ONLY_BFLOAT16, {"x": np.array([1, 2], np.float32)}))
+
+    assert case.outputs[:2] == (None, None)
+    assert value(case.outputs[2]).tolist() == [1.0, 2.0]
+    assert value(case.outputs[3]).item() == 3.0
+    assert CaseResult(outputs=(None,)) == only
+
+
+def test_nodes_behind_an_output_that_is_left_out_are_run(bench: Bench) -> None:
+    """They may fail like all others."""
+    feed = {"x": np.ones(4, np.float32), "i": np.array([9])}
+    (case,) = results(bench.run(GATHER, feed))
+
+    assert "indices element out of data bounds" in failure(case).text
+
+
+def test_one_failing_case_does_not_stop_the_next(bench: Bench) -> None:
+    """Each case has its own outcome, in order; the text is the runtime's, without its build's paths."""
+    good, bad = {"x": np.ones((1, 4), np.float32)}, {"x": np.ones((1, 3), np.float32)}
+    cases = results(bench.run(ADD, good, bad, good))
+
+    assert [case.failure is None for case in cases] == [True, False, True]
+    assert family(failure(cases[1]).text) == "run_shape"
+    assert "onnxruntime_src" not in failure(cases[1]).text
+
+
+def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
+    """Two machines say the same of the same model."""
+    observation = bench.load(ADD.replace("ir_version: 8", "ir_version: 99"))
+
+    assert isinstance(observation, Refused)
+    assert family(observation.failure.text) == "ir"
+    assert "Load model from " in observation.failure.text
+    assert "/" not in observation.failure.text
+    assert not observation.failure.memory
+
+
+def test_a_missing_kernel_is_refused(bench: Bench) -> None:
+    """By every release and level alike."""
+    observations = [bench.load(NO_KERNEL), bench.load(NO_KERNEL, "disabled")]
+
+    assert [family(each.failure.text) for each in observations if isinstance(each, Refused)] == ["no_kernel"] * 2
+
+
+def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:
+    """The next model is judged."""
+    falls, good = bench.load(FALLS), bench.load(ADD)
+    crash = Crashed(signal="SIGSEGV", during="load", log="")
+
+    assert (crash == falls) is (bench.seat.name != "onnxruntime 1.31.1"), falls
+    assert isinstance(falls, Crashed | Refused)
+    assert Completed(result=LoadResult(providers=CPU)) == good
+
+
+def test_a_model_that_never_ends_is_timed_out(bench: Bench) -> None:
+    """And the next one works."""
+    endless = bench.run(ENDLESS, {"x": np.ones(4, np.float32)}, limits=JobLimits(time_s=2))
+    (case,) = results(bench.run(ADD, {"x": np.ones((1, 4), np.float32)}))
+
+    assert TimedOut(limit_s=2, during="case case 0", log="") == endless
+    assert case.failure is None
+
+
+def test_a_model_that_asks_for_200_gb_fails_for_memory(bench: Bench) -> None:
+    """Only the case that asks for it."""
+    few, many = {"n": np.array([10])}, {"n": np.array([50_000_000_000])}
+    cases = results(bench.run(HUGE, few, many, few))
+
+    assert [case.failure is None for case in cases] == [True, False, True]
+    assert failure(cases[1]).memory
+    assert "Failed to allocate memory for requested buffer of size 200000000000" in failure(cases[1]).text
+
+
+def test_the_limit_is_the_job_s_and_not_the_machine_s(bench: Bench) -> None:
+    """300 MB are too much under one limit and fine under the usual one."""
+    feed = {"n": np.array([40_000_000])}
+    (refused,) = results(bench.run(HUGE, feed, limits=JobLimits(time_s=60, memory_mib=256)))
+    (given,) = results(bench.run(HUGE, feed))
+
+    assert failure(refused).memory
+    assert given.failure is None
+
+
+def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> None:
+    """The job is undecided; the worker goes on."""
+    broken = bench.folder / "x.npy"
+    broken.write_bytes(b"\x93NUMPY")
+    case = Case(name="one", origin="user", inputs={"x": str(broken)})
+    job = Run(model=bench.model(ADD), cases=(case,), output=str(bench.folder))
+    observation = bench.host.submit(bench.seat, job).result(200)
+
+    assert isinstance(observation, Unavailable)
+    assert observation.reason.startswith("the input `x.npy` cannot be read: ")
+    assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD)
+
+
+def test_a_provider_that_is_not_there_is_not_claimed(bench: Bench) -> None:
+    """What the session says counts."""
+    job = Load(model=bench.model(ADD), providers=("CUDAExecutionProvider", *CPU))
+
+    assert Completed(result=LoadResult(providers=CPU)) == bench.host.submit(bench.seat, job).result(200)
+
+
+@pytest.mark.parametrize(("release", "python", "numpy"), [("1.19.2", "3.8", "1.24.4"), ("1.8.1", "3.8", "1.23.5")])
+def test_the_worker_runs_under_python_3_8(
+    host: Host, locked: Callable[..., Locked], tmp_path: Path, release: str, python: str, numpy: str
+) -> None:
+    """The oldest interpreter that runtimes need."""
+    bench = _bench(host, locked(release, python, numpy), tmp_path)
+    old = ADD.replace("ir_version: 8", "ir_version: 7").replace('"" : 17', '"" : 13')
+    (case,) = results(bench.run(old, {"x": np.ones((1, 4), np.float32)}))
+    observation = bench.host.submit(bench.seat, Probe()).result(200)
+
+    assert value(case.outputs[0]).tolist() == [[2.0] * 4]
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    assert observation.result.python.startswith("3.8.")
+
+
+def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked], tmp_path: Path) -> None:
+    """Its reason and hint are those of the environment."""
+    runtime, packages = locked("1.18.1")
+    elsewhere = dataclasses.replace(Seat.of_runtime(runtime, packages), packages=())
+    with Host(Environments(tmp_path, offline=True), 1) as host:
+        observation = host.submit(elsewhere, Probe()).result(60)
+
+    assert isinstance(observation, Unavailable)
+    assert observation.reason == "the lock has no wheels of `numpy==1.26.4` for Python 3.11"
+    assert observation.hint

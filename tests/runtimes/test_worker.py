@@ -1,0 +1,167 @@
+"""The worker's own parts: what it makes of texts, tensors and limits, under the Pythons that it meets."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from onnxgate.runtimes.host import WORKER
+from onnxgate.runtimes.worker import arrays, failures
+
+SIGNATURES = {
+    "Load model from a.onnx failed:/onnxruntime_src/onnxruntime/core/graph/model.cc:149 onnxruntime::Model::Model("
+    "onnx::ModelProto&&, const PathString&, const IOnnxRuntimeOpSchemaRegistryList*, const logging::Logger&) "
+    "Unsupported model IR version: 14": "Load model from a.onnx failed:{model.cc:149} Unsupported model IR version: 14",
+    "Status Message: /onnxruntime_src/include/onnxruntime/core/framework/op_kernel_context.h:42 "
+    "const T* onnxruntime::OpKernelContext::Input(int) const [with T = onnxruntime::Tensor] Missing Input: "
+    "x": "Status Message: {op_kernel_context.h:42} Missing Input: x",
+    "failed:D:\\a\\_work\\1\\s\\onnxruntime\\core\\graph\\model.cc:149 onnxruntime::Model::Model(int) "
+    "Unsupported": "failed:{model.cc:149} Unsupported",
+    "matmul_helper.h:59 Compute MatMul dimension mismatch": "matmul_helper.h:59 Compute MatMul dimension mismatch",
+}
+
+
+@pytest.mark.parametrize("printed", SIGNATURES)
+def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
+    """What is left says the same on every system."""
+    assert SIGNATURES[printed] == failures.clean(printed)
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x07", "link"),
+        ("\x9b31mred\x07\x00", "31mred"),
+        ("a\r\nb\rc\td\n", "a\nbc\td"),
+        ("\x1b", ""),
+    ],
+)
+def test_nothing_that_acts_on_a_terminal_is_left(printed: str, expected: str) -> None:
+    """Lines and tabs stay."""
+    assert expected == failures.clean(printed)
+
+
+@pytest.mark.parametrize("hostile", ["/" * 200_000, "/a.cc:1 " * 50_000, "\x1b]" * 100_000, "x" * 10**6])
+def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
+    """Whatever it is made of."""
+    began = time.process_time()
+    cleaned = failures.clean(hostile)
+
+    assert len(cleaned) <= failures.TEXT_LIMIT
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("Failed to allocate memory for requested buffer of size 8"), True),
+        (RuntimeError("std::bad_alloc"), True),
+        (RuntimeError("Unable to allocate 8.00 GiB for an array"), True),
+        (RuntimeError("Could not find an implementation"), False),
+    ],
+)
+def test_a_lack_of_memory_is_told_apart(error: Exception, expected: bool) -> None:
+    """By what allocators say."""
+    assert expected is failures.failure(error)["memory"]
+
+
+def test_the_model_s_folder_is_hidden() -> None:
+    """Also where it stands alone."""
+    error = RuntimeError("Load model from /home/me/models/a.onnx failed: escapes /home/me/models")
+
+    assert failures.failure(error, "/home/me/models")["text"] == "Load model from a.onnx failed: escapes ."
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [np.array(1.5, np.float16), np.zeros((0, 3), np.int64), np.array([True]), np.array([1 + 2j], np.complex64)],
+)
+def test_tensors_survive_the_way(tmp_path: Path, tensor: np.ndarray) -> None:
+    """Type, shape and values."""
+    path = str(tmp_path / "0" / "0.npy")
+    written = arrays.write(path, tensor)
+
+    assert written
+    assert (tensor.dtype, tensor.shape) == (arrays.read(path).dtype, arrays.read(path).shape)
+    assert tensor.tolist() == arrays.read(path).tolist()
+
+
+def test_strings_are_objects_for_a_runtime_and_text_on_disk(tmp_path: Path) -> None:
+    """No pickle is written or read."""
+    path = str(tmp_path / "0.npy")
+    arrays.write(path, np.array(["a", "日本"], object))
+
+    assert np.load(path, allow_pickle=False).dtype.kind == "U"
+    assert arrays.read(path).dtype.kind == "O"
+    assert arrays.read(path).tolist() == ["a", "日本"]
+
+
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    """A file that holds one is unusable."""
+    np.save(tmp_path / "evil.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(failures.UnusableError, match=r"^the input `evil\.npy` cannot be read: "):
+        arrays.read(str(tmp_path / "evil.npy"))
+
+
+@pytest.mark.parametrize("value", [None, [1.0], {"a": 1.0}, "text"])
+def test_what_is_no_tensor_is_not_written(tmp_path: Path, value: object) -> None:
+    """Sequences and maps have no file."""
+    assert not arrays.write(str(tmp_path / "0.npy"), value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="measured where the kernel tells")
+@pytest.mark.parametrize(("limit_mib", "status"), [(200, 1), (4096, 0)])
+def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, status: int) -> None:
+    """Too much ends the process, after it said why; enough does not."""
+    script = f"""
+        import time
+        from onnxgate.runtimes.worker.limits import watched
+        with watched({limit_mib} * 2**20, lambda: print("too much", flush=True)):
+            taken = bytearray(400 * 2**20)
+            time.sleep(2)
+    """
+    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
+
+    assert (status, "too much\n" if status else "") == (ended.returncode, ended.stdout)
+
+
+@pytest.mark.parametrize("file", sorted(WORKER.rglob("*.py")), ids=lambda file: file.relative_to(WORKER).as_posix())
+def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
+    """By its grammar, and by what it imports: nothing of onnxgate except its own folder."""
+    tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+    imported = {
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and node.level == 0
+            else []
+        )
+    }
+
+    assert not {name for name in imported if name.split(".")[0] == "onnxgate"}
+    assert not any(isinstance(node, ast.ImportFrom) and node.level > 2 for node in ast.walk(tree))
+
+
+def test_the_worker_writes_no_bytecode_and_needs_no_onnxgate(tmp_path: Path) -> None:
+    """Started bare, from a folder of its own, it says that it is ready, and ends with its input."""
+    shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    argv = [sys.executable, "-I", "-B", "-X", "utf8", str(tmp_path / "worker" / "__main__.py")]
+    ended = subprocess.run(argv, input=b"", capture_output=True, check=False, cwd=tmp_path, start_new_session=True)
+
+    assert ended.stdout == b'{"id": 0, "phase": "ready"}\n'
+    assert ended.stderr == b""
+    assert list(tmp_path.rglob("*.pyc")) == []
