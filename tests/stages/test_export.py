@@ -1,0 +1,459 @@
+"""Exports planned, and what is made of what came of them."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+from onnxgate.config.loading import load_config
+from onnxgate.config.project import Project
+from onnxgate.errors import ConfigError
+from onnxgate.findings import Place, Stage, Undone
+from onnxgate.lock.types import LockedRuntime, LockedToolchain
+from onnxgate.runtimes.jobs import (
+    Case,
+    Command,
+    CommandResult,
+    Completed,
+    Crashed,
+    Export,
+    ExportResult,
+    Failure,
+    LoadResult,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.toolchain import Interpreter
+from onnxgate.stages import export as stage
+from onnxgate.stages import export_plan
+from onnxgate.stages.export_plan import Planned
+
+PYTHON = Path(sys.executable)
+RELU = '<ir_version: 8, opset_import: ["" : {opset}]> g (float[N] x) => (float[N] y) {{ y = {op}(x) }}'
+CONFIG = """
+models = ["models/*.onnx"]
+ir-version = "<=10"
+opset = { "ai.onnx" = 18 }
+[targets.server]
+runtime = "onnxruntime"
+[toolchain]
+requires = ["torch"]
+[[model]]
+path = "models/m.onnx"
+SETTINGS
+"""
+SOURCE = 'source = "export/m.py:build"'
+COMMAND = 'command = ["{python}", "export/m.py", "--opset={opset}", "{output}"]'
+ENTRY = Place("onnxgate.toml", 10)
+BUILD = Place("export/m.py", 4)
+NewProject = Callable[[str], Project]
+
+
+@pytest.fixture
+def new_project(tmp_path: Path) -> NewProject:
+    """Makes a project of one model, exported as the settings say."""
+
+    def make(settings: str) -> Project:
+        (tmp_path / "export").mkdir()
+        (tmp_path / "export" / "m.py").write_text("import torch\n\n\ndef build():\n    return torch.nn.ReLU()\n")
+        write(tmp_path / "models" / "m.onnx")
+        (tmp_path / "onnxgate.toml").write_text(CONFIG.replace("SETTINGS", settings))
+        return load_config(tmp_path / "onnxgate.toml")
+
+    return make
+
+
+def write(path: Path, op: str = "Relu", opset: int = 18) -> Path:
+    """A model of one operator."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(onnx.parser.parse_model(RELU.format(op=op, opset=opset)), path)
+    return path
+
+
+def write_with_data_beside(path: Path) -> Path:
+    """A model whose weights lie in `w.bin`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Add(x, w) }'
+    model = onnx.parser.parse_model(values)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(2, np.float32), "w"))
+    onnx.save(model, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+    return path
+
+
+def planned_for(project: Project, **more: Any) -> Planned:
+    """The jobs of its only model."""
+    (model,) = project.models()
+    return export_plan.plan(project, model, PYTHON, project.folder / "scratch", **more)
+
+
+def exported(planned: Planned, **model: Any) -> Observation:
+    """A source that wrote this model."""
+    assert planned.source is not None
+    path = write(Path(planned.source.output) / "model.onnx", **model)
+    return Completed(result=ExportResult(model=str(path)))
+
+
+def ended(status: int, log: str = "") -> Observation:
+    """A command that ended."""
+    return Completed(result=CommandResult(status=status, log=log))
+
+
+def test_plan_of_a_source(new_project: NewProject) -> None:
+    """A source is asked for the pinned opset, in the config's folder, into an empty folder of its own."""
+    project = new_project(SOURCE)
+    cases = (Case(name="one", origin="generated", inputs={"x": "/x.npy"}),)
+    planned = planned_for(project, cases=cases, ir_version_max=9, external_data=True)
+
+    output = project.folder / "scratch" / "source"
+    assert planned.command is None
+    assert planned.job == Export(
+        source=str(project.folder / "export/m.py:build"),
+        output=str(output),
+        folder=str(project.folder),
+        opset=18,
+        ir_version_max=9,
+        cases=cases,
+        external_data=True,
+    )
+    assert list(output.iterdir()) == []
+
+
+def test_plan_of_a_command(new_project: NewProject) -> None:
+    """Placeholders are filled in; the file is written to a scratch folder, under the model's own name."""
+    project = new_project(COMMAND)
+    planned = planned_for(project)
+
+    assert planned.source is None
+    assert planned.written == project.folder / "scratch" / "command" / "m.onnx"
+    argv = (str(PYTHON), "export/m.py", "--opset=18", str(planned.written))
+    assert planned.job == Command(argv=argv, folder=str(project.folder))
+    assert planned.written.parent.is_dir()
+
+
+def test_plan_of_both(new_project: NewProject) -> None:
+    """Where a command makes the file, the source is asked for eager outputs alone."""
+    planned = planned_for(new_project(f"{SOURCE}\n{COMMAND}"))
+
+    assert planned.job is planned.command
+    assert planned.source is not None
+    assert not planned.source.export
+
+
+def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> None:
+    """A command that asks for the opset needs one to be pinned."""
+    new_project(COMMAND)
+    config = tmp_path / "onnxgate.toml"
+    config.write_text(config.read_text().replace('opset = { "ai.onnx" = 18 }', ""))
+
+    with pytest.raises(ConfigError, match=r"the command of `models/m.onnx` asks for `\{opset\}`"):
+        planned_for(load_config(config))
+
+
+@pytest.mark.parametrize(
+    ("pinned", "limit", "highest"),
+    [
+        (None, None, None),
+        (None, 9, 9),
+        ("<=10", None, 10),
+        ("<=10", 9, 9),
+        ("<=10", 12, 10),
+        ("<10", 12, 9),
+        (">=8", 12, 12),
+        (">=8", None, None),
+        ("!=9,<=9", None, 8),
+        (8, 10, 8),
+        (8, None, 8),
+    ],
+)
+def test_highest_ir(pinned: str | int | None, limit: int | None, highest: int | None) -> None:
+    """The stamp obeys both the config's pin and the limit of the runtimes."""
+    assert export_plan.highest_ir(pinned, limit) == highest
+
+
+def test_ir_limit() -> None:
+    """The oldest runtime decides; one without data has no say."""
+    runtimes = [
+        LockedRuntime(engine=engine, release=release, python="3.11", packages=())
+        for engine, release in (
+            ("onnxruntime", "1.17.3"),
+            ("onnxruntime", "1.31.1"),
+            ("onnxruntime", "99.0"),
+            ("x", "1"),
+        )
+    ]
+
+    assert export_plan.ir_limit(runtimes) == 9
+    assert export_plan.ir_limit(runtimes[2:]) is None
+
+
+def test_equal(new_project: NewProject) -> None:
+    """An export that is the committed model leaves nothing to say; what was asked and written is recorded."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    made = stage.gather(project, planned, exported(planned))
+
+    assert made.subject is not None
+    assert made.undone is None
+    assert made.subject.differences == ()
+    assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
+    assert made.fresh == project.folder / "scratch/source/model.onnx"
+
+
+def test_stale(new_project: NewProject) -> None:
+    """What differs is said in words, on the line that defines the source."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    made = stage.gather(project, planned, exported(planned, op="Tanh"))
+
+    assert made.subject is not None
+    assert (made.subject.model, made.subject.source) == ("models/m.onnx", "export/m.py:build")
+    assert made.subject.place == BUILD
+    assert made.subject.differences != ()
+    assert all("Tanh" in each for each in made.subject.differences)
+
+
+def test_other_opset(new_project: NewProject) -> None:
+    """The opset that was written is read from the file, whatever the exporter says."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    made = stage.gather(project, planned, exported(planned, opset=20))
+
+    assert made.subject is not None
+    assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
+
+
+def test_opset_of_a_command(new_project: NewProject) -> None:
+    """A command is asked for an opset only where its words hand it on."""
+    project = new_project('command = ["make", "{output}"]')
+    planned = planned_for(project)
+    assert planned.written is not None
+    write(planned.written, opset=20)
+    made = stage.gather(project, planned, ended(0))
+
+    assert made.subject is not None
+    assert made.subject.opsets_asked == {}
+    assert (made.subject.source, made.subject.place) == ("make {output}", ENTRY)
+
+
+def test_command_that_writes_nothing(new_project: NewProject) -> None:
+    """Exit status 0 without a file is a failure."""
+    project = new_project(COMMAND)
+    made = stage.gather(project, planned_for(project), ended(0, "done"))
+
+    assert made.subject is not None
+    assert made.subject.failure == Failure(type="exit status 0", text="but wrote no file at `{output}`")
+    assert made.subject.place == ENTRY
+    assert made.fresh is None
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "kind", "text"),
+    [
+        (3, "working\nno weights\n", "exit status 3", "no weights"),
+        (-11, "", "SIGSEGV", "it printed nothing"),
+        (127, "`make` cannot be started: no", "exit status 127", "`make` cannot be started: no"),
+    ],
+)
+def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
+    """A command's failure is its status and its last words."""
+    project = new_project(COMMAND)
+    made = stage.gather(project, planned_for(project), ended(status, log))
+
+    assert made.subject is not None
+    assert made.subject.failure == Failure(type=kind, text=text)
+
+
+def test_command_that_raises(new_project: NewProject) -> None:
+    """A traceback leads to the project's own line."""
+    project = new_project(COMMAND)
+    log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
+    made = stage.gather(project, planned_for(project), ended(1, log))
+
+    assert made.subject is not None
+    assert made.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
+    assert made.subject.place == Place("export/m.py", 5)
+
+
+@pytest.mark.parametrize(
+    ("observation", "recorded"),
+    [
+        (Crashed(signal="SIGSEGV", during="export", log="x"), {"crashed": "SIGSEGV during export", "log": "x"}),
+        (TimedOut(limit_s=300.0, during="export", log="x"), {"timed_out_s": 300.0, "log": "x"}),
+        (Refused(failure=Failure(type="E", text="t")), {"failure": Failure(type="E", text="t")}),
+    ],
+)
+def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: dict[str, Any]) -> None:
+    """A crash, a time limit and a refusal are each evidence, on the line of the source."""
+    project = new_project(SOURCE)
+    made = stage.gather(project, planned_for(project), observation)
+
+    assert made.subject is not None
+    assert {name: getattr(made.subject, name) for name in recorded} == recorded
+    assert made.subject.place == BUILD
+    assert made.subject.opsets_written == {}
+
+
+def test_failure_on_a_line(new_project: NewProject) -> None:
+    """The line that failed is shown, rather than the one that defines the source."""
+    project = new_project(SOURCE)
+    failure = Failure(type="ValueError", text="bad", source="lib/net.py:31")
+    made = stage.gather(project, planned_for(project), Completed(result=ExportResult(model=None, failure=failure)))
+
+    assert made.subject is not None
+    assert made.subject.place == Place("lib/net.py", 31)
+
+
+def test_no_toolchain(new_project: NewProject) -> None:
+    """Where nothing could be run, nothing is judged, and the reason is handed on."""
+    project = new_project(SOURCE)
+    made = stage.gather(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
+
+    assert made == stage.Made(undone=Undone(Stage.EXPORT, "models/m.onnx", "", "no Python", "install it"))
+
+
+def test_answer_to_another_question(new_project: NewProject) -> None:
+    """A result that is none of an export is our own fault."""
+    project = new_project(SOURCE)
+
+    with pytest.raises(TypeError):
+        stage.gather(project, planned_for(project), Completed(result=LoadResult(providers=())))
+
+
+def test_invalid_export(new_project: NewProject) -> None:
+    """An exporter that reports success over an invalid file has failed."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    made = stage.gather(project, planned, exported(planned, op="NoSuchOperator"))
+
+    assert made.subject is not None
+    assert made.subject.failure is not None
+    assert made.subject.failure.type == "invalid model"
+    assert "NoSuchOperator" in made.subject.failure.text
+    assert made.subject.differences == ()
+    assert made.fresh is None
+
+
+def test_file_that_is_no_model(new_project: NewProject) -> None:
+    """A command may write anything; what is no model is a failure."""
+    project = new_project(COMMAND)
+    planned = planned_for(project)
+    assert planned.written is not None
+    planned.written.write_bytes(b"\xff" * 100)
+    made = stage.gather(project, planned, ended(0))
+
+    assert made.subject is not None
+    assert made.subject.failure is not None
+    assert made.subject.failure.type == "not a model"
+
+
+def test_data_left_behind(new_project: NewProject) -> None:
+    """A command that leaves external data elsewhere has written half a model."""
+    project = new_project(COMMAND)
+    planned = planned_for(project)
+    assert planned.written is not None
+    write_with_data_beside(planned.written)
+    (planned.written.parent / "w.bin").unlink()
+    made = stage.gather(project, planned, ended(0))
+
+    assert made.subject is not None
+    assert made.subject.failure is not None
+    assert made.subject.failure.text == "it wrote a file whose external data `w.bin` are amiss: missing"
+
+
+def pointer_to(path: Path) -> str:
+    """The Git LFS pointer of a file."""
+    content = path.read_bytes()
+    oid = hashlib.sha256(content).hexdigest()
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
+
+
+def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
+    """A Git LFS pointer proves equality where the fresh export has its hash."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    observation = exported(planned)
+    committed = planned.model.absolute
+    committed.write_text(pointer_to(committed))
+    made = stage.gather(project, planned, observation)
+
+    assert made.undone is None
+    assert made.subject is not None
+    assert made.subject.differences == ()
+
+
+def test_pointer_to_other_bytes(new_project: NewProject) -> None:
+    """Other bytes may be the same model: not decided, with the command that gets the content."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    observation = exported(planned, op="Tanh")
+    committed = planned.model.absolute
+    committed.write_text(pointer_to(committed))
+    made = stage.gather(project, planned, observation)
+
+    assert made.subject is not None
+    assert made.subject.differences == ()
+    assert made.undone is not None
+    assert made.undone.hint == 'git lfs pull --include "models/m.onnx"'
+
+
+def test_pointer_beside_the_model(new_project: NewProject) -> None:
+    """External data that were not fetched cannot be compared either, and their file is named."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    assert planned.source is not None
+    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
+    data = write_with_data_beside(planned.model.absolute).parent / "w.bin"
+    data.write_text(pointer_to(data))
+    made = stage.gather(project, planned, Completed(result=ExportResult(model=str(fresh))))
+
+    assert made.undone is not None
+    assert made.undone.reason.startswith("its external data `w.bin` is a Git LFS pointer")
+    assert made.undone.hint == 'git lfs pull --include "models/w.bin"'
+
+
+def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
+    """A model that was never exported differs from its export."""
+    project = new_project(SOURCE)
+    planned = planned_for(project)
+    planned.model.absolute.unlink()
+    made = stage.gather(project, planned, exported(planned))
+
+    assert made.subject is not None
+    assert made.subject.differences == ("there is no such file",)
+
+
+def test_source_beside_a_command(new_project: NewProject) -> None:
+    """A source that is asked for eager outputs alone says nothing of the file, and fails in its own name."""
+    project = new_project(f"{SOURCE}\n{COMMAND}")
+    planned = planned_for(project)
+    fine = stage.gather_source(project, planned, Completed(result=ExportResult(model=None)))
+    failed = stage.gather_source(
+        project, planned, Completed(result=ExportResult(model=None, failure=Failure(type="E", text="t")))
+    )
+
+    assert fine == stage.Made()
+    assert failed.subject is not None
+    assert failed.subject.source == "export/m.py:build"
+
+
+def test_toolchain_state(new_project: NewProject) -> None:
+    """The toolchain is held against the lock, on the config's table; without a lock there is nothing to hold."""
+    project = new_project(SOURCE)
+    found = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
+    locked = LockedToolchain(policy="", python="3.11", packages={"torch": "2.13.0"})
+    state = stage.toolchain_state(project, locked, found)
+
+    assert state is not None
+    assert (state.place, state.drift) == (Place("onnxgate.toml", 7), {"torch": ("2.13.0", "2.15.0")})
+    assert stage.toolchain_state(project, None, found) is None
