@@ -28,6 +28,10 @@ class Workflow:
         """A step's outputs."""
         return {entry["name"]: entry["arg"] for entry in self._of(*step) if entry.get("command") == "set-output"}
 
+    def printed(self, *step: str) -> str:
+        """What a step's script printed."""
+        return "".join(entry["msg"] for entry in self._of(*step) if entry.get("raw_output"))
+
     def annotations(self) -> list[Command]:
         """What the run shows as annotations."""
         return [

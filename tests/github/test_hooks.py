@@ -132,8 +132,9 @@ def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:
 
 @pytest.mark.torch
 def test_the_whole_gate_runs_by_hand(hooks: Hooks, toolchain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`onnxgate-run` loads, runs, compares and re-exports, though nothing has changed."""
+    """`onnxgate-run` re-exports with the environment that is active, though the hook has one of its own."""
     monkeypatch.setenv("VIRTUAL_ENV", str(toolchain.parent.parent))
+    monkeypatch.setenv("PATH", str(toolchain.parent), prepend=os.pathsep)
 
     results, printed = hooks.results("--hook-stage", "manual", "onnxgate-run")
 
