@@ -15,9 +15,8 @@ from onnxgate.errors import UnavailableError
 from onnxgate.evidence.faults import is_unusable
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.feeding import Fed, feed
 from onnxgate.findings import Place, Stage, Undone
-from onnxgate.inputs.generate import Unfeedable, make_cases
-from onnxgate.inputs.user import user_cases
 from onnxgate.lock.types import Lock, LockedRuntime
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading import Reading, read
@@ -89,9 +88,7 @@ class Prepared:
 
     planned: PlannedModel
     reading: Reading
-    cases: tuple[Case, ...]
-    unfeedable: str  # why there are no generated cases
-    hint: str
+    fed: Fed
     exporting: Exporting | None
 
     @property
@@ -180,29 +177,18 @@ class _Executor:
         stages = self._work.stages & {Stage.EXPORT, *([Stage.PARITY] if each.model.settings.source else [])}
         self._done.undone += [Undone(stage, each.path, "", reason, hint) for stage in stages]
 
-    # What each model is fed, and its export
-
     def _prepare(self, planned: PlannedModel, index: int, toolchain: Path | None) -> Prepared:
         folder = self._scratch / str(index)
         reading = read(planned.model.absolute, planned.path)
-        cases, why, hint = self._cases(planned, reading, folder / "inputs")
+        fed = feed(self._work.project, planned.model, reading, folder / "inputs")
         exporting = None
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._export(planned, reading.facts, cases, toolchain, folder / "export")
-        return Prepared(planned, reading, cases, why, hint, exporting)
-
-    def _cases(self, planned: PlannedModel, reading: Reading, folder: Path) -> tuple[tuple[Case, ...], str, str]:
-        settings = planned.model.settings
-        if settings.inputs is not None:
-            return user_cases(reading.facts, settings.inputs, self._work.project.folder, folder), "", ""
-        try:
-            return make_cases(reading.facts, reading.proto, settings.sizes, folder), "", ""
-        except Unfeedable as reason:
-            return (), reason.message, reason.hint or ""
+            exporting = self._export(planned, reading.facts, fed.cases, toolchain, folder / "export")
+        return Prepared(planned, reading, fed, exporting)
 
     def _export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[Case, ...], toolchain: Path, scratch: Path
-    ) -> Exporting | None:
+    ) -> Exporting:
         limits = [known.ir for each in planned.runtimes if (known := limits_of(each.runtime.release))]
         plan = export_plan.plan(
             self._work.project,
@@ -223,7 +209,7 @@ class _Executor:
 
     def _start_runs(self, prepared: Prepared) -> Started:
         sourced = self._source_of(prepared)
-        cases = (*prepared.cases, *([sourced.sample] if sourced.sample else []))
+        cases = (*prepared.fed.cases, *([sourced.sample] if sourced.sample else []))
         levels = {}
         if self._wants_runs:
             for index, planned in enumerate(prepared.planned.runtimes):
@@ -267,9 +253,9 @@ class _Executor:
         if not isinstance(result, ExportResult) or not result.eager:
             self._done.undone.append(_no_reference(prepared.path, observation))
             return Sourced(None, None)
-        eager = {case.name: found for case, found in zip(prepared.cases, result.eager, strict=False)}
+        eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
         names = [value.name for value in prepared.reading.facts.inputs]
-        if len(names) != len(result.sample) or len(result.eager) != len(prepared.cases) + 1:
+        if len(names) != len(result.sample) or len(result.eager) != len(prepared.fed.cases) + 1:
             return Sourced(eager, None)
         sample = Case(name="sample", origin="source", inputs=dict(zip(names, result.sample, strict=True)))
         return Sourced(eager | {sample.name: result.eager[-1]}, sample)
@@ -302,9 +288,9 @@ class _Executor:
         self._done.ran |= {(each.model, each.runtime) for each in runs}
         if Stage.RUNTIME in work.stages:
             self._done.subjects += runs
-        if prepared.unfeedable and started.levels:
+        if prepared.fed.reason and started.levels:
             asked = sorted(work.stages & {Stage.RUNTIME, Stage.PARITY})
-            self._done.undone += [Undone(s, prepared.path, "", prepared.unfeedable, prepared.hint) for s in asked]
+            self._done.undone += [Undone(s, prepared.path, "", prepared.fed.reason, prepared.fed.hint) for s in asked]
         return runs
 
     def _judge_parity(self, started: Started, ran: Sequence[Ran], runs: Sequence[ModelRuns]) -> None:
