@@ -32,9 +32,9 @@ def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
     """A large difference that is allowed is not the worst one; index and both values are said."""
     found = compare(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
 
-    assert (False, "worst_abs", 0.25, 0.025) == (found.agrees, found.metric, found.value, pytest.approx(found.bound))
-    assert (1, 10.0) == (found.mismatched, found.max_abs)
-    assert "at [1]: 0.5 against 0.25; 1 of 2 elements differ" == found.detail
+    assert (found.agrees, found.metric, found.value, pytest.approx(found.bound)) == (False, "worst_abs", 0.25, 0.025)
+    assert (found.mismatched, found.max_abs) == (1, 10.0)
+    assert found.detail == "at [1]: 0.5 against 0.25; 1 of 2 elements differ"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) 
 
 def test_unlike_arrays_say_what_they_are() -> None:
     """Both shapes are in the detail, the candidate's first."""
-    assert "shape (2, 10) against (1, 10)" == compare(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail
+    assert compare(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) against (1, 10)"
 
 
 def test_widths_of_one_kind_may_be_compared() -> None:
@@ -111,7 +111,7 @@ def test_neighbouring_large_integers_differ() -> None:
     large = np.array([2**63 - 1, -(2**63)], np.int64)
     found = compare(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
 
-    assert (2.0, "mismatched elements") == (found.value, found.metric)
+    assert (found.value, found.metric) == (2.0, "mismatched elements")
     assert float(2**64 - 1) == found.max_abs
 
 
@@ -135,7 +135,7 @@ def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
     """Also with NaN and infinities in it, and with nothing allowed."""
     found = compare(array, array.copy(), 0.0, 0.0)
 
-    assert (True, 0, "") == (found.agrees, found.mismatched, found.detail)
+    assert (found.agrees, found.mismatched, found.detail) == (True, 0, "")
 
 
 @given(st.data(), st.floats(0, 10), st.floats(0, 10))
@@ -169,5 +169,5 @@ def test_one_changed_element_is_found(array: np.ndarray[Any, Any], data: st.Data
 
 def test_not_finite_marks_places() -> None:
     """Integers are always finite."""
-    assert [True, False, True] == not_finite(_f32(np.nan, 1.0, -np.inf)).tolist()
-    assert [False] == not_finite(np.array([2**62])).tolist()
+    assert not_finite(_f32(np.nan, 1.0, -np.inf)).tolist() == [True, False, True]
+    assert not_finite(np.array([2**62])).tolist() == [False]

@@ -65,7 +65,7 @@ def test_noise_is_the_largest_over_cases_and_bounds_eight_times_as_much() -> Non
 
 def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
     """Without noise, a millionth of the largest value, and of 1 where all are smaller."""
-    assert 1e-6 == measure([_case(0.5, 0.5)])["y"].bound
+    assert measure([_case(0.5, 0.5)])["y"].bound == 1e-6
     assert pytest.approx(2e-3) == measure([_case(2000.0, 2000.0)])["y"].bound
 
 
@@ -76,18 +76,18 @@ def test_what_cannot_be_measured_has_no_tolerance() -> None:
     labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
 
     for case in (infinite, reshaped, labels):
-        assert {} == measure([_case(1.0, 1.0), case])
+        assert measure([_case(1.0, 1.0), case]) == {}
 
 
 def test_what_is_not_finite_on_both_sides_is_no_noise() -> None:
     """Masked scores are minus infinity in both; the rest is measured."""
     both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
 
-    assert 0.0625 == measure([both])["y"].noise
+    assert measure([both])["y"].noise == 0.0625
 
 
 def test_a_bound_that_lets_zeros_pass_is_none() -> None:
     """A score masked with the type's smallest number is another number in float64: nothing follows from that."""
     masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
 
-    assert {} == measure([masked])
+    assert measure([masked]) == {}

@@ -35,9 +35,9 @@ def test_one_case_per_setting(tmp_path: Path) -> None:
     first, second = _cases(tmp_path, ENCODER, {"batch": [1, 3], "time": [16, 50]})
     arrays = _arrays(second)
 
-    assert ("sizes batch=1 time=16", "generated", ["ids", "mask"]) == (first.name, first.origin, list(first.inputs))
-    assert ({"batch": 3, "time": 50}, (3, 50), (3, 50)) == (second.sizes, arrays["ids"].shape, arrays["mask"].shape)
-    assert ("int64", "bool") == (arrays["ids"].dtype, arrays["mask"].dtype)
+    assert (first.name, first.origin, list(first.inputs)) == ("sizes batch=1 time=16", "generated", ["ids", "mask"])
+    assert (second.sizes, arrays["ids"].shape, arrays["mask"].shape) == ({"batch": 3, "time": 50}, (3, 50), (3, 50))
+    assert (arrays["ids"].dtype, arrays["mask"].dtype) == ("int64", "bool")
 
 
 def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y) { y = Relu(x) }'
     (case,) = _cases(tmp_path, text, {"batch": [1, 3]})
 
-    assert ("generated inputs", {}) == (case.name, case.sizes)
+    assert (case.name, case.sizes) == ("generated inputs", {})
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,8 @@ def test_padding_token_is_known() -> None:
 def test_table_inside_a_branch_and_a_local_function() -> None:
     """The body of an `If` and a function of the model's own are entered."""
     branch = """g (int64[N] ids, bool c) => (float[N, 4] y) <float[50, 4] t, float[60, 4] u>
-        { y = If(c) <then_branch = a () => (z) { z = Gather(t, ids) }, else_branch = b () => (w) { w = Gather(u, ids) }> }"""
+        { y = If(c) <then_branch = a () => (z) { z = Gather(t, ids) },
+                     else_branch = b () => (w) { w = Gather(u, ids) }> }"""
     function = """g (int64[N] ids) => (float[N, 4] y) <float[40, 4] t> { y = local.look(t, ids) }
         <domain: "local", opset_import: ["" : 17]> look (a, b) => (c) { c = Gather(a, b) }"""
 
@@ -114,7 +115,7 @@ def test_what_a_one_of_a_mask_means(case: str) -> None:
 
 
 def test_mask_by_name() -> None:
-    """Where the graph tells nothing: ones keep, but of a padding mask that is not sure; a float one that is added is 0."""
+    """Where the graph tells nothing, ones keep, but of a padding mask that is not sure; one that is added is 0."""
     plain = "{m} => (float[N, T] y) {{ y = Mul({n}, x) }}"
     for name, role in (("mask", Mask(True)), ("padding_mask", Mask(None))):
         text = plain.format(m=f"g (float[N, T] {name}, float[N, T] x)", n=name)

@@ -20,29 +20,29 @@ def test_sizes_of_the_config_are_taken_side_by_side() -> None:
     """Two values for each axis are two cases, not four."""
     found = size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
 
-    assert ({"batch": 1, "time": 16}, {"batch": 3, "time": 50}) == found
+    assert found == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
 
 
 def test_shorter_rows_start_again() -> None:
     """Every value is tried at least once."""
     found = size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
-    assert [(1, 16), (2, 50), (3, 16)] == [(each["batch"], each["time"]) for each in found]
+    assert [(each["batch"], each["time"]) for each in found] == [(1, 16), (2, 50), (3, 16)]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:
     """What the config says of axes that this model lacks changes nothing."""
-    assert ({},) == size_settings([_value("x", 1, 3)], {"batch": [1, 3]})
+    assert size_settings([_value("x", 1, 3)], {"batch": [1, 3]}) == ({},)
 
 
 def test_one_size_for_every_axis_is_one_case() -> None:
     """The defaults add no case where the config names all axes."""
-    assert ({"batch": 2, "time": 7},) == size_settings([IDS], {"batch": [2], "time": [7]})
+    assert size_settings([IDS], {"batch": [2], "time": [7]}) == ({"batch": 2, "time": 7},)
 
 
 def test_defaults_differ_between_cases_and_axes() -> None:
     """A batch of 1 and of 3; no two axes of a text model have the same size in one case."""
-    assert ({"batch": 1, "time": 8}, {"batch": 3, "time": 12}) == size_settings([IDS, MASK], {})
+    assert size_settings([IDS, MASK], {}) == ({"batch": 1, "time": 8}, {"batch": 3, "time": 12})
 
 
 def test_defaults_for_pictures_and_waveforms() -> None:
@@ -50,20 +50,20 @@ def test_defaults_for_pictures_and_waveforms() -> None:
     pictures = _value("x", "n", 3, "height", "width")
     wave = _value("x", "n", "samples")
 
-    assert {"n": 3, "height": 96, "width": 64} == size_settings([pictures], {})[1]
-    assert {"n": 1, "samples": 1600} == size_settings([wave], {})[0]
+    assert size_settings([pictures], {})[1] == {"n": 3, "height": 96, "width": 64}
+    assert size_settings([wave], {})[0] == {"n": 1, "samples": 1600}
 
 
 def test_equal_positions_have_equal_defaults_whatever_their_names() -> None:
     """tf2onnx names the batch of every input differently; a text's float mask is as long as its ids."""
     inputs = [_value("a", "unk__1", "time", type="tensor(int64)"), _value("b", "unk__2", "time")]
 
-    assert {"unk__1": 3, "time": 12, "unk__2": 3} == size_settings(inputs, {})[1]
+    assert size_settings(inputs, {})[1] == {"unk__1": 3, "time": 12, "unk__2": 3}
 
 
 def test_unnamed_axes_get_a_name_and_can_be_set() -> None:
     """`x[1]` is the second axis of `x`."""
-    assert ({"x[0]": 2, "x[1]": 5},) == size_settings([_value("x", "?", "?")], {"x[0]": [2], "x[1]": [5]})
+    assert size_settings([_value("x", "?", "?")], {"x[0]": [2], "x[1]": [5]}) == ({"x[0]": 2, "x[1]": 5},)
 
 
 def test_a_sum_follows_from_what_it_names() -> None:

@@ -52,8 +52,8 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
     _save(tmp_path, "a.npz")
     cases = user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
 
-    assert [("a.npz", "user"), ("b.npz", "user")] == [(case.name, case.origin) for case in cases]
-    assert {"batch": 4, "ids[1]": 7} == cases[1].sizes
+    assert [(case.name, case.origin) for case in cases] == [("a.npz", "user"), ("b.npz", "user")]
+    assert cases[1].sizes == {"batch": 4, "ids[1]": 7}
     assert np.array_equal(np.ones((4, 3), np.float32), np.load(cases[1].inputs["x"], allow_pickle=False))
 
 
@@ -62,12 +62,12 @@ def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
     _save(tmp_path, "a.npz", x=None, mask=np.zeros(2), ids=np.zeros((2, 5), np.int32))
     _save(tmp_path, "b.npz", x=np.ones((2, 4), np.float32))
 
-    assert (
+    assert _problems(tmp_path) == (
         "`a.npz`: lacks the input `x`",
         "`a.npz`: has `mask`, which is no input of the model",
         "`a.npz`: `ids` is int32; the model takes int64",
         "`b.npz`: `x` has the shape (2, 4); the model takes (batch, 3)",
-    ) == _problems(tmp_path)
+    )
 
 
 def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_single_array_is_no_case(tmp_path: Path) -> None:
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, np.zeros(2))
 
-    assert ("`a.npz`: is a single array; `numpy.savez` writes named ones",) == _problems(tmp_path)
+    assert _problems(tmp_path) == ("`a.npz`: is a single array; `numpy.savez` writes named ones",)
 
 
 def test_glob_without_files(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     at_node = f"; it stops at node `{node}`" if node else ""
     yield Hit(
         place_of(subject, node),
-        f"does not run at {said_sizes(sizes[0])} but at {said_sizes(sizes[1])}{at_node}",
+        f"does not run at {said_sizes(sizes[0])}, runs at {said_sizes(sizes[1])}{at_node}",
         model=subject.model,
         node=node,
         fix=f"compute shapes from the input where the node takes its own from, or give {_axes(sizes[0])} a fixed size",

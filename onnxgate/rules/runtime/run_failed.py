@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, saying, within_memory
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -28,8 +28,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = node_of(attempts)
     memory = within_memory(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    completes = any(attempt.outcome == "completed" for attempt in subject.attempts)
-    case = f" on `{attempts[0].case}`" if completes else ""
+    case = f" on `{attempts[0].case}`" if _completes(subject, attempts) else ""
     yield Hit(
         place_of(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
@@ -39,6 +38,12 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         runtime=subject.runtime,
         detail=saying(attempts, subject),
     )
+
+
+def _completes(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
+    """Whether some other case was run at a level at which these were not."""
+    levels = {attempt.optimization for attempt in attempts}
+    return any(each.outcome == "completed" and each.optimization in levels for each in subject.attempts)
 
 
 def _fix(origin: str, memory: str) -> str:

@@ -1,0 +1,201 @@
+"""The parity stage on saved outputs: what is held against what, and that one fault speaks once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxgate.agreement.comparability import Comparability
+from onnxgate.config.types import Tolerance
+from onnxgate.evidence.parity import Comparison
+from onnxgate.findings import Undone
+from onnxgate.runtimes.jobs import CaseResult, Crashed
+from onnxgate.stages.parity import ParityModel, gather
+from onnxgate.stages.runtime import Ran
+from tests.stages.runs import NEW, OLD, PLACE, case, done, ran, refused, saved
+
+MIDDLE = "onnxruntime 1.9.5"
+CASE = (case(1),)
+NAME = CASE[0].name
+PLAIN = ParityModel("m.onnx", PLACE, Comparability(), None, None)
+RIGHT = np.array([[1.0, 2.0]], np.float32)
+WRONG = RIGHT + 0.5
+
+
+def _ran(folder: Path, runtime: str, values: Mapping[str, Any]) -> list[Ran]:
+    """Both outputs hold the same values; one job per level."""
+    one: Sequence[Any] = CASE
+    return [
+        ran(runtime, level, done(saved(folder, value, value)), cases=one)  # type: ignore[arg-type]
+        for level, value in values.items()
+    ]
+
+
+def _both(value: Any) -> dict[str, Any]:
+    return {"all": value, "disabled": value}
+
+
+def _gather(
+    model: ParityModel,
+    jobs: Sequence[Ran],
+    eager: Mapping[str, CaseResult] | None = None,
+    unusable: Collection[str] = (),
+) -> tuple[list[Comparison], list[Undone]]:
+    comparisons, undone = gather(model, jobs, eager, unusable)
+    return list(comparisons), list(undone)
+
+
+def _failing(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
+    return [
+        (each.pair, each.runtime, each.reference)
+        for each in comparisons
+        if not all(difference.agrees for difference in each.differences)
+    ]
+
+
+def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
+    """On each runtime, at each level; nothing is compared twice."""
+    jobs = [each for name in (OLD, NEW) for each in _ran(tmp_path, name, _both(RIGHT))]
+    found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert [(each.pair, each.runtime, each.reference) for each in found] == [
+        ("source", OLD, "the source"),
+        ("source", NEW, "the source"),
+    ]
+    assert [(each.output, each.optimization) for each in found[0].differences] == [
+        ("y", "all"),
+        ("z", "all"),
+        ("y", "disabled"),
+        ("z", "disabled"),
+    ]
+    assert (_failing(found), undone) == ([], [])
+
+
+def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> None:
+    """Not again as differing from other runtimes, or between its levels."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG, "disabled": RIGHT}), *_ran(tmp_path, NEW, _both(RIGHT))]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert _failing(found) == [("source", OLD, "the source")]
+    assert [each.optimization for each in found[0].differences if not each.agrees] == ["all", "all"]
+
+
+def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) -> None:
+    """1.10.0 is newer than 1.9.5; the runtime that differs from it is named."""
+    values = {OLD: _both(RIGHT), MIDDLE: _both(WRONG), NEW: _both(RIGHT)}
+    jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("runtime", MIDDLE, NEW)]
+    assert [each.runtime for each in found if each.pair == "runtime"] == [OLD, MIDDLE]
+
+
+def test_levels_that_differ_are_one_fault(tmp_path: Path) -> None:
+    """A wrong fusion of one release is that release's, even if it is the reference of the others."""
+    for wrong in (OLD, NEW):
+        values = {name: {"all": WRONG if name == wrong else RIGHT, "disabled": RIGHT} for name in (OLD, MIDDLE, NEW)}
+        jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
+        found, _ = _gather(PLAIN, jobs)
+
+        assert _failing(found) == [("optimization", wrong, "optimization disabled")]
+
+
+def test_level_without_optimisation_is_compared_all_the_same(tmp_path: Path) -> None:
+    """Levels that differ do not hide that the unoptimised graph differs from the reference, too."""
+    jobs = [*_ran(tmp_path, OLD, {"all": RIGHT, "disabled": WRONG}), *_ran(tmp_path, NEW, _both(RIGHT))]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("optimization", OLD, "optimization disabled"), ("runtime", OLD, NEW)]
+
+
+def test_newest_runtime_that_ran_is_the_reference(tmp_path: Path) -> None:
+    """One that crashed has nothing to compare with."""
+    crashed = [ran(NEW, level, Crashed(signal="SIGSEGV", during="load", log="")) for level in ("all", "disabled")]  # type: ignore[arg-type]
+    jobs = [*crashed, *_ran(tmp_path, MIDDLE, _both(RIGHT)), *_ran(tmp_path, OLD, _both(WRONG))]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("runtime", OLD, MIDDLE)]
+
+
+def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
+    """It is not compared by position; runtimes are still held against each other."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT)})
+    (difference,) = found[0].differences
+
+    assert (difference.metric, difference.output, difference.detail) == ("outputs", "", "2 outputs against 1")
+    assert _failing(found) == [("source", OLD, "the source"), ("source", NEW, "the source"), ("runtime", OLD, NEW)]
+
+
+def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
+    """Value, what is allowed there, and where the tolerance comes from."""
+    model = ParityModel("m.onnx", PLACE, Comparability(), {"y": Tolerance(rtol=0.1, atol=0.05)}, None)
+    found, _ = _gather(model, _ran(tmp_path, NEW, {"all": WRONG}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+    named, other = found[0].differences
+
+    assert (named.value, named.bound, named.bound_from) == (0.5, pytest.approx(0.15), "config")
+    assert (other.bound, other.bound_from) == (pytest.approx(1.1e-4), "type")
+    assert named.detail == "at [0, 0]: 1.5 against 1; 2 of 2 elements differ"
+
+
+def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
+    """An output that is cast to float32 at the end still has the noise of float16."""
+    near = RIGHT + np.float32(1e-3)
+    for half, expected in ((True, []), (False, [("source", NEW, "the source")])):
+        model = ParityModel("m.onnx", PLACE, Comparability(half=half), None, None)
+        found, _ = _gather(model, _ran(tmp_path, NEW, {"all": near}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+        assert _failing(found) == expected
+
+
+def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
+    """A difference would mean nothing, so it is said instead."""
+    model = ParityModel("m.onnx", PLACE, Comparability(random=("RandomNormalLike",)), {"rtol": 1.0}, None)
+    found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
+
+    assert found == []
+    assert [each.reason for each in undone] == ["its outputs are random by design (`RandomNormalLike`)"]
+
+
+def test_quantized_outputs_need_a_tolerance(tmp_path: Path) -> None:
+    """No default holds element by element; one of the user's does."""
+    quantized = Comparability(quantized=("QuantizeLinear",))
+    jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))]
+    found, undone = _gather(ParityModel("m.onnx", PLACE, quantized, None, None), jobs)
+
+    assert (found, len(undone), undone[0].hint) == ([], 1, "set `tolerance` for the model to hold them to that")
+    found, undone = _gather(ParityModel("m.onnx", PLACE, quantized, {"atol": 1.0}, None), jobs)
+    assert (len(found), _failing(found), undone) == (3, [], [])
+
+
+def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
+    """The source failed or gave nothing; an output is no array; inputs cannot be run."""
+    jobs = _ran(tmp_path, NEW, {"all": RIGHT})
+    _, failed = _gather(PLAIN, jobs, {NAME: refused("index out of range in self")})
+    _, absent = _gather(PLAIN, jobs, {})
+    _, no_array = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
+    _, unusable = _gather(PLAIN, jobs, None, ["sizes batch=3"])
+
+    assert [each.reason for each in failed] == ["the source gives nothing for `sizes batch=1`: Fail"]
+    assert [each.reason for each in absent] == ["the source gives nothing for `sizes batch=1`"]
+    assert [each.reason for each in no_array] == ["output `y` cannot be compared: numpy has no arrays of its type"]
+    assert [each.reason for each in unusable] == ["the inputs of `sizes batch=3` cannot be run"]
+
+
+def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
+    """Only what the source did not give."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
+    (between,) = [each for each in found if each.pair == "runtime"]
+
+    assert [each.output for each in between.differences] == ["y"]
+    assert _failing(found) == [("source", OLD, "the source"), ("runtime", OLD, NEW)]
+
+
+def test_one_runtime_at_one_level_has_nothing_to_compare(tmp_path: Path) -> None:
+    """Without a source that is no comparison, and nothing that could not be done."""
+    assert _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT})) == ([], [])
