@@ -31,7 +31,11 @@ ALLOWED: dict[str, set[str]] = {
     "judge": {"rules", "report", "config"},
     "plan": {"config", "lock", "runtimes.jobs"},
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
-    "execution": {"model", "config", "lock", "runtimes", "inputs", "agreement", "stages", "plan", "report", "evidence"},
+    "feeding": {"config", "inputs", "model", "runtimes.jobs"},
+    "execution": {
+        *("model", "config", "lock", "runtimes", "support", "agreement", "stages", "plan", "report", "evidence", "feeding"),
+    },
+    "measuring": {"config", "lock", "model", "runtimes", "agreement", "stages", "feeding"},
     "gate": {
         "config",
         "lock",

@@ -6,7 +6,6 @@ import datetime
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,9 +24,9 @@ CASES = Path(__file__).parent.parent.parent / "fixtures" / "rules"
 TODAY = datetime.date(2026, 11, 20)
 
 
-def every_case() -> Iterator[Path]:
+def every_case() -> list[Path]:
     """Each case's folder."""
-    yield from sorted(path.parent for path in CASES.glob("*/*/expected.txt"))
+    return sorted(path.parent for path in CASES.glob("*/*/expected.txt"))
 
 
 def unfold(case: Path, folder: Path) -> None:
