@@ -1,0 +1,211 @@
+"""`onnxgate export`, as it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import onnx
+import pytest
+
+from tests.conftest import ROOT
+from tests.model.models import write
+
+TANH = "g (float[N, 4] x) => (float[N, 4] y) { y = Tanh (x) }"
+MAKE = """
+    import sys
+    import onnx
+    import onnx.parser
+
+    print("exporting ::error::nothing")
+    operator = open("operator.txt").read()
+    if not operator:
+        raise ValueError("no operator")
+    text = '<ir_version: 8, opset_import: ["" : %s]> g (float[N, 4] x) => (float[N, 4] y) { y = %s (x) }'
+    model = onnx.parser.parse_model(text % (sys.argv[2], operator))
+    model.doc_string = "written by make.py"
+    onnx.save(model, sys.argv[1])
+"""
+CONFIG = """
+    models = ["models/*.onnx"]
+    opset = {{ "ai.onnx" = 18 }}
+    [targets.server]
+    runtime = "onnxruntime>=1.18"
+    [toolchain]
+    python = "{python}"
+    [[model]]
+    path = "models/made.onnx"
+    command = ["{{python}}", "make.py", "{{output}}", "{{opset}}"]
+"""
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A model made by a command, and one that nothing makes."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "make.py").write_text(dedent(MAKE))
+    (tmp_path / "operator.txt").write_text("Relu")
+    (tmp_path / "onnxgate.toml").write_text(dedent(CONFIG.format(python=Path(sys.executable).as_posix())))
+    write(tmp_path / "models" / "made.onnx")
+    write(tmp_path / "models" / "found.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def run(installed: Path, project: Path) -> Run:
+    """Runs the command in the project."""
+
+    def started(*arguments: str, folder: Path = project) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [installed, "export", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+
+    return started
+
+
+def test_unchanged(run: Run, project: Path) -> None:
+    """A file that is the same model is not touched, whatever its metadata; models without a source are counted."""
+    before = (project / "models" / "made.onnx").read_bytes()
+    ended = run()
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == (
+        "models/made.onnx: is what its source exports\n1 unchanged, 1 without a source\n",
+        "",
+        0,
+    )
+    assert (project / "models" / "made.onnx").read_bytes() == before
+
+
+def test_check_of_a_change(run: Run, project: Path) -> None:
+    """With `--check` a difference is said, nothing is written, and the exit status is 1."""
+    (project / "operator.txt").write_text("Tanh")
+    before = (project / "models" / "made.onnx").read_bytes()
+    ended = run("--check")
+
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines()[0] == "models/made.onnx: is not what its source exports"
+    assert "`Tanh`, was `Relu`" in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "1 changed, 1 without a source"
+    assert (project / "models" / "made.onnx").read_bytes() == before
+
+
+def test_change_is_written(run: Run, project: Path) -> None:
+    """Without it the file is replaced, what changed is said, and the next step."""
+    (project / "operator.txt").write_text("Tanh")
+    ended = run("models/made.onnx")
+
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines()[0] == "models/made.onnx: written"
+    assert ended.stdout.splitlines()[-1] == "1 written; run `onnxgate lock` next"
+    assert onnx.load(project / "models" / "made.onnx").graph.node[0].op_type == "Tanh"
+    assert run("--check").returncode == 0
+
+
+def test_model_that_is_not_there_yet(run: Run, project: Path) -> None:
+    """A model that the config names is made for the first time."""
+    (project / "models" / "made.onnx").unlink()
+    ended = run()
+
+    assert ended.stdout.splitlines()[0] == "models/made.onnx: created"
+    assert (project / "models" / "made.onnx").exists()
+
+
+def test_failure(run: Run, project: Path) -> None:
+    """A command that fails leaves the file alone; its error and the line are said."""
+    (project / "operator.txt").write_text("")
+    before = (project / "models" / "made.onnx").read_bytes()
+    ended = run()
+
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines() == [
+        "models/made.onnx: export by `{python} make.py {output} {opset}` failed: "
+        "exit status 1: ValueError: no operator",
+        "  at make.py:9",
+        "  hint: correct that line",
+        "1 failed, 1 without a source",
+    ]
+    assert (project / "models" / "made.onnx").read_bytes() == before
+
+
+def test_other_opset_than_asked(run: Run, project: Path) -> None:
+    """A file with another opset than the pinned one is not put into place."""
+    make = project / "make.py"
+    make.write_text(make.read_text().replace("sys.argv[2]", "17"))
+    before = (project / "models" / "made.onnx").read_bytes()
+    ended = run()
+
+    assert ended.returncode == 1
+    assert "was asked for opset 18 of `ai.onnx` and wrote 17" in ended.stdout
+    assert (project / "models" / "made.onnx").read_bytes() == before
+
+
+def test_pointer(run: Run, project: Path) -> None:
+    """What cannot be compared is not overwritten: no verdict."""
+    (project / "models" / "made.onnx").write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 100\n"
+    )
+    ended = run()
+
+    assert ended.returncode == 3
+    assert '  hint: git lfs pull --include "models/made.onnx"' in ended.stdout.splitlines()
+    assert (project / "models" / "made.onnx").read_text().startswith("version ")
+
+
+def test_nothing_to_export(run: Run) -> None:
+    """A model without a source is no error."""
+    ended = run("models/found.onnx")
+
+    assert (ended.stdout, ended.returncode) == ("1 without a source\n", 0)
+
+
+def test_path_that_is_not_there(run: Run) -> None:
+    """A path that means nothing is an error of usage."""
+    assert run("models/gone.onnx").returncode == 2
+
+
+def test_quiet(run: Run, project: Path) -> None:
+    """With `-q` only the last line is said."""
+    (project / "operator.txt").write_text("Tanh")
+
+    assert run("-q", "--check").stdout == "1 changed, 1 without a source\n"
+
+
+def test_no_toolchain(run: Run, project: Path) -> None:
+    """Without an interpreter there is no verdict, and what was tried is said."""
+    config = project / "onnxgate.toml"
+    config.write_text(config.read_text().replace("python = ", 'requires = ["surely-not-installed"]\npython = '))
+    ended = run()
+
+    assert ended.returncode == 3
+    assert "has no surely-not-installed" in ended.stderr
+
+
+def test_from_a_folder_below(run: Run, project: Path) -> None:
+    """Paths are those of the working directory, and names those of the config."""
+    ended = run("made.onnx", folder=project / "models")
+
+    assert ended.stdout == "models/made.onnx: is what its source exports\n1 unchanged\n"
+
+
+@pytest.mark.torch
+def test_quickstart(installed: Path, toolchain: Path, tmp_path: Path) -> None:
+    """The example's committed models are what its PyTorch sources export, and a changed source is written."""
+    project = tmp_path / "quickstart"
+    shutil.copytree(ROOT / "fixtures" / "projects" / "quickstart", project)
+    (project / ".git").mkdir()
+    config = project / "onnxgate.toml"
+    config.write_text(config.read_text().replace("[toolchain]", f'[toolchain]\npython = "{toolchain}"'))
+    command = [installed, "export"]
+    checked = subprocess.run([*command, "--check"], cwd=project, capture_output=True, text=True, check=False)
+    source = project / "export" / "encoder.py"
+    source.write_text(source.read_text().replace("torch.tanh(", "torch.sigmoid("))
+    written = subprocess.run([*command, "-q"], cwd=project, capture_output=True, text=True, check=False)
+
+    assert (checked.stdout.splitlines()[-1], checked.returncode) == ("2 unchanged", 0)
+    assert (written.stdout, written.returncode) == ("1 unchanged, 1 written; run `onnxgate lock` next\n", 0)
+    assert "Sigmoid" in {node.op_type for node in onnx.load(project / "models" / "encoder.onnx").graph.node}
