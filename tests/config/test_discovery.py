@@ -1,0 +1,70 @@
+"""Finding the config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.config.discovery import find_config, find_root
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """`outer` has a config; the repository below it has `deep/er`."""
+    (tmp_path / "onnxgate.toml").touch()
+    root = tmp_path / "repository"
+    (root / ".git").mkdir(parents=True)
+    (root / "deep" / "er").mkdir(parents=True)
+    return root
+
+
+def test_nearest(repository: Path) -> None:
+    """The nearest one upward counts."""
+    (repository / "onnxgate.toml").touch()
+    near = repository / "deep" / "onnxgate.toml"
+    near.touch()
+
+    assert near == find_config(repository / "deep" / "er")
+    assert repository / "onnxgate.toml" == find_config(repository)
+
+
+def test_up_to_the_root(repository: Path) -> None:
+    """What lies above git's root belongs to somebody else."""
+
+    assert find_config(repository / "deep" / "er") is None
+    assert repository == find_root(repository / "deep" / "er")
+
+
+def test_root_of_a_worktree(repository: Path) -> None:
+    """In a worktree or submodule `.git` is a file."""
+    (repository / "deep" / ".git").write_text("gitdir: elsewhere\n")
+
+    assert repository / "deep" == find_root(repository / "deep" / "er")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("[tool.onnxgate]\n", True),
+        ("[tool.onnxgate.targets.a]\nruntime = 'onnxruntime'\n", True),
+        ("[tool.other]\nonnxgate = 1\n", False),
+        ("[project]\ndependencies = ['onnxgate']\n", False),
+        ("[tool.onnxgate]\nbroken = \n", True),
+        ("dependencies = ['onnxgate'\n", False),
+    ],
+)
+def test_pyproject(repository: Path, text: str, found: bool) -> None:
+    """A `pyproject.toml` counts where it has our table, also one whose faults we are to report."""
+    pyproject = repository / "pyproject.toml"
+    pyproject.write_text(text)
+
+    assert (pyproject if found else None) == find_config(repository / "deep")
+
+
+def test_own_file_first(repository: Path) -> None:
+    """Of two in one folder, the file of our own counts."""
+    (repository / "pyproject.toml").write_text("[tool.onnxgate]\n")
+    (repository / "onnxgate.toml").touch()
+
+    assert repository / "onnxgate.toml" == find_config(repository)

@@ -1,0 +1,117 @@
+"""Where keys stand in a TOML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.config.lines import key_lines, key_path, nearest_line
+from onnxgate.config.toml import loads
+
+TEXT = '''\
+# [commented]
+models = [
+  "a.onnx",  # ] not the end
+  "b = 1",
+]
+text = """
+[not.a.table]
+key = 1 \\""" still
+"""
+
+[targets.server]
+runtime = "onnxruntime>=1.18"
+sizes = { batch = [1, 3] }
+dotted."quoted.key" = 1
+
+[[model]]
+path = "x.onnx"
+
+  [[model]]
+  path = 'y.onnx'
+  [model.tolerance]
+  rtol = 1
+
+[ "odd" . 'name' ]
+after = 1
+'''
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (("models",), 2),
+        (("text",), 6),
+        (("not",), 0),
+        (("targets",), 0),
+        (("targets", "server"), 11),
+        (("targets", "server", "runtime"), 12),
+        (("targets", "server", "select"), 11),
+        (("targets", "server", "sizes", "batch", "0"), 13),
+        (("targets", "server", "dotted", "quoted.key"), 14),
+        (("model", "0", "path"), 17),
+        (("model", "1"), 19),
+        (("model", "1", "path"), 20),
+        (("model", "1", "tolerance", "rtol"), 22),
+        (("odd", "name", "after"), 25),
+        ((), 0),
+    ],
+)
+def test_lines(keys: tuple[str, ...], line: int) -> None:
+    """A key has its line, else its nearest parent's; strings, comments and arrays do not mislead."""
+    loads(TEXT)
+
+    assert line == nearest_line(key_lines(TEXT), keys)
+
+
+keys = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
+leaves = st.integers(-9, 9) | st.text(st.characters(exclude_categories=("Cs",)), max_size=12) | st.booleans()
+tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
+    st.dictionaries(keys, leaves | st.lists(leaves, max_size=3), max_size=3),
+    lambda inner: st.dictionaries(keys, inner | st.lists(inner, min_size=1, max_size=2) | leaves, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(tables, st.booleans())
+def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool) -> None:
+    """The text up to the line before a top-level key does not have it, the text up to the next statement does."""
+    text = tomli_w.dumps(table, multiline_strings=multiline)
+    found = key_lines(text)
+    lines = text.split("\n")
+    starts = [*sorted({line for keys, line in found.items() if len(keys) == 1}), len(lines) + 1]
+
+    for key in table:
+        if (key,) in found:
+            line = found[(key,)]
+            end = next(each for each in starts if each > line)
+            assert key not in loads("\n".join(lines[: line - 1]))
+            assert key in loads("\n".join(lines[: end - 1]))
+        else:
+            assert any(keys[0] == key for keys in found) or table[key] in ({}, [])
+
+
+@given(st.text())
+def test_any_text(text: str) -> None:
+    """A text that is no TOML has the lines of what was understood, and no error."""
+    found = key_lines(text)
+
+    assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (("targets", "server", "select"), "targets.server.select"),
+        (("model", "0", "path"), "model[0].path"),
+        (("opset", "ai.onnx"), 'opset."ai.onnx"'),
+    ],
+)
+def test_key_path(keys: tuple[str, ...], expected: str) -> None:
+    """Keys as messages have them."""
+
+    assert expected == key_path(keys)

@@ -1,0 +1,359 @@
+"""Loading the config: what it means, and all that can be wrong with it, at once."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from onnxgate.config.loading import load_config
+from onnxgate.config.types import Config, Ignore, Limits, ModelSettings, Target, Tolerance, Toolchain
+from onnxgate.errors import ConfigError
+
+RULES = ("opset-too-new", "missing-kernel", "lock-stale")
+FULL = """
+required-version = ">=0.1"
+models = ["models/**/*.onnx"]
+exclude = ["tests/data/**"]
+ir-version = "<=10"
+opset = { "ai.onnx" = 18 }
+
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.32"
+select = "bounds"
+providers = ["CPUExecutionProvider"]
+optimization = ["all"]
+required = false
+
+[toolchain]
+python = ".venv"
+requires = ["torch==2.13.*", "onnxscript>=0.6"]
+
+[[model]]
+path = "models/*.onnx"
+targets = ["server"]
+source = "export.py:build"
+command = ["{python}", "export.py", "--out", "{output}", "--opset={opset}"]
+sizes = { batch = [1, 3] }
+inputs = "samples/*.npz"
+tolerance = { rtol = 1e-3, atol = 0, logits = { rtol = 0.01, atol = 1e-5 } }
+
+[rules]
+opset-too-new = "warning"
+
+[[ignore]]
+rule = "missing-kernel"
+model = "models/legacy.onnx"
+reason = "moves in March"
+until = 2027-03-31
+
+[limits]
+time-s = 60
+memory-mib = 2048
+"""
+EXPECTED = Config(
+    required_version=">=0.1",
+    models=("models/**/*.onnx",),
+    exclude=("tests/data/**",),
+    ir_version="<=10",
+    opset={"ai.onnx": 18},
+    targets={
+        "server": Target(runtime="onnxruntime>=1.18,<1.32", select="bounds", optimization=("all",), required=False)
+    },
+    toolchain=Toolchain(python=".venv", requires=("torch==2.13.*", "onnxscript>=0.6")),
+    model=(
+        ModelSettings(
+            path="models/*.onnx",
+            targets=("server",),
+            source="export.py:build",
+            command=("{python}", "export.py", "--out", "{output}", "--opset={opset}"),
+            sizes={"batch": (1, 3)},
+            inputs="samples/*.npz",
+            tolerance={"rtol": 1e-3, "atol": 0.0, "logits": Tolerance(rtol=0.01, atol=1e-5)},
+        ),
+    ),
+    rules={"opset-too-new": "warning"},
+    ignore=(
+        Ignore(
+            rule="missing-kernel",
+            model="models/legacy.onnx",
+            reason="moves in March",
+            until=datetime.date(2027, 3, 31),
+        ),
+    ),
+    limits=Limits(time_s=60.0, memory_mib=2048),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project with one script; its root is git's."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "export.py").touch()
+    return tmp_path
+
+
+def problems(folder: Path, text: str | bytes, name: str = "onnxgate.toml") -> list[str]:
+    """All that is said to be wrong with a config."""
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, rule_ids=RULES)
+    assert caught.value.exit_code == 2
+    return list(caught.value.problems)
+
+
+def test_full(folder: Path) -> None:
+    """Every key that there is."""
+    (folder / "onnxgate.toml").write_text(FULL)
+
+    project = load_config(folder / "onnxgate.toml", rule_ids=RULES)
+
+    assert project.config == EXPECTED
+    assert (project.folder, project.root) == (folder, folder)
+
+
+def test_pyproject(folder: Path) -> None:
+    """The same in a `pyproject.toml`; places and key paths are those of that file."""
+    path = folder / "pyproject.toml"
+    path.write_text('[project]\nname = "x"\n[tool.onnxgate.targets.server]\nruntime = "onnxruntime"\n')
+
+    project = load_config(path, rule_ids=RULES)
+
+    assert project.config == Config(targets={"server": Target(runtime="onnxruntime")})
+    assert (project.place("targets", "server", "runtime").path, project.place("targets", "server", "runtime").line) == (
+        "pyproject.toml",
+        4,
+    )
+    assert problems(folder, "[tool.onnxgate]\nmodel = 1\n", "pyproject.toml") == [
+        "line 2: `tool.onnxgate.model`: expected a list of tables, got `1`"
+    ]
+
+
+def test_pyproject_without_a_table(folder: Path) -> None:
+    """A `pyproject.toml` that is named and has no table of ours."""
+    (folder / "pyproject.toml").write_text("[tool]\n")
+
+    with pytest.raises(ConfigError, match=r"`pyproject.toml` has no table `\[tool.onnxgate\]`"):
+        load_config(folder / "pyproject.toml")
+
+
+def test_all_at_once(folder: Path) -> None:
+    """Every fault is said, in the order of the file, each with line, key and the nearest spelling."""
+    text = """\
+model-paths = []
+ir-version = "ten"
+[targets.server]
+runtime = "onnxruntime>=1.20,<1.18"
+select = "minor"
+providors = ["CPUExecutionProvider"]
+optimization = ["all", "some", "all"]
+[targets.edge]
+runtime = 3
+python = ".venv"
+[[model]]
+path = "a.onnx"
+targets = ["sever"]
+source = "export.py"
+[[ignore]]
+rule = "opset-to-new"
+sha256 = "aa"
+"""
+    expected = [
+        "line 1: `model-paths`: unknown key; did you mean `models`?",
+        "line 2: `ir-version`: expected an integer or a specifier such as `<=10`, got `ten`",
+        "line 4: `targets.server.runtime`: no release can satisfy `<1.18,>=1.20`",
+        "line 5: `targets.server.select`: expected one of `minors`, `bounds`, `newest`, `all`, got `minor`; "
+        "did you mean `minors`?",
+        "line 6: `targets.server.providors`: unknown key; did you mean `providers`?",
+        "line 7: `targets.server.optimization[1]`: expected one of `all`, `disabled`, got `some`",
+        "line 7: `targets.server.optimization[1]`: `all` is named twice",
+        "line 9: `targets.edge.runtime`: expected a string, got `3`",
+        "line 10: `targets.edge.python`: is not available in this release of onnxgate",
+        "line 13: `model[0].targets[0]`: unknown target `sever`; did you mean `server`?",
+        "line 14: `model[0].source`: expected `file.py:callable`, got `export.py`",
+        "line 15: `ignore[0].reason`: is missing; expected a string",
+        "line 17: `ignore[0].sha256`: is not available in this release of onnxgate",
+    ]
+
+    assert expected == problems(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("models = []", "line 1: `models`: expected at least one path or glob"),
+        ('models = "a.onnx"', "line 1: `models`: expected a list of strings, got `a.onnx`"),
+        ('models = ["a.onnx", "a.onnx"]', "line 1: `models[1]`: `a.onnx` is named twice"),
+        ('models = ["../a.onnx"]', "line 1: `models[0]`: expected a path below the config's folder, got `../a.onnx`"),
+        ('exclude = ["/a"]', "line 1: `exclude[0]`: expected a path below the config's folder, got `/a`"),
+        ("exclude = ['a\\b']", "line 1: `exclude[0]`: expected a path with `/`, got `a\\b`"),
+        ("ir-version = 0", "line 1: `ir-version`: expected an integer or a specifier such as `<=10`, got `0`"),
+        ("ir-version = true", "line 1: `ir-version`: expected a string or an integer, got `true`"),
+        (
+            'ir-version = "<=10.5"',
+            "line 1: `ir-version`: expected an integer or a specifier such as `<=10`, got `<=10.5`",
+        ),
+        ('ir-version = ">9,<9"', "line 1: `ir-version`: no IR version can satisfy `>9,<9`"),
+        ('opset = { "ai.onnx" = 0 }', 'line 1: `opset."ai.onnx"`: expected a version of at least 1, got `0`'),
+        ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got `18`'),
+        (
+            'opset = { "" = 18 }',
+            'line 1: `opset.""`: expected the name of a domain; the default one is spelled `ai.onnx`',
+        ),
+        ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
+        ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
+        (
+            "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
+            "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not available in this release "
+            "of onnxgate",
+        ),
+        (
+            "[targets.a]\nruntime = 'onnxruntime'\noptimization = []",
+            "line 3: `targets.a.optimization`: expected at least one",
+        ),
+        (
+            "[targets.a]\nruntime = 'onnxruntime'\nextensions = []",
+            "line 3: `targets.a.extensions`: is not available in this release of onnxgate",
+        ),
+        (
+            "[toolchain]\nrequires = ['torch', 'Torch==2']",
+            "line 2: `toolchain.requires[1]`: `Torch==2` asks for `torch` a second time, after `torch`",
+        ),
+        ("[[model]]\nsizes = {}", "line 1: `model[0].path`: is missing; expected a string"),
+        (
+            "[[model]]\npath = 'a.onnx'\nbudget = {}",
+            "line 3: `model[0].budget`: is not available in this release of onnxgate",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nquantized-from = 'b.onnx'",
+            "line 3: `model[0].quantized-from`: is not available in this release of onnxgate",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\n[[model]]\npath = './a.onnx'",
+            "line 4: `model[1].path`: `./a.onnx` has an entry already; put both into one",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nsource = 'nowhere.py:build'",
+            "line 3: `model[0].source`: there is no file `nowhere.py`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nsource = '../export.py:build'",
+            "line 3: `model[0].source`: `../export.py` is outside of the project",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ncommand = ['make']",
+            "line 3: `model[0].command`: expected `{output}` among the arguments: where the model is written",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ncommand = ['make', '{output}', '{out}']",
+            "line 3: `model[0].command`: unknown placeholder `{out}`; "
+            "expected one of `{python}`, `{output}`, `{opset}`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ncommand = []",
+            "line 3: `model[0].command`: expected a program and its arguments",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nsizes = { batch = [1, 0] }",
+            "line 3: `model[0].sizes.batch[1]`: expected a size of at least 1, got `0`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nsizes = { batch = [] }",
+            "line 3: `model[0].sizes.batch`: expected at least one size",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ntargets = []",
+            "line 3: `model[0].targets`: expected at least one target; leave the key out for all",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ntolerance = { rtol = 1 }",
+            "line 3: `model[0].tolerance`: `atol` is missing; expected both `rtol` and `atol`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ntolerance = { y = 1 }",
+            "line 3: `model[0].tolerance.y`: expected a table with `rtol` and `atol`, got a number",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ntolerance = { rtol = nan, atol = -1 }",
+            "line 3: `model[0].tolerance.rtol`: expected a finite number of at least 0, got `nan`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\ntolerance = { y = { rtol = 1 } }",
+            "line 3: `model[0].tolerance.y.atol`: is missing; expected a number",
+        ),
+        (
+            "[rules]\nopset-too-nw = 'off'",
+            "line 2: `rules.opset-too-nw`: unknown rule `opset-too-nw`; did you mean `opset-too-new`?",
+        ),
+        (
+            "[rules]\nfoo = 'off'",
+            "line 2: `rules.foo`: unknown rule `foo`; this release of onnxgate has no rule of that name",
+        ),
+        (
+            "[rules]\nlock-stale = 'warn'",
+            "line 2: `rules.lock-stale`: expected one of `error`, `warning`, `note`, `off`, got `warn`; "
+            "did you mean `warning`?",
+        ),
+        ("[[ignore]]\nrule = 'lock-stale'\nreason = ' '", "line 3: `ignore[0].reason`: expected a reason"),
+        (
+            "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nuntil = 'soon'",
+            "line 4: `ignore[0].until`: expected a date such as 2027-03-31, got `soon`",
+        ),
+        ("[limits]\ntime-s = 0", "line 2: `limits.time-s`: expected a number above 0, got `0`"),
+        ("[limits]\nmemory-mib = -1", "line 2: `limits.memory-mib`: expected a number above 0, got `-1`"),
+        ("[limits]\ntime_s = 1", "line 2: `limits.time_s`: unknown key; did you mean `time-s`?"),
+    ],
+)
+def test_wrong(folder: Path, text: str, expected: str) -> None:
+    """One fault of each kind."""
+
+    assert expected in problems(folder, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"models = [\n", "line 1: invalid value"),
+        (b"a = 1\na = 2\n", "line 2, column 6: cannot overwrite a value"),
+        (b'ok = "x"\nbad = "\xff"\n', "line 2: expected UTF-8, got the byte 0xff"),
+        (b"[targets\n", "line 1, column 9: expected ']' at the end of a table declaration"),
+    ],
+)
+def test_no_toml(folder: Path, text: bytes, expected: str) -> None:
+    """A file that is no TOML is refused with the line of the fault."""
+
+    assert [expected] == problems(folder, text)
+
+
+def test_required_version(folder: Path) -> None:
+    """A config for another onnxgate is judged no further: its keys may mean something else."""
+    path = folder / "onnxgate.toml"
+    path.write_text('required-version = ">=99"\nunknown = 1\n')
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+
+    assert caught.value.message.startswith("`onnxgate.toml` requires onnxgate `>=99`; this is onnxgate ")
+    assert not caught.value.problems
+
+
+@pytest.mark.parametrize("text", ['required-version = "new"', 'required-version = ">2,<1"', "required-version = 1"])
+def test_wrong_required_version(folder: Path, text: str) -> None:
+    """A version that is no specifier is a fault like any other."""
+
+    assert "`required-version`" in problems(folder, text)[0]
+
+
+def test_absent(tmp_path: Path) -> None:
+    """A config that cannot be read."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / "onnxgate.toml")
+
+
+def test_without_rules(folder: Path) -> None:
+    """Names of rules are judged only where it is known which there are."""
+    (folder / "onnxgate.toml").write_text("[rules]\nfoo = 'off'\n")
+
+    assert load_config(folder / "onnxgate.toml").config.rules == {"foo": "off"}

@@ -1,0 +1,85 @@
+"""Requirements, judged without an index."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+
+from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
+
+
+@pytest.mark.parametrize(
+    ("specifier", "expected"),
+    [
+        ("", True),
+        (">=1.18,<1.32", True),
+        (">=1.20,<1.18", False),
+        (">=1.18,<1.18", False),
+        (">=1.18,<=1.18", True),
+        (">1.18,<1.18.1", True),
+        (">1.18,<=1.18", False),
+        ("==1.18.*,!=1.18.*", False),
+        (">=1.18,!=1.18.*,<1.19", False),
+        (">=1.18,!=1.18.*,<2", True),
+        (">=1.17,!=1.17.*,<1.19.5,!=1.19.*", True),
+        ("~=1.18.2,<1.18.2", False),
+        ("~=1.18.2", True),
+        ("==1.18.1,==1.18.2", False),
+        ("==1.18.1,==1.18.*", True),
+        ("<0", False),
+        (">=1!1.0,<2!0", True),
+        (">=1!1.0,<5", False),
+        ("===custom", True),
+        (">=1.0rc1,<1.0", False),
+        (">=1.0rc1,<1.0rc3", True),
+    ],
+)
+def test_satisfiable(specifier: str, expected: bool) -> None:
+    """Whether any release can lie inside."""
+
+    assert expected == satisfiable(SpecifierSet(specifier))
+
+
+RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
+clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
+
+
+@given(st.lists(clauses, min_size=1, max_size=4).map(",".join))
+def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
+    """A range that some release lies in is never called unsatisfiable."""
+    wanted = SpecifierSet(specifier)
+
+    assert satisfiable(wanted) or not any(wanted.contains(release) for release in RELEASES)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("onnxruntime>=1.18,<1.32", ""),
+        ("ONNXRuntime == 1.18.*", ""),
+        ("onnxruntime>=1.20,<1.18", "no release can satisfy `<1.18,>=1.20`"),
+        ("onnxruntime=1.18", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got `onnxruntime=1.18`"),
+        ("", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got ``"),
+        ("openvino>=2026", "engine `openvino` is not available in this release of onnxgate"),
+        ("onnxruntime-gpu>=1.23", "engine `onnxruntime-gpu` is not available in this release of onnxgate"),
+        ("onnxrutime>=1.23", "engine `onnxrutime` is not known; did you mean `onnxruntime`?"),
+        ("caffe", "engine `caffe` is not known; expected `onnxruntime`"),
+        ("onnxruntime[gpu]", "expected an engine and its releases, without extras and markers"),
+        ("onnxruntime; python_version > '3'", "expected an engine and its releases, without extras and markers"),
+        ("onnxruntime @ file:///x.whl", "expected a requirement by name and version, got one by address"),
+    ],
+)
+def test_runtime(text: str, expected: str) -> None:
+    """What a target may ask for, and what is said of the rest."""
+
+    assert expected == runtime_problem(text)
+
+
+def test_toolchain() -> None:
+    """A toolchain may ask for any package, with markers."""
+
+    assert requirement_problem("torch==2.13.*; python_version < '3.13'") == ""

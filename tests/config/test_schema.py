@@ -1,0 +1,51 @@
+"""The JSON Schema that editors use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+
+from onnxgate.config.schema import schema
+from onnxgate.config.toml import loads
+
+from .test_loading import FULL
+
+RULES = ("opset-too-new", "missing-kernel")
+
+
+def errors(text: str) -> list[str]:
+    """What a validator says of a config, dates as editors see them."""
+    values: dict[str, Any] = loads(text)
+    for ignore in values.get("ignore", ()):
+        if "until" in ignore:
+            ignore["until"] = ignore["until"].isoformat()
+    validator = jsonschema.Draft202012Validator(schema(RULES))
+    return [error.message for error in validator.iter_errors(values)]
+
+
+def test_valid() -> None:
+    """The schema is one, and takes what loading takes."""
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+    assert errors(FULL) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "unknown = 1",
+        "[targets.a]\nselect = 'minors'",
+        "[targets.a]\nruntime = 'onnxruntime'\nselect = 'some'",
+        "[targets.a]\nruntime = 'onnxruntime'\npython = '.venv'",
+        "[[model]]\nsource = 'a.py:b'",
+        "[rules]\nfoo = 'off'",
+        "[[ignore]]\nrule = 'foo'\nreason = 'x'",
+        "[limits]\ntime_s = 3",
+    ],
+)
+def test_invalid(text: str) -> None:
+    """It refuses what loading refuses for its shape."""
+
+    assert errors(text)
