@@ -6,12 +6,15 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from onnxgate.errors import OnnxgateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 USAGE = 2
 BUG = 3
@@ -46,8 +49,9 @@ def say(*lines: str) -> None:
     """Write lines to stderr; nothing in them is obeyed by a terminal or by GitHub's runner."""
     from onnxgate.formats.escape import log_line
 
-    for line in "\n".join(lines).splitlines():
-        click.echo(log_line(line), err=True)
+    with suppress(BrokenPipeError):  # nobody listens; the status still says how it ended
+        for line in "\n".join(lines).splitlines():
+            click.echo(log_line(line), err=True)
 
 
 def _in_words(error: OnnxgateError) -> Iterator[str]:

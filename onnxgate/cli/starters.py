@@ -92,8 +92,13 @@ def _compatible() -> str:
 
 
 def quoted(text: str) -> str:
-    """A basic string of TOML, which is also a double-quoted one of YAML."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A basic string of TOML, which is also a double-quoted one of YAML; what cannot be seen is escaped."""
+    return "".join(each if each.isprintable() else _escaped(each) for each in json.dumps(text, ensure_ascii=False))
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _toolchain(survey: Survey, *, active: bool) -> Iterator[str]:
@@ -140,6 +145,10 @@ def workflow(survey: Survey) -> str:
         "  pull_request:",
         "",
         "permissions: {}",
+        "",
+        "concurrency:",
+        "  group: onnxgate-${{ github.ref }}",
+        "  cancel-in-progress: true",
         "",
         "jobs:",
         "  gate:",

@@ -1,0 +1,42 @@
+"""`onnxgate explain`."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from onnxgate import rules
+from onnxgate.cli.explain import command
+from onnxgate.errors import UsageError
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
+def test_every_rule_has_a_page(rule: rules.AnyRule) -> None:
+    """It names level, stage and release, and has the docstring's sections."""
+    said = CliRunner().invoke(command, [rule.id]).output
+
+    assert said.startswith(
+        f"{rule.id}\n{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}\n\n"
+    )
+    assert rule.summary in said
+    assert "\nWhat to do\n" in said
+
+
+def test_all_rules_are_listed() -> None:
+    """Without a name, each rule is listed once with its summary."""
+    said = CliRunner().invoke(command, []).output
+
+    assert [said.count(f"  {rule.id} ") for rule in rules.ALL] == [1] * len(rules.ALL)
+    assert all(rule.summary in said for rule in rules.ALL)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("opset-to-new", "did you mean `opset-too-new`?"), ("zzz", "`onnxgate explain` lists all rules")],
+)
+def test_an_unknown_rule(name: str, hint: str) -> None:
+    """The nearest spelling is offered."""
+    with pytest.raises(UsageError) as error:
+        command.main([name], standalone_mode=False)
+
+    assert (error.value.exit_code, error.value.hint) == (2, hint)

@@ -1,0 +1,101 @@
+"""Finding `torch.onnx.export` in scripts, without running them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.cli.export_scripts import ExportScript, find_exports
+
+
+def found(folder: Path, source: str) -> list[ExportScript]:
+    """What is found in a script of that text."""
+    path = folder / "export.py"
+    path.write_text(source, encoding="utf-8")
+    return list(find_exports(path, "tools/export.py"))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "import torch\ntorch.onnx.export(m, a, 'x.onnx')",
+        "import torch.onnx\ntorch.onnx.export(m, a, f='x.onnx')",
+        "import torch as t\nt.onnx.export(m, a, 'x.onnx')",
+        "from torch import onnx\nonnx.export(m, a, 'x.onnx')",
+        "from torch import onnx as o\no.export(m, a, 'x.onnx')",
+        "import torch.onnx as o\no.export(m, a, 'x.onnx')",
+        "from torch.onnx import export\nexport(m, a, 'x.onnx')",
+        "import torch\npath = 'x.onnx'\ntorch.onnx.export(m, a, path)",
+        "import torch\nfrom pathlib import Path\npath = Path('x.onnx')\ntorch.onnx.export(m, a, str(path))",
+    ],
+)
+def test_a_call_is_found_however_it_is_spelled(tmp_path: Path, call: str) -> None:
+    """With its line, and the path that it writes."""
+    line = call.count("\n") + 1
+
+    assert found(tmp_path, call) == [ExportScript("tools/export.py", line, writes="x.onnx")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "import onnx\nonnx.export(m, a, 'x')", "# torch.onnx.export(m)", "torch.onnx.export(", "export(m)", "\0onnx"],
+)
+def test_nothing_else_is_taken_for_one(tmp_path: Path, source: str) -> None:
+    """Other functions, comments and broken files are none."""
+    assert found(tmp_path, source) == []
+
+
+ARGPARSE = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument({declared})
+args = parser.parse_args()
+torch.onnx.export(m, a, {used})
+"""
+CLICK = """
+import click, torch
+@click.command()
+@click.option("--out", "-o", default="models/x.onnx")
+def main(out):
+    torch.onnx.export(m, a, out)
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "used", "words"),
+    [
+        ('"--out"', "args.out", ("--out", "{output}")),
+        ('"-o", "--output-path"', "args.output_path", ("--output-path", "{output}")),
+        ('"--to", dest="target"', "str(args.target)", ("--to", "{output}")),
+        ('"out"', "args.out", ("{output}",)),
+        ('"-o"', "args.o", ("-o", "{output}")),
+    ],
+)
+def test_the_option_that_takes_the_path(tmp_path: Path, declared: str, used: str, words: tuple[str, ...]) -> None:
+    """The command is what the script's own options make it."""
+    (script,) = found(tmp_path, ARGPARSE.format(declared=declared, used=used))
+
+    assert script.command == ("{python}", "tools/export.py", *words)
+
+
+def test_options_of_click(tmp_path: Path) -> None:
+    """The parameter has the option's name; its default says which model it writes."""
+    (script,) = found(tmp_path, CLICK)
+
+    assert script == ExportScript("tools/export.py", 6, "models/x.onnx", ("--out",), True)
+
+
+def test_the_first_argument(tmp_path: Path) -> None:
+    """`sys.argv[1]` is an argument without an option."""
+    (script,) = found(tmp_path, "import sys, torch\ntorch.onnx.export(m, a, sys.argv[1])")
+
+    assert script.command == ("{python}", "tools/export.py", "{output}")
+
+
+@pytest.mark.parametrize("used", ["args.folder + '/x.onnx'", "args.other", "make()", "'x.onnx'"])
+def test_a_path_that_the_caller_cannot_choose(tmp_path: Path, used: str) -> None:
+    """Then there is no command that could be proposed."""
+    (script,) = found(tmp_path, ARGPARSE.format(declared='"--folder"', used=used))
+
+    assert script.command == ()

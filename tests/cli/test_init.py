@@ -1,0 +1,280 @@
+"""`onnxgate init`: a repository joins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+from onnx import parser
+
+from onnxgate.cli import starters
+from onnxgate.cli.survey import survey
+from onnxgate.config.loading import load_config
+from onnxgate.support import limits
+from tests.github import commands
+
+MODEL = '<ir_version: {ir}, opset_import: ["" : {opset}]> g (float[N, 4] x) => (float[N, 4] y) {{ y = Relu(x) }}'
+EXPORT = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", default="models/net.onnx")
+options = parser.parse_args()
+torch.onnx.export(model, args, options.out)
+"""
+CONFIG, LOCK, WORKFLOW, HOOKS = (
+    "onnxgate.toml",
+    "onnxgate.lock",
+    ".github/workflows/onnxgate.yml",
+    ".pre-commit-config.yaml",
+)
+LFS = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123\n"
+
+
+def save(path: Path, ir: int = 9, opset: int = 18) -> None:
+    """A small valid model."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(parser.parse_model(MODEL.format(ir=ir, opset=opset)), path)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """One model, one export script and a requirements file, as git tracks them."""
+    folder = tmp_path / "repository"
+    save(folder / "models/net.onnx")
+    (folder / "export.py").write_text(EXPORT, encoding="utf-8")
+    (folder / "requirements.txt").write_text("numpy\ntorch==2.13.0  # cpu\nonnxscript>=0.6\n-e .\n", encoding="utf-8")
+    git(folder, "init", "--quiet", "--initial-branch", "trunk")
+    git(folder, "add", ".")
+    return folder
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git without anybody's settings."""
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    subprocess.run(["git", *arguments], cwd=folder, check=True, env=environment)
+
+
+def init(
+    command: Path, folder: Path, *arguments: str, lock: bool = False, cache: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the installed command as a script does, without a terminal."""
+    words: Sequence[str | Path] = [command, "init", *([] if lock else ["--no-lock"]), *arguments]
+    environment = {**os.environ, "ONNXGATE_CACHE_DIR": str(cache or folder.parent / "cache")}
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environment
+    )
+
+
+def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> None:
+    """Config, workflow and hooks, and says what was written and what remains."""
+    done = init(installed, repository)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(
+        "found  1 model, `torch.onnx.export` called in export.py\n"
+        f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nwhat remains\n"
+    )
+    assert "  - write the lock: `onnxgate lock`\n" in done.stdout
+
+
+def test_the_config_is_one_that_loads(installed: Path, repository: Path) -> None:
+    """Its models are the repository's; nothing is exported unless somebody says so."""
+    init(installed, repository)
+    project = load_config(repository / CONFIG)
+    (model,) = project.models()
+
+    assert model.path == "models/net.onnx"
+    assert model.settings.command is None
+    assert set(project.config.targets) == {"cpu"}
+
+
+def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> None:
+    """Taking the `#` from the `command` line is all."""
+    init(installed, repository)
+    config = repository / CONFIG
+    lines = config.read_text(encoding="utf-8").splitlines(keepends=True)
+    commented = [line for line in lines if line.startswith("# command = ")]
+    config.write_text(
+        "".join(line.removeprefix("# ") if line in commented else line for line in lines), encoding="utf-8"
+    )
+
+    (model,) = load_config(config).models()
+
+    assert len(commented) == 1
+    assert model.settings.command == ("{python}", "export.py", "--out", "{output}")
+
+
+def test_the_toolchain_is_what_the_repository_asks_for(installed: Path, repository: Path) -> None:
+    """As a comment, with the requirements as they are written."""
+    init(installed, repository)
+
+    assert '# requires = ["torch==2.13.0", "onnxscript>=0.6"]\n' in (repository / CONFIG).read_text(encoding="utf-8")
+
+
+def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
+    """A second run keeps everything; `--force` writes config and workflow anew, never the hooks."""
+    for name in (CONFIG, WORKFLOW, HOOKS):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_text("# mine\n", encoding="utf-8")
+
+    kept = init(installed, repository)
+    mine = {name: (repository / name).read_text(encoding="utf-8") for name in (CONFIG, WORKFLOW, HOOKS)}
+    forced = init(installed, repository, "--force")
+
+    assert set(mine.values()) == {"# mine\n"}
+    assert f"kept   {CONFIG}; `--force` writes it anew\n" in kept.stdout
+    assert "add to .pre-commit-config.yaml, below `repos:`:\n      - repo: https://" in kept.stdout
+    assert f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nkept   {HOOKS}\n" in forced.stdout
+    assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
+
+
+def test_the_workflow_reads_and_does_no_more(installed: Path, repository: Path) -> None:
+    """Least permissions, the commit before, no token left behind, no LFS where there is none."""
+    init(installed, repository)
+    written = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))
+    (job,) = written["jobs"].values()
+    checkout, gate = job["steps"]
+
+    assert (written["permissions"], job["permissions"]) == ({}, {"contents": "read"})
+    assert written[True] == {"push": {"branches": ["trunk"]}, "pull_request": None}
+    assert checkout["with"] == {"fetch-depth": 2, "persist-credentials": False}
+    assert gate == {"uses": "onnxgate/onnxgate@v0.1.0"}
+
+
+def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository: Path) -> None:
+    """The workflow fetches them; that the models' content is not here is said."""
+    (repository / ".gitattributes").write_text(LFS, encoding="utf-8")
+    (repository / "models/net.onnx").write_text(POINTER, encoding="utf-8")
+
+    done = init(installed, repository)
+    checkout = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))["jobs"]["gate"]["steps"][0]
+
+    assert checkout["with"]["lfs"] is True
+    assert done.stdout.startswith("found  1 model, Git LFS (1 not fetched or not readable), ")
+
+
+def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:
+    """Workflow and hooks lie at git's root and name the folder."""
+    (repository / "ml").mkdir()
+    git(repository, "mv", "models", "export.py", "ml/")
+
+    init(installed, repository, "--directory", "ml")
+    steps = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))["jobs"]["gate"]["steps"]
+    hooks = yaml.safe_load((repository / HOOKS).read_text(encoding="utf-8"))["repos"][0]["hooks"]
+
+    assert steps[1]["with"] == {"working-directory": "ml"}
+    assert [hook["args"] for hook in hooks] == [["--config", "ml/onnxgate.toml"]] * 3
+    assert [model.path for model in load_config(repository / "ml" / CONFIG).models()] == ["models/net.onnx"]
+
+
+def test_the_hooks_are_those_that_we_offer(installed: Path, repository: Path) -> None:
+    """Every id of the entry is one of `.pre-commit-hooks.yaml`."""
+    init(installed, repository)
+    root = Path(__file__).parents[2]
+    offered = {hook["id"] for hook in yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+    (entry,) = yaml.safe_load((repository / HOOKS).read_text(encoding="utf-8"))["repos"]
+
+    assert {hook["id"] for hook in entry["hooks"]} == offered
+
+
+@pytest.mark.parametrize(
+    ("ir", "opset", "few", "expected"),
+    [
+        (8, 15, 4, "onnxruntime>=1.28,<2"),
+        (10, 15, 15, "onnxruntime>=1.18.0,<2"),
+        (8, 21, 15, "onnxruntime>=1.18.0,<2"),
+        (14, 28, 4, "onnxruntime>=1.28,<2"),
+    ],
+)
+def test_the_promise_is_one_that_the_models_can_keep(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, ir: int, opset: int, few: int, expected: str
+) -> None:
+    """The newest minors, fewer where only those take the models; where none does, the config says so."""
+    monkeypatch.setattr(starters, "FEW", few)
+    save(repository / "models/net.onnx", ir, opset)
+    promise = starters.choose_promise(survey(repository))
+    takers = [name for name, each in limits.table().releases.items() if limits.loads(each, ir, {"ai.onnx": opset})]
+
+    assert promise.runtime == expected
+    assert any("No release" in line for line in promise.why) == (not takers)
+    assert not takers or any(f"since onnxruntime {takers[0]}" in line for line in promise.why)
+
+
+def test_a_range_of_the_users_own(installed: Path, repository: Path) -> None:
+    """`--runtime` is what the target says; what is no requirement is refused before anything is written."""
+    refused = init(installed, repository, "--runtime", "onnxruntime>>1")
+    nothing = not (repository / CONFIG).exists()
+    init(installed, repository, "--runtime", "onnxruntime >=1.18, <1.20")
+
+    assert (refused.returncode, nothing) == (2, True)
+    assert "error: `onnxruntime>>1` is no requirement" in refused.stderr
+    assert load_config(repository / CONFIG).config.targets["cpu"].runtime == "onnxruntime >=1.18, <1.20"
+
+
+def test_models_that_git_does_not_track(installed: Path, repository: Path) -> None:
+    """Nothing to judge is a usage error that says what to do."""
+    git(repository, "rm", "--quiet", "--cached", "models/net.onnx")
+
+    refused = init(installed, repository)
+
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: git tracks no `.onnx` file here\nhint: `git add models/net.onnx` first")
+
+
+def test_without_git(installed: Path, tmp_path: Path) -> None:
+    """Only the config is written, and that is said."""
+    save(tmp_path / "a" / "net.onnx")
+
+    done = init(installed, tmp_path / "a")
+
+    assert "this is no git repository: no workflow and no hooks were written" in done.stdout
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.onnx", CONFIG]
+
+
+def test_offline_everything_else_is_done(installed: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an empty cache and no index the lock cannot be resolved; the rest is written, and what remains is said."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(repository.parent / "uv"))
+
+    done = init(installed, repository, "--offline", lock=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (repository / CONFIG).exists()
+    assert not (repository / LOCK).exists()
+    assert "  - write the lock: `onnxgate lock`; now it could not: " in done.stdout
+
+
+@pytest.mark.index
+def test_joins_with_a_lock(installed: Path, repository: Path) -> None:
+    """The lock is that of the config: `lock --check` agrees."""
+    done = init(installed, repository, "--runtime", "onnxruntime==1.23.2", lock=True)
+    checked = subprocess.run(
+        [installed, "lock", "--check"], cwd=repository, capture_output=True, text=True, check=False
+    )
+
+    assert "write the lock" not in done.stdout
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "attack", ["::error::x", "##[error]x", "a\nb = 1 #", '"]\nmodels = []\n#', "\x1b[31m", "\u202e"]
+)
+def test_hostile_names(installed: Path, repository: Path, attack: str) -> None:
+    """A name is said, and written into the config, as the name that it is."""
+    name = f"models/{attack}.onnx"
+    save(repository / name)
+    (repository / "export.py").write_text(EXPORT.replace("models/net.onnx", "x"), encoding="utf-8")
+    (repository / f"{attack}.py").write_text(f"import torch\ntorch.onnx.export(m, a, {name!r})\n", encoding="utf-8")
+    git(repository, "add", ".")
+
+    done = init(installed, repository)
+    (entry,) = load_config(repository / CONFIG).config.model
+
+    assert list(commands.commands(done.stdout)) == []
+    assert (done.stdout + (repository / CONFIG).read_text(encoding="utf-8")).replace("\n", "").isprintable()
+    assert entry.path == name

@@ -1,0 +1,174 @@
+"""The command itself: what it imports, and how everything that goes wrong ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from onnxgate import cli
+from onnxgate.cli import errors
+from onnxgate.errors import ConfigError, OnnxgateError, UsageError
+from tests.github import commands
+
+HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", "importlib.metadata")
+
+
+def python(code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """A fresh interpreter that runs some code."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"], ["chek"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    """What answers at once imports no command, and nothing that takes time."""
+    code = f"""
+import sys
+from onnxgate.cli import COMMANDS, main
+try:
+    main(sys.argv[1:])
+finally:
+    loaded = [name for name in {HEAVY} if name in sys.modules]
+    loaded += [name for name in COMMANDS if f"onnxgate.cli.{{name}}" in sys.modules]
+    print("loaded:", loaded)
+"""
+
+    assert python(code, *arguments).stdout.splitlines()[-1] == "loaded: []"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_of_the_table_is_there(name: str) -> None:
+    """Each has a module with a command of that name, whose help says what the table says of it."""
+    command = cli.group.get_command(click.Context(cli.group), name)
+
+    assert command is not None
+    assert command.name == name
+    assert command.help
+
+
+def test_the_installed_command_says_its_version(installed: Path) -> None:
+    """The wheel has the command."""
+    said = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+
+    assert said.stdout == "onnxgate 0.1.0\n"
+
+
+def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
+    """The nearest spelling is offered; the status is 2."""
+    said = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
+
+    assert said.returncode == 2
+    assert "No such command 'chek'. Did you mean 'check'?" in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (UsageError("there is no `a`", hint="try `b`"), 2, "error: there is no `a`\nhint: try `b`\n"),
+        (
+            ConfigError("`onnxgate.toml` is wrong", problems=("`a`: one", "`b`: two")),
+            2,
+            "error: `onnxgate.toml` is wrong\n  `a`: one\n  `b`: two\n",
+        ),
+        (OnnxgateError("two\nlines"), 3, "error: two\nlines\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (click.Abort(), 130, "interrupted\n"),
+        (click.UsageError("no such thing"), 2, "Error: no such thing\n"),
+    ],
+)
+def test_errors_are_words_and_a_status(
+    error: BaseException, status: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a user can mend is said on stderr, without a traceback."""
+    with pytest.raises(SystemExit) as end, errors.answered():
+        raise error
+
+    assert (end.value.code, capsys.readouterr()) == (status, ("", words))
+
+
+def test_our_own_bug_is_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report has the traceback; the status is 3, never that of a closed gate."""
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path))
+    with pytest.raises(SystemExit) as end, errors.answered():
+        raise ZeroDivisionError("by zero")
+
+    said = capsys.readouterr().err
+    (report,) = (tmp_path / "bugs").iterdir()
+
+    assert end.value.code == 3
+    assert said.startswith("error: this is a bug in onnxgate: ZeroDivisionError: by zero\n")
+    assert str(report) in said
+    assert 'raise ZeroDivisionError("by zero")' in report.read_text(encoding="utf-8")
+
+
+def test_a_bug_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report is then said."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(SystemExit) as end, errors.answered():
+        raise ZeroDivisionError("by zero")
+
+    assert end.value.code == 3
+    assert "Traceback (most recent call last):" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("attack", ["::error::x", "a ##[error]x", "x\n::error::y", "\x1b[31mx", "x\r::error::y"])
+def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hostile name in an error is no command to the runner or to a terminal."""
+    for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
+        with pytest.raises(SystemExit), errors.answered():
+            raise error
+    said = capsys.readouterr().err
+
+    assert list(commands.commands(said)) == []
+    assert said.replace("\n", "").isprintable()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
+def test_a_closed_pipe_is_no_verdict() -> None:
+    """`onnxgate … | head` ends quietly, and not with the status of a closed gate."""
+    code = "from onnxgate.cli import main; main(['explain'])"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (141, b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
+def test_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C ends with 130 and one word."""
+    code = """
+import time
+from onnxgate import cli
+cli.group.add_command(cli.click.Command("wait", callback=lambda: (print("ready", flush=True), time.sleep(60))))
+cli.COMMANDS["wait"] = ""
+cli.LazyGroup.get_command = lambda self, ctx, name: self.commands[name]
+cli.main(["wait"])
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+
+    assert (process.returncode, said) == (130, b"interrupted\n")
+
+
+def test_what_the_terminal_cannot_show_is_an_escape() -> None:
+    """A character outside the terminal's encoding does not end the command."""
+    code = "from onnxgate.cli.errors import answered, say\nwith answered(): print('模'); say('模')"
+    said = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+
+    assert (said.returncode, said.stdout) == (0, "\\u6a21\n")

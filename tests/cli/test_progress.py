@@ -1,0 +1,96 @@
+"""What is shown while runtimes work."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from onnxgate.cli import progress
+from onnxgate.runtimes.progress import Silent
+
+
+def shown(board: progress.Board) -> str:
+    """The board as a terminal of 100 columns has it."""
+    page = io.StringIO()
+    Console(file=page, width=100, force_terminal=True, color_system=None).print(board.lines())
+    return page.getvalue()
+
+
+def test_each_runtime_has_a_line() -> None:
+    """It says what the runtime does, and how many jobs are done; an environment is no job."""
+    board = progress.Board()
+    board.started("onnxruntime 1.18.1", "prepare")
+    board.started("onnxruntime 1.19.2", "prepare")
+    board.finished("onnxruntime 1.18.1", "prepare", "ready")
+    board.started("onnxruntime 1.18.1", "run a.onnx")
+    board.finished("onnxruntime 1.18.1", "run a.onnx", "completed")
+    board.started("onnxruntime 1.18.1", "run b.onnx")
+
+    assert [line.split("  ") for line in shown(board).split("\n")[:2]] == [
+        ["onnxruntime 1.18.1", "run b.onnx", *[""] * 7, " 1 done"],
+        ["onnxruntime 1.19.2", "preparing its environment", "0 done"],
+    ]
+
+
+def test_what_is_not_available_is_said() -> None:
+    """A runtime whose environment could not be made is not waiting."""
+    board = progress.Board()
+    board.started("onnxruntime 1.18.1", "prepare")
+    board.finished("onnxruntime 1.18.1", "prepare", "unavailable")
+
+    assert "not available here" in shown(board)
+
+
+@pytest.mark.parametrize("attack", ["\x1b[31m", "[red]x[/red]", "[/]", "\u202e", "x\n::error::", ":smile:"])
+def test_names_are_shown_and_not_obeyed(attack: str) -> None:
+    """Neither rich's markup nor a terminal's escapes act."""
+    from onnxgate.formats.escape import visible
+
+    board = progress.Board()
+    board.started("onnxruntime 1.18.1", f"run {attack}")
+
+    assert f"run {visible(attack)} " in shown(board)
+
+
+def test_a_pipe_gets_nothing() -> None:
+    """Without a terminal there is no display."""
+    with progress.display() as display:
+        assert isinstance(display, Silent)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")
+@pytest.mark.parametrize(
+    ("arguments", "terminal", "expected"), [("", "xterm", True), ("quiet=True", "xterm", False), ("", "dumb", False)]
+)
+def test_on_a_terminal(arguments: str, terminal: str, expected: bool) -> None:
+    """A real terminal shows the line while it is true; a dumb or a quiet one gets nothing."""
+    code = f"""
+from onnxgate.cli import progress
+with progress.display({arguments}) as board:
+    board.started("onnxruntime 1.18.1", "run a.onnx")
+    getattr(board, "lines", lambda: 0)()
+    import time; time.sleep(0.5)
+"""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": terminal}
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    while True:
+        try:
+            block = os.read(ours, 4096)
+        except OSError:
+            break
+        if not block:
+            break
+        said += block
+    os.close(ours)
+
+    assert process.wait(30) == 0
+    assert (b"run a.onnx" in said) is expected
