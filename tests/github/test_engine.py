@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.github.checkout import ROOT, copy_tree
-from tests.github.commands import ANNOTATIONS_PER_LEVEL, LEVELS, annotations
+from tests.github.commands import ANNOTATIONS_PER_LEVEL, annotations, commands
 from tests.github.engine import ActionRun, Engine
 from tests.github.expressions import condition, evaluate, interpolate
 
@@ -55,8 +55,11 @@ def test_hostile_names_command_nothing(engine: Engine) -> None:
 
     ran = engine.use(stages="file", paths="*.onnx")
 
-    assert (ran.conclusion, {said.name for said in ran.annotations} - set(LEVELS)) == ("failure", set()), ran.log
-    assert [said.data for said in ran.annotations if said.data.startswith("owned")] == []
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["errors"]) == ("failure", "fail", "1"), ran.log
+    [said] = commands(ran.log)
+    assert said.properties["title"] == "not-a-model"
+    assert "owned" in said.properties["file"]
+    assert "owned" in ran.summary
 
 
 def test_a_gate_that_breaks_down_is_closed(engine: Engine) -> None:
