@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.model.copying import checkable, lacks_shape, with_shapes
+from onnxgate.model.copying import checkable, lacks_shape, with_dense_weights, with_shapes
 from onnxgate.model.external import is_external
 from onnxgate.model.slim import RAW_DATA, pieces
 from onnxgate.model.structure import graphs, tensors
@@ -120,7 +120,7 @@ def _checker_fault(copy: ModelProto) -> Fault | None:
 
     try:
         checker.check_model(with_shapes(copy).SerializeToString())
-        shape_inference.infer_shapes(copy.SerializeToString(), check_type=True, strict_mode=True)
+        shape_inference.infer_shapes(with_dense_weights(copy).SerializeToString(), check_type=True, strict_mode=True)
     except (
         checker.ValidationError,
         shape_inference.InferenceError,

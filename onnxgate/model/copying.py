@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,6 @@ def checkable(model: ModelProto, path: Path) -> ModelProto:
 
     copy = ModelProto()
     copy.CopyFrom(model)
-    del copy.training_info[:]
     for _, tensor in tensors(copy):
         _inline(tensor, path)
     _weights_to_inputs(copy.graph)
@@ -59,6 +59,22 @@ def with_shapes(model: ModelProto) -> ModelProto:
     for value in (*copy.graph.input, *copy.graph.output):
         if kind := lacks_shape(value):
             getattr(value.type, kind).shape.SetInParent()
+    return copy
+
+
+def with_dense_weights(model: ModelProto) -> ModelProto:
+    """A copy in which sparse weights of the main graph are inputs; mostly itself.
+
+    They are dense to the nodes that use them, and onnx's shape inference takes them for sparse tensors.
+    Source: onnx.proto, `sparse_initializer`; ONNX Runtime makes them dense when it loads them.
+    """
+    if not model.graph.sparse_initializer:
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for sparse in copy.graph.sparse_initializer:
+        _declare(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
+    copy.graph.ClearField("sparse_initializer")
     return copy
 
 
@@ -107,7 +123,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
         if not _is_away(tensor):
             kept.append(tensor)
         elif tensor.name not in known:
-            _declare(graph, tensor)
+            _declare(graph, tensor.name, tensor.data_type, tensor.dims)
     if len(kept) < len(graph.initializer):
         _keep(graph, kept)
 
@@ -119,12 +135,12 @@ def _keep(graph: GraphProto, kept: list[TensorProto]) -> None:
     graph.initializer.extend(holder.initializer)
 
 
-def _declare(graph: GraphProto, tensor: TensorProto) -> None:
+def _declare(graph: GraphProto, name: str, data_type: int, dims: Sequence[int]) -> None:
     value = graph.input.add()
-    value.name = tensor.name
-    value.type.tensor_type.elem_type = tensor.data_type
+    value.name = name
+    value.type.tensor_type.elem_type = data_type
     value.type.tensor_type.shape.SetInParent()
-    for size in tensor.dims:
+    for size in dims:
         value.type.tensor_type.shape.dim.add().dim_value = size
 
 

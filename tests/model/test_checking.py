@@ -193,3 +193,48 @@ def test_judging_changes_nothing(tmp_path: Path) -> None:
     fault(proto, path)
 
     assert before == proto.SerializeToString(deterministic=True)
+
+
+def test_large_weight_at_ir_3(tmp_path: Path) -> None:
+    """A large weight that is an input already, as IR 3 has it, is declared once."""
+    model = weighty(bytes(160))
+    model.ir_version, model.opset_import[0].version = 3, 7
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, [40]))
+
+    assert judged(tmp_path, model, 0) is None
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
+    """A sparse weight whose values were left in the file is no fault."""
+    model = parse("g (float[99] x) => (float[99] y) { y = Add (x, w) }")
+    values = numpy_helper.from_array(np.ones(40, np.float32), "w")
+    model.graph.sparse_initializer.append(
+        onnx.helper.make_sparse_tensor(values, numpy_helper.from_array(np.arange(40)), [99])
+    )
+
+    assert judged(tmp_path, model, large_bytes) is None
+
+
+def test_shape_that_is_not_there(tmp_path: Path) -> None:
+    """A branch that reshapes by a missing tensor cannot be judged; the missing file is said elsewhere."""
+    model = parse(
+        "g (bool c, float[6] x) => (float[2, 3] y) { y = If (c) <then_branch = t () => (float[2, 3] a)"
+        " <int64[2] s = {2, 3}> { a = Reshape (x, s) }, else_branch = e () => (float[2, 3] b)"
+        " <int64[2] z = {2, 3}> { b = Reshape (x, z) }> }"
+    )
+    for attribute in model.graph.node[0].attribute:
+        branch = onnx.ModelProto(graph=attribute.g)
+        make_external(branch, "gone.bin")
+        attribute.g.CopyFrom(branch.graph)
+
+    assert judged(tmp_path, model) is None
+
+
+def test_stray_data_of_an_external_tensor(tmp_path: Path) -> None:
+    """Data in the message do not count where the tensor says that they are elsewhere."""
+    model = weighty(bytes(8))
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    model.graph.initializer[0].external_data.add(key="location", value="w.bin")
+
+    assert judged(tmp_path, model) is None

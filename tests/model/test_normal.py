@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import AttributeProto, numpy_helper
 
 from onnxgate.model import normal, structure
 from onnxgate.model.normal import differences
@@ -256,3 +257,146 @@ def test_many_differences_are_cut(tmp_path: Path) -> None:
     )
 
     assert len(compare(tmp_path, text.replace("%s", "1.0"), text.replace("%s", "0.5"))) == 10
+
+
+def constant(value: AttributeProto) -> onnx.ModelProto:
+    """A model of one Constant with this attribute."""
+    model = parse("g () => (float[3] y) { y = Constant () }")
+    model.graph.node[0].attribute.append(value)
+    return model
+
+
+def tensor_attribute(values: np.ndarray[Any, Any]) -> AttributeProto:
+    """The `value` of a Constant."""
+    return AttributeProto(name="value", type=AttributeProto.TENSOR, t=numpy_helper.from_array(values))
+
+
+def test_every_nan_is_one(tmp_path: Path) -> None:
+    """NaN of other bits is no difference; NaN where a number was is one."""
+    quiet, loud, number = (np.array([bits, 0, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00001, 0))
+    models = [constant(tensor_attribute(values)) for values in (quiet, loud, number)]
+
+    said = compare(tmp_path, models[0], models[1]), compare(tmp_path, models[0], models[2])
+
+    assert said == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
+
+
+@pytest.mark.parametrize(("new", "said"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)])
+def test_strings(tmp_path: Path, new: list[bytes], said: int) -> None:
+    """Strings are compared one by one."""
+    old = constant(tensor_attribute(np.array([b"a", b"b"], object)))
+
+    assert len(compare(tmp_path, old, constant(tensor_attribute(np.array(new, object))))) == said
+
+
+def test_nan_attribute_is_itself(tmp_path: Path) -> None:
+    """An attribute that is NaN is not stale for ever; one that is not NaN differs from it."""
+    nan, one = (AttributeProto(name="value_float", type=AttributeProto.FLOAT, f=f) for f in (float("nan"), 1.0))
+
+    said = compare(tmp_path, constant(nan), constant(nan)), compare(tmp_path, constant(nan), constant(one))
+
+    assert said == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
+
+
+def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
+    """A model with a sparse weight."""
+    model = parse("g (float[9] x) => (float[9] y) { y = Add (x, w) }")
+    model.graph.sparse_initializer.append(
+        onnx.helper.make_sparse_tensor(
+            numpy_helper.from_array(np.array(values, np.float32), "w"), numpy_helper.from_array(np.array(indices)), [9]
+        )
+    )
+    return model
+
+
+def test_sparse_weights(tmp_path: Path) -> None:
+    """A sparse weight differs by its values and by where they are."""
+    base = sparse([1, 2], [3, 4])
+
+    said = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
+
+    assert said == [
+        (),
+        ("sparse weight `w` differs in 1 of 2 elements, by up to 1",),
+        ("sparse weight `w` (indices) differs in 1 of 2 elements, by up to 1",),
+    ]
+
+
+PAIRS = {
+    "other output of a node": (
+        "g (float[4] x) => (float[2] y) { a, b = Split <num_outputs = 2> (x) y = Relu (a) }",
+        "g (float[4] x) => (float[2] y) { a, b = Split <num_outputs = 2> (x) y = Relu (b) }",
+        ("node 1 `Relu`: input 0 is output 1 of `Split`, was `Split`",),
+    ),
+    "number of outputs": (
+        "g (float[4] x) => (float[2] y) { y, b = Split (x) }",
+        "g (float[4] x) => (float[2] y) { y, b, c = Split (x) }",
+        ("node 0 `Split` has 3 outputs, had 2",),
+    ),
+    "weight in two places": (
+        "g (float[1] x) => (float[1] y) <float[1] w = {1}> { a = Add (x, w) y = Mul (a, w) }",
+        "g (float[1] x) => (float[1] y) <float[1] w = {2}> { a = Add (x, w) y = Mul (a, w) }",
+        ("weight `w` differs in 1 of 1 elements, by up to 1",),
+    ),
+    "weight that can be fed": (
+        "g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }",
+        "g (float[1] x, float[1] w) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }",
+        ("weight `w` can be given as an input too",),
+    ),
+    "weight that nothing needs": (
+        "g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Relu (x) }",
+        "g (float[1] x) => (float[1] y) { y = Relu (x) }",
+        ("0 weights, was 1",),
+    ),
+    "input in place of a body's own": (
+        """g (float[1] a, float[1] b, float[1] z, int64 n, bool k) => (float[1] y)
+        { y = Loop (n, k, a) <body = l (int64 i, bool c, float[1] v) => (bool d, float[1] w)
+        { d = Identity (c) w = Neg (v) }> }""",
+        """g (float[1] a, float[1] b, float[1] z, int64 n, bool k) => (float[1] y)
+        { y = Loop (n, k, a) <body = l (int64 i, bool c, float[1] v) => (bool d, float[1] w)
+        { d = Identity (c) w = Neg (z) }> }""",
+        ("node 0 `Loop`, attribute `body`: node 1 `Neg`: input 0 is input `z`, was input `v`",),
+    ),
+    "swapped inputs": (
+        "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (a, b) }",
+        "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (b, a) }",
+        (
+            "node 0 `Sub`: input 0 is input `b`, was input `a`",
+            "node 0 `Sub`: input 1 is input `a`, was input `b`",
+        ),
+    ),
+    "order of inputs": (
+        "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (a, b) }",
+        "g (float[1] b, float[1] a) => (float[1] y) { y = Sub (a, b) }",
+        ("inputs are in the order `b`, `a`, were `a`, `b`",),
+    ),
+    "optional input": (
+        "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, l, h) }",
+        "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, , h) }",
+        ("node 0 `Clip`: input 1 is not given, was input `l`",),
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pairs(tmp_path: Path, pair: str) -> None:
+    """Changes that look alike from afar."""
+    old, new, said = PAIRS[pair]
+
+    assert tuple(sorted(compare(tmp_path, old, new))) == said
+
+
+def test_attribute_references(tmp_path: Path) -> None:
+    """Which attribute of its caller a function's node takes, and which opsets the function imports."""
+    text = FUNCTION.replace("act <slope>", "act <slope, other>").replace("slope = 0.5", "slope = 0.5, other = 0.5")
+    imports = 'opset_import: ["" : 18]>\nact'
+
+    said = [
+        compare(tmp_path, parse(text, ""), parse(text.replace(*change), ""))
+        for change in (("@slope", "@other"), (imports, imports.replace("18", "17")))
+    ]
+
+    assert said == [
+        ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` is other, was slope",),
+        ("local function `local.act` imports other opsets",),
+    ]

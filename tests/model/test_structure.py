@@ -215,3 +215,77 @@ def test_data_fields_are_those_of_onnx() -> None:
     numbers = {name: field.number for name, field in TensorProto.DESCRIPTOR.fields_by_name.items()}
 
     assert {number: name for name, number in numbers.items() if name in DATA_FIELDS.values()} == DATA_FIELDS
+
+
+def large() -> TensorProto:
+    """A tensor of 40 floats."""
+    return TensorProto(name="w", dims=[40], data_type=TensorProto.FLOAT, raw_data=bytes(160))
+
+
+def models_with_large_tensors() -> dict[str, ModelProto]:
+    """One model for each place that a tensor can be in."""
+    attributes = {
+        "t": AttributeProto(name="t", type=AttributeProto.TENSOR, t=large()),
+        "tensors": AttributeProto(name="t", type=AttributeProto.TENSORS, tensors=[large()]),
+        "sparse": AttributeProto(
+            name="t", type=AttributeProto.SPARSE_TENSOR, sparse_tensor=SparseTensorProto(values=large())
+        ),
+        "sparses": AttributeProto(
+            name="t", type=AttributeProto.SPARSE_TENSORS, sparse_tensors=[SparseTensorProto(indices=large())]
+        ),
+        "g": AttributeProto(name="t", type=AttributeProto.GRAPH, g=GraphProto(initializer=[large()])),
+        "graphs": AttributeProto(name="t", type=AttributeProto.GRAPHS, graphs=[GraphProto(initializer=[large()])]),
+    }
+    models = {name: ModelProto(graph=GraphProto(node=[NodeProto(attribute=[it])])) for name, it in attributes.items()}
+    models["initializer"] = ModelProto(graph=GraphProto(initializer=[large()]))
+    models["sparse initializer"] = ModelProto(
+        graph=GraphProto(sparse_initializer=[SparseTensorProto(values=large(), dims=[99])])
+    )
+    models["function"] = ModelProto(graph=GraphProto(name="g"))
+    models["function"].functions.add(node=[NodeProto(attribute=[attributes["t"]])])
+    return models
+
+
+@pytest.mark.parametrize("place", models_with_large_tensors())
+def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> None:
+    """Wherever a large tensor is, its data stay in the file, and are where they are said to be."""
+    path = write(tmp_path / "model.onnx", models_with_large_tensors()[place])
+    content = path.read_bytes()
+
+    structure = read_structure(path, large_bytes=0, small_bytes=64)
+    left_out = [piece for _, tensor in tensors(structure) for piece in pieces(tensor)]
+
+    assert [(9, content.index(bytes(160)), 160)] == [(it.field, it.offset, it.length) for it in left_out]
+
+
+def test_last_data_count(tmp_path: Path) -> None:
+    """Of data that are given twice protobuf takes the last, and so do we."""
+    tensor = b"".join(length_field(9, 160) + bytes([value]) * 160 for value in (1, 2))
+    graph = length_field(5, len(tensor)) + tensor
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph)
+
+    whole = onnx.load(path, load_external_data=False)
+    structure = read_structure(path, large_bytes=0, small_bytes=64)
+    restore(structure, path.read_bytes())
+
+    assert whole.graph.initializer[0].raw_data == structure.graph.initializer[0].raw_data
+
+
+def test_names_are_text(tmp_path: Path) -> None:
+    """Names that are not UTF-8 are said to be so, and fail nowhere else."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(parse().SerializeToString().replace(b"Relu", b"Re\xff\xfe"))
+
+    with pytest.raises(UnreadableModel, match="is not UTF-8"):
+        read_structure(path)
+
+
+def test_two_gib(tmp_path: Path) -> None:
+    """A file that no protobuf library reads is no model, however it begins."""
+    path = write(tmp_path / "model.onnx")
+    with path.open("ab") as file:
+        file.truncate(2**31)
+
+    with pytest.raises(UnreadableModel, match="2,147,483,648 bytes"):
+        read_structure(path)
