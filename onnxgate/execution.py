@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgate.agreement.comparability import comparability
@@ -16,8 +16,8 @@ from onnxgate.evidence.faults import is_unusable
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.feeding import Fed, feed
-from onnxgate.findings import Place, Stage, Undone
-from onnxgate.lock.types import Lock, LockedRuntime
+from onnxgate.findings import Stage, Undone
+from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading import Reading, read
 from onnxgate.plan import PlannedModel, PlannedRuntime
@@ -46,31 +46,7 @@ from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
 from onnxgate.support.limits import limits_of
-
-
-@dataclass(slots=True)
-class Execution:
-    """What running the models, and exporting them again, brought."""
-
-    subjects: list[object] = field(default_factory=list)  # evidence for the rules
-    undone: list[Undone] = field(default_factory=list)
-    skipped: list[Undone] = field(default_factory=list)
-    measured: list[Measured] = field(default_factory=list)
-    ran: set[tuple[str, str]] = field(default_factory=set)  # (model, runtime) of which there is an observation
-    compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be executed, and what is known of it already."""
-
-    project: Project
-    lock: Lock
-    models: tuple[PlannedModel, ...]  # readable, and not broken as files
-    facts: Mapping[str, ModelFacts]
-    places: Mapping[str, Place]
-    stages: frozenset[Stage]
-    predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
+from onnxgate.work import Execution, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,25 @@ import datetime
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from onnxgate import judge, rules
 from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.execution import Execution, Work, execute
 from onnxgate.findings import Judged, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
 from onnxgate.report import Finding
-from onnxgate.runtimes.host import Host
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
+from onnxgate.work import Execution, Work
+
+if TYPE_CHECKING:
+    from onnxgate.runtimes.host import Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,8 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
             runnable.append(each)
         else:
             gathered.undone += _not_here(each, asked)
+    from onnxgate.execution import execute
+
     work = Work(
         project=request.project,
         lock=request.lock,

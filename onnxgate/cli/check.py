@@ -12,8 +12,12 @@ import click
 from onnxgate.cli.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from onnxgate.config.project import Project
     from onnxgate.findings import Stage
     from onnxgate.report import Report
+    from onnxgate.runtimes.host import Host
 
 
 @click.command("check")
@@ -70,7 +74,6 @@ def _config(options: CommonOptions) -> Path | None:
 
 def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], options: CommonOptions) -> Report:
     from onnxgate import gate, rules, verdict
-    from onnxgate.cli.hosting import shown_host
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
 
@@ -84,7 +87,13 @@ def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], option
         models=project.models([str(path) for path in paths], base=options.start),
         stages=asked,
         today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(shown_host, project, options),
+        open_host=functools.partial(_open_host, project, options),
         honour_ignores=not options.no_ignores,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
+
+
+def _open_host(project: Project, options: CommonOptions) -> AbstractContextManager[Host]:
+    from onnxgate.cli.hosting import shown_host
+
+    return shown_host(project, options)

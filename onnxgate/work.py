@@ -1,0 +1,38 @@
+"""What the stages that start processes are given, and what they bring; light, so that static runs need no more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from onnxgate.config.project import Project
+from onnxgate.findings import Place, Stage, Undone
+from onnxgate.lock.types import Lock
+from onnxgate.model.facts import ModelFacts
+from onnxgate.plan import PlannedModel
+from onnxgate.report import Measured
+
+
+@dataclass(slots=True)
+class Execution:
+    """What running the models, and exporting them again, brought."""
+
+    subjects: list[object] = field(default_factory=list)  # evidence for the rules
+    undone: list[Undone] = field(default_factory=list)
+    skipped: list[Undone] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
+    ran: set[tuple[str, str]] = field(default_factory=set)  # (model, runtime) of which there is an observation
+    compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be executed, and what is known of it already."""
+
+    project: Project
+    lock: Lock
+    models: tuple[PlannedModel, ...]  # readable, and not broken as files
+    facts: Mapping[str, ModelFacts]
+    places: Mapping[str, Place]
+    stages: frozenset[Stage]
+    predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
