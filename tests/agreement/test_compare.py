@@ -115,6 +115,14 @@ def test_neighbouring_large_integers_differ() -> None:
     assert float(2**64 - 1) == found.max_abs
 
 
+def test_worst_integer_is_one_beyond_its_bound() -> None:
+    """Also where float64 cannot tell it from one that uses all of its bound."""
+    found = compare(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
+
+    assert not found.agrees
+    assert found.detail.startswith(f"at [1]: {2**60 + 1} against 0; 1 of 2")
+
+
 def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
     """The same bits are not the same number."""
     assert not compare(np.array([-1], np.int64), np.array([2**64 - 1], np.uint64), 0.0, 0.0).agrees
