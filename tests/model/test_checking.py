@@ -206,14 +206,23 @@ def test_large_weight_at_ir_3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
-    """A sparse weight whose values were left in the file is no fault."""
-    model = parse("g (float[99] x) => (float[99] y) { y = Add (x, w) }")
+    """A sparse weight whose values were left in the file is no fault, and hides none."""
+    text = "g (float[99] x) => (float[99] y) { y = Add (x, w) }"
+    wrong = text.replace("y = Add (x, w)", "a = Add (x, w) [n] y = Nope (a)")
+
+    said = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
+
+    assert said == [None, Fault("No Op registered for Nope with domain_version of 18", "n")]
+
+
+def with_sparse_weight(text: str) -> onnx.ModelProto:
+    """The model with a sparse `w` of 40 values."""
+    model = parse(text)
     values = numpy_helper.from_array(np.ones(40, np.float32), "w")
     model.graph.sparse_initializer.append(
         onnx.helper.make_sparse_tensor(values, numpy_helper.from_array(np.arange(40)), [99])
     )
-
-    assert judged(tmp_path, model, large_bytes) is None
+    return model
 
 
 def test_shape_that_is_not_there(tmp_path: Path) -> None:

@@ -177,6 +177,14 @@ def test_stamps_are_said(tmp_path: Path) -> None:
     )
 
 
+def test_too_few_data(tmp_path: Path) -> None:
+    """Data that are shorter than their shape differ as a whole."""
+    new = net()
+    new.graph.initializer[1].raw_data = new.graph.initializer[1].raw_data[:-8]
+
+    assert compare(tmp_path, net(), new) == ("weight `w` differs in 54 of 54 elements",)
+
+
 def test_retrained_weights_are_counted(tmp_path: Path) -> None:
     """Other weights in the same graph: each one, with how much of it differs."""
     said = compare(tmp_path, net(), net(seed=1))
@@ -293,7 +301,10 @@ def test_nan_attribute_is_itself(tmp_path: Path) -> None:
     """An attribute that is NaN is not stale for ever; one that is not NaN differs from it."""
     nan, one = (AttributeProto(name="value_float", type=AttributeProto.FLOAT, f=f) for f in (float("nan"), 1.0))
 
-    said = compare(tmp_path, constant(nan), constant(nan)), compare(tmp_path, constant(nan), constant(one))
+    again = constant(nan)
+    again.producer_name = "another"
+
+    said = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
 
     assert said == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
 
