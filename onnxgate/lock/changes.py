@@ -61,7 +61,7 @@ def model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
         *_keys("metadata key", old.metadata_keys, new.metadata_keys),
         *_data(old, new),
     ]
-    return tuple(said) or ("its bytes, and none of its facts",)
+    return tuple(said) or ("its bytes; interface, stamps and operators are the same",)
 
 
 def _interface(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[str]:

@@ -20,7 +20,7 @@ X = MODEL.inputs[0]
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, ("its bytes, and none of its facts",)),
+        ({}, ("its bytes; interface, stamps and operators are the same",)),
         ({"ir_version": 10}, ("IR version 10 instead of 8",)),
         ({"opsets": {"ai.onnx": 17, "com.microsoft": 1}}, ("imports opset 17 of `ai.onnx` instead of 18",)),
         (

@@ -1,0 +1,178 @@
+"""The command `onnxgate lock`, as it is installed."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from .conftest import LocalIndex, use_index
+
+RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
+CONFIG = 'models = ["*.onnx"]\n[targets.server]\nruntime = "onnxruntime>=1.18,<1.20"\n'
+
+
+@dataclass
+class Checkout:
+    """A project of two models, and the command in it."""
+
+    program: Path
+    folder: Path
+
+    def write(self, name: str, text: str) -> None:
+        """Write ONNX text as a model."""
+        (self.folder / name).write_bytes(onnx.parser.parse_model(text).SerializeToString(deterministic=True))
+
+    def run(self, *arguments: str, status: int = 0) -> str:
+        """What `onnxgate lock` prints."""
+        command = [str(self.program), "lock", *arguments]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    @property
+    def lock(self) -> Path:
+        """The lock's path."""
+        return self.folder / "onnxgate.lock"
+
+
+@pytest.fixture
+def checkout(installed: Path, tmp_path: Path, local_index: LocalIndex) -> Checkout:
+    """A project that was never locked, and an index that has what it asks for."""
+    for version in ("1.18.1", "1.19.2"):
+        local_index.add("onnxruntime", version, ("3.11",))
+    for version in ("1.26.4", "2.4.0"):
+        local_index.add("numpy", version, ("3.11",))
+    made = Checkout(installed, tmp_path / "checkout")
+    (made.folder / ".git").mkdir(parents=True)
+    (made.folder / "onnxgate.toml").write_text(CONFIG)
+    made.write("a.onnx", RELU)
+    made.write("b.onnx", RELU)
+    return made
+
+
+def test_lock(checkout: Checkout) -> None:
+    """The first lock, the same again, and the check of both."""
+    first = checkout.run()
+    data = checkout.lock.read_bytes()
+
+    assert first.splitlines() == [
+        "added target `server`: onnxruntime 1.18.1, 1.19.2",
+        "added `a.onnx`",
+        "added `b.onnx`",
+        "wrote `onnxgate.lock`: 2 models, 0 pins kept",
+    ]
+    assert checkout.run() == "`onnxgate.lock` is up to date: 2 models, 2 pins kept\n"
+    assert checkout.run("--check") == "`onnxgate.lock` is the lock of this config and of 2 models\n"
+    assert checkout.lock.read_bytes() == data
+
+
+def test_offline(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Relocking models and checking need no index; a new target does, and without one that is said, with status 3."""
+    checkout.run()
+    use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
+    checkout.write("a.onnx", RELU.replace("17", "16"))
+
+    stale = checkout.run("--check", status=1)
+    updated = checkout.run()
+    (checkout.folder / "onnxgate.toml").write_text(CONFIG.replace("<1.20", "<1.21"))
+    unreachable = checkout.run(status=3)
+
+    assert stale.splitlines() == [
+        "`a.onnx` changed since it was locked: imports opset 16 of `ai.onnx` instead of 17",
+        "`onnxgate.lock` is stale: 1 difference",
+    ]
+    assert updated.startswith("updated `a.onnx`: imports opset 16 of `ai.onnx` instead of 17\n")
+    assert "error: the package index cannot be asked: Failed to fetch" in unreachable
+
+
+def test_check_writes_nothing(checkout: Checkout) -> None:
+    """A stale lock is left as it is, and everything that is stale is said."""
+    checkout.run()
+    data = checkout.lock.read_bytes()
+    (checkout.folder / "onnxgate.toml").write_text(CONFIG + "[targets.edge]\nruntime = 'onnxruntime'\n")
+    checkout.write("c.onnx", RELU)
+    (checkout.folder / "b.onnx").unlink()
+    (checkout.folder / "a.onnx").write_bytes(b"")
+
+    said = checkout.run("--check", status=1).splitlines()
+
+    assert said == [
+        "target `edge` is not locked",
+        "`b.onnx` is locked, and the project has it no longer",
+        "`c.onnx` is not locked",
+        "`a.onnx` cannot be compared: it is an empty file",
+        "`onnxgate.lock` is stale: 4 differences",
+    ]
+    assert checkout.lock.read_bytes() == data
+
+
+def test_paths(checkout: Checkout) -> None:
+    """Only the entries that are named are rewritten; one of a model that is gone is taken out."""
+    checkout.run()
+    checkout.write("a.onnx", RELU.replace("17", "16"))
+    checkout.write("b.onnx", RELU.replace("17", "16"))
+
+    assert checkout.run("b.onnx").startswith("updated `b.onnx`: imports opset 16")
+    assert checkout.run("--check", status=1).startswith("`a.onnx` changed since it was locked")
+    (checkout.folder / "b.onnx").unlink()
+    assert checkout.run("b.onnx").startswith("removed `b.onnx`\n")
+    assert "there is no file or folder `b.onnx`" in checkout.run("b.onnx", status=2)
+
+
+def test_upgrade(
+    checkout: Checkout,
+    local_index: LocalIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """An upgrade gives up the pins that it names."""
+    checkout.run()
+    local_index.add("onnxruntime", "1.18.2", ("3.11",))
+    local_index.add("onnxruntime", "1.19.3", ("3.11",))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+    one = checkout.run("--upgrade", "onnxruntime=1.18.2").splitlines()
+    every = checkout.run("--upgrade").splitlines()
+
+    assert one == [
+        "updated target `server`: added onnxruntime 1.18.2; removed onnxruntime 1.18.1",
+        "wrote `onnxgate.lock`: 2 models, 1 pin kept",
+    ]
+    assert every[0] == "updated target `server`: added onnxruntime 1.19.3; removed onnxruntime 1.19.2"
+    assert "give one of them" in checkout.run("a.onnx", "--upgrade", "numpy", status=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--check",), "error: there is no `onnxgate.lock`\nhint: run `onnxgate lock`\n"),
+        (("a.onnx",), "hint: run `onnxgate lock` without paths\n"),
+        (("nowhere.onnx",), "error: there is no file or folder `nowhere.onnx`\n"),
+    ],
+)
+def test_never_locked(checkout: Checkout, arguments: tuple[str, ...], expected: str) -> None:
+    """What needs a lock says that there is none."""
+
+    assert expected in checkout.run(*arguments, status=2)
+
+
+def test_no_config(checkout: Checkout) -> None:
+    """Without a config there is nothing to lock."""
+    (checkout.folder / "onnxgate.toml").unlink()
+
+    assert "error: there is no `onnxgate.toml` here or above" in checkout.run(status=2)
+
+
+def test_names_that_command(checkout: Checkout) -> None:
+    """A name that a runner or a terminal would obey is shown, and not obeyed."""
+    checkout.write("::error::x\x1b[31m.onnx", RELU)
+
+    said = checkout.run()
+
+    assert "\x1b" not in said
+    assert not any(line.lstrip().startswith("::") for line in said.splitlines())

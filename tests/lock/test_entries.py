@@ -1,0 +1,124 @@
+"""The lock's entries of models, and what cannot become one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.config.project import MergedSettings, SelectedModel
+from onnxgate.findings import Place
+from onnxgate.lock.entries import UnlockableError, lock_models
+from onnxgate.lock.types import LockedModel, MeasuredTolerance
+from onnxgate.model.hashing import sha256_of
+
+RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+EXTERNAL = """
+<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)
+<float[2] w = ["location": "w.bin", "offset": "0", "length": "8"]> { y = Add(x, w) }
+"""
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
+TOLERANCE = {"y": MeasuredTolerance(noise=1e-7, bound=1e-6)}
+
+
+def model(folder: Path, text: str = RELU, name: str = "m.onnx") -> SelectedModel:
+    """A model of a text."""
+    (folder / name).write_bytes(onnx.parser.parse_model(text).SerializeToString(deterministic=True))
+    return SelectedModel(name, folder / name, MergedSettings(), Place(name))
+
+
+def lock(selected: SelectedModel, old: LockedModel | None = None, **measured: MeasuredTolerance) -> LockedModel:
+    """The entry of one model."""
+    locked = {selected.path: old} if old is not None else {}
+    return lock_models([selected], locked, {selected.path: measured} if measured else {})[selected.path]
+
+
+def refusal(selected: SelectedModel, old: LockedModel | None = None) -> str:
+    """Why a model cannot be locked."""
+    with pytest.raises(UnlockableError) as caught:
+        lock(selected, old)
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_tolerance_stays_with_its_content(tmp_path: Path) -> None:
+    """What was measured of one content stays as long as the bytes do, and is not said of other bytes."""
+    first = msgspec.structs.replace(lock(model(tmp_path)), tolerance=TOLERANCE)
+    newer = MeasuredTolerance(noise=2e-7, bound=2e-6)
+
+    assert lock(model(tmp_path), first).tolerance == TOLERANCE
+    assert lock(model(tmp_path), first, y=newer).tolerance == {"y": newer}
+    assert lock(model(tmp_path, RELU.replace("17", "18")), first).tolerance == {}
+
+
+def test_pointer_to_the_locked_content(tmp_path: Path) -> None:
+    """The entry stays as it is, with what was measured."""
+    selected = model(tmp_path)
+    old = msgspec.structs.replace(lock(selected), tolerance=TOLERANCE)
+    selected.absolute.write_text(POINTER.format(old.sha256, old.size_bytes))
+
+    assert lock(selected, old) == old
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_pointer_to_other_content(tmp_path: Path, known: bool) -> None:
+    """Content that is not here cannot be locked; what fetches it is said."""
+    selected = model(tmp_path)
+    old = lock(selected) if known else None
+    selected.absolute.write_text(POINTER.format("ab" * 32, 3))
+
+    assert refusal(selected, old) == (
+        '`m.onnx`: is a Git LFS pointer that was not fetched; run `git lfs pull --include "m.onnx"`'
+    )
+
+
+def test_pointer_of_data(tmp_path: Path) -> None:
+    """A pointer in the place of external data says all that the lock has of it."""
+    selected = model(tmp_path, EXTERNAL)
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    whole = lock(selected)
+    (tmp_path / "w.bin").write_text(POINTER.format(sha256_of(tmp_path / "w.bin"), 8))
+
+    assert lock(selected) == whole
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "`m.onnx`: is no model: an empty file"),
+        (b"<!DOCTYPE html><html></html>", "`m.onnx`: is no model: an HTML page"),
+        (None, "`m.onnx`: is no model: not there"),
+    ],
+)
+def test_no_model(tmp_path: Path, content: bytes | None, expected: str) -> None:
+    """What is no model is not locked."""
+    selected = model(tmp_path)
+    if content is None:
+        selected.absolute.unlink()
+        selected.absolute.symlink_to("nowhere")
+    else:
+        selected.absolute.write_bytes(content)
+
+    assert refusal(selected) == expected
+
+
+def test_missing_data(tmp_path: Path) -> None:
+    """A model without its data would be locked as another model."""
+
+    assert refusal(model(tmp_path, EXTERNAL)) == "`m.onnx`: its external data `w.bin` cannot be read"
+
+
+def test_all_that_cannot_be_locked(tmp_path: Path) -> None:
+    """Every model that cannot be locked is said at once."""
+    good, one, other = (model(tmp_path, name=name) for name in ("good.onnx", "one.onnx", "other.onnx"))
+    one.absolute.write_bytes(b"")
+    other.absolute.write_bytes(b"")
+
+    with pytest.raises(UnlockableError) as caught:
+        lock_models([good, one, other], {}, {})
+
+    assert caught.value.message == "2 models cannot be locked"
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == ["`one.onnx`", "`other.onnx`"]

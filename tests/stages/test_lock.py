@@ -1,0 +1,206 @@
+"""The lock stage: models and config, each against the lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.config.loading import load_config
+from onnxgate.config.project import Project
+from onnxgate.evidence.lock import LockAgainstConfig, ModelAgainstLock
+from onnxgate.findings import Place
+from onnxgate.lock.entries import lock_models
+from onnxgate.lock.types import Lock
+from onnxgate.lock.writing import render
+from onnxgate.model.hashing import sha256_of
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import lock as lock_stage
+
+TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
+EXTERNAL = """
+<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)
+<float[2] w = ["location": "w.bin", "offset": "0", "length": "8"]> { y = Add(x, w) }
+"""
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """A project of two models, one of them with external data."""
+    write(tmp_path / "a.onnx", TEXT)
+    write(tmp_path / "b.onnx", EXTERNAL)
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\nopset = { "ai.onnx" = 17 }\nir-version = 8\n')
+    return load_config(tmp_path / "onnxgate.toml")
+
+
+def write(path: Path, text: str) -> None:
+    """Write ONNX text as a model."""
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString(deterministic=True))
+
+
+def point(path: Path) -> None:
+    """Leave a Git LFS pointer in a file's place."""
+    path.write_text(POINTER.format(sha256_of(path), path.stat().st_size))
+
+
+def lock_of(project: Project) -> Lock:
+    """A lock of the project as it is."""
+    return Lock(models=lock_models(project.models(), {}, {}))
+
+
+def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelAgainstLock], LockAgainstConfig]:
+    """What the stage says, models by path."""
+    models = project.models(paths, base=project.folder)
+    against, whole = lock_stage.gather(project, lock, render(lock), file_stage.gather(models, lock))
+    return {each.facts.path: each for each in against}, whole
+
+
+def test_current(project: Project) -> None:
+    """Where nothing changed there are entries, their lines in the lock, and no changes."""
+    lock = lock_of(project)
+
+    against, whole = gather(project, lock)
+
+    assert {path: each.changes for path, each in against.items()} == {"a.onnx": (), "b.onnx": ()}
+    line = render(lock).split("\n").index('[models."b.onnx"]') + 1
+    assert against["b.onnx"].place == Place("onnxgate.lock", line)
+    assert against["a.onnx"].pinned_opsets == {"ai.onnx": 17}
+    assert (against["a.onnx"].opset_place.line, against["a.onnx"].ir_place.line) == (2, 3)
+    assert whole == LockAgainstConfig(Place("onnxgate.lock"), (), ())
+
+
+def test_unlocked(project: Project) -> None:
+    """A model without an entry stands at its own place."""
+    lock = lock_of(project)
+    del lock.models["a.onnx"]
+
+    against, _ = gather(project, lock)
+
+    assert (against["a.onnx"].entry, against["a.onnx"].place) == (None, Place("a.onnx"))
+
+
+def test_changed(project: Project) -> None:
+    """What changed is said in words."""
+    lock = lock_of(project)
+    write(project.folder / "a.onnx", TEXT.replace("17", "18").replace("float[N, 4] x", "float[1, 4] x"))
+
+    against, _ = gather(project, lock)
+
+    assert against["a.onnx"].changes == (
+        "input `x` has the shape [1, 4] instead of the shape [N, 4]",
+        "imports opset 18 of `ai.onnx` instead of 17",
+    )
+
+
+def test_changed_data(project: Project) -> None:
+    """External data that changed is a change of the model."""
+    lock = lock_of(project)
+    (project.folder / "w.bin").write_bytes(bytes([1] * 8))
+
+    against, _ = gather(project, lock)
+
+    assert against["b.onnx"].changes == ("data file `w.bin` has other bytes",)
+
+
+@pytest.mark.parametrize("content", [None, b"short"])
+def test_broken_data(project: Project, content: bytes | None) -> None:
+    """Data that is missing or short is the file stage's to say, and no second finding here."""
+    lock = lock_of(project)
+    if content is None:
+        (project.folder / "w.bin").unlink()
+    else:
+        (project.folder / "w.bin").write_bytes(content)
+
+    against, _ = gather(project, lock)
+
+    assert against["b.onnx"].changes == ()
+
+
+def test_pointer_to_the_locked_content(project: Project) -> None:
+    """A pointer whose oid is locked is judged by the facts that the lock has."""
+    lock = lock_of(project)
+    point(project.folder / "a.onnx")
+
+    against, _ = gather(project, lock)
+
+    assert against["a.onnx"].facts.opsets == {"ai.onnx": 17}
+    assert against["a.onnx"].changes == ()
+
+
+def test_pointer_to_other_content(project: Project) -> None:
+    """Of a pointer to other content nothing is known here."""
+    lock = lock_of(project)
+    write(project.folder / "a.onnx", TEXT.replace("17", "18"))
+    point(project.folder / "a.onnx")
+
+    against, _ = gather(project, lock)
+
+    assert "a.onnx" not in against
+
+
+@pytest.mark.parametrize("pointed", [False, True])
+def test_data_beside_a_pointer(project: Project, pointed: bool) -> None:
+    """Where the model is a pointer, its data is held to the lock by itself, be it content or a pointer."""
+    lock = lock_of(project)
+    point(project.folder / "b.onnx")
+    assert gather(project, lock)[0]["b.onnx"].changes == ()
+    (project.folder / "w.bin").write_bytes(bytes([1] * 8))
+    if pointed:
+        point(project.folder / "w.bin")
+
+    against, _ = gather(project, lock)
+
+    assert against["b.onnx"].changes == ("data file `w.bin` has other bytes",)
+
+
+def test_no_model(project: Project) -> None:
+    """A file that is no model is the file stage's to say."""
+    lock = lock_of(project)
+    (project.folder / "a.onnx").write_text("<html></html>")
+
+    against, whole = gather(project, lock)
+
+    assert list(against) == ["b.onnx"]
+    assert whole.vanished == ()
+
+
+def test_vanished(project: Project) -> None:
+    """A model that is gone is gone for the whole lock, whichever paths are asked for."""
+    lock = lock_of(project)
+    (project.folder / "a.onnx").unlink()
+    again = load_config(project.path)
+
+    against, whole = gather(again, lock, "b.onnx")
+
+    assert (list(against), whole.vanished) == (["b.onnx"], ("a.onnx",))
+
+
+def test_stale_policy(project: Project) -> None:
+    """The config's targets are held against the locked ones."""
+    lock = lock_of(project)
+    project.path.write_text(project.path.read_text() + '[targets.server]\nruntime = "onnxruntime"\n')
+
+    _, whole = gather(load_config(project.path), lock)
+
+    assert whole.differences == ("target `server` is not locked",)
+
+
+def test_entry_is_whole(project: Project) -> None:
+    """What the lock has of a model is all that its facts say."""
+    entry = lock_of(project).models["b.onnx"]
+
+    assert msgspec.json.decode(msgspec.json.encode(entry)) == {
+        "sha256": sha256_of(project.folder / "b.onnx"),
+        "size-bytes": (project.folder / "b.onnx").stat().st_size,
+        "ir-version": 8,
+        "opsets": {"ai.onnx": 17},
+        "inputs": [{"name": "x", "type": "tensor(float)", "shape": [2]}],
+        "outputs": [{"name": "y", "type": "tensor(float)", "shape": [2]}],
+        "operators": {"Add": 1},
+        "external": [{"location": "w.bin", "size-bytes": 8, "sha256": sha256_of(project.folder / "w.bin")}],
+    }
