@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -99,17 +100,21 @@ def test_link(tmp_path: Path) -> None:
     assert real.read_bytes() == fresh.read_bytes()
 
 
-def test_what_cannot_be_written(tmp_path: Path) -> None:
-    """Where a data file is missing, the model is left as it was."""
+def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file cannot be written to its end, all is left as it was."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin")
-    before = committed.read_bytes()
+    before = {path.name: path.read_bytes() for path in committed.parent.iterdir()}
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data", 2.0)
-    (fresh.parent / "model.onnx.data").unlink()
 
-    with pytest.raises(FileNotFoundError):
+    def write_half(source: Path, target: Path) -> None:
+        target.write_bytes(source.read_bytes()[:4])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", write_half)
+    with pytest.raises(OSError, match="No space left"):
         put_in_place(fresh, committed)
-    assert committed.read_bytes() == before
-    assert files(committed.parent) == ["m.onnx", "weights.bin"]
+
+    assert {path.name: path.read_bytes() for path in committed.parent.iterdir()} == before
 
 
 def test_no_model_has_no_data(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_the_exported_graph_computes_what_the_source_computes(project: Asker) ->
 
 def test_two_exports_are_the_same_bytes(project: Asker) -> None:
     """Weights are drawn from fixed seeds, also where the module was imported before."""
-    project.write("classifier.py", CNN)
+    project.write("classifier.py", dedent(CNN) + "DRAWN_AT_IMPORT = torch.rand(3)\n")
     first, second = project.ask("classifier.py:build"), project.ask("classifier.py:build")
 
     assert Path(first["model"]).read_bytes() == Path(second["model"]).read_bytes()
@@ -584,6 +584,27 @@ def test_no_float64(project: Asker) -> None:
 
     assert outputs(result, "eager", 0)[0].tolist() == [[2.0, 2.0]]
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
+
+
+def test_tensors_made_on_the_way_are_float64_too(project: Asker) -> None:
+    """What `forward` makes without naming a type follows the float64 run."""
+    project.write(
+        "mixed.py",
+        """
+        import torch
+
+        class Mixed(torch.nn.Module):
+            def forward(self, x):
+                return x @ torch.full((2, 2), 0.1)
+
+        def build():
+            return Mixed(), (torch.ones(1, 2),)
+        """,
+    )
+    result = project.ask("mixed.py:build")
+
+    assert outputs(result, "eager", 0)[0].dtype == np.float32
+    assert outputs(result, "eager64", 0)[0].tolist() == [[0.2, 0.2]]
 
 
 def test_eager_only(project: Asker) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,11 @@ from typing import Any
 
 import pytest
 
+import onnxgate
 from onnxgate.runtimes.worker.exporters import command
+
+ROOT = Path(onnxgate.__file__).parent.parent
+JOB = {"argv": [sys.executable, "-c", "print(input('continue? '))"], "environment": {}}
 
 
 def run(folder: Path, *argv: str, **environment: str) -> dict[str, Any]:
@@ -47,8 +52,13 @@ def test_no_shell(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    """A command that asks a question gets no answer, and does not wait for one."""
-    assert "EOFError" in python(tmp_path, "input('continue? ')")["log"]
+    """A command that asks a question gets no answer, also where the worker itself has something to read."""
+    code = f"from {command.__name__} import run; print(run({{**{JOB}, 'folder': '.'}}, print)['log'])"
+    asked = subprocess.run(
+        [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    assert "EOFError" in asked.stdout
 
 
 def test_exit_status(tmp_path: Path) -> None:

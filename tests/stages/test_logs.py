@@ -43,6 +43,23 @@ Traceback (most recent call last):
   File "export/main.py", line 8, in <module>
 OSError: cannot download: no route
 """
+BOTH = """
+Traceback (most recent call last):
+  File "export/net.py", line 3, in first
+KeyError: 'weights'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "export/net.py", line 5, in second
+ValueError: no weights
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "export/main.py", line 8, in clean_up
+OSError: the disk is full
+"""
 
 
 @pytest.fixture
@@ -77,6 +94,7 @@ def test_last_words(log: str, words: str) -> None:
     [
         (TORCH, "export/net.py:6"),
         (DURING, "export/main.py:8"),
+        (BOTH, "export/main.py:8"),
         ('  File "/elsewhere/x.py", line 3, in f\n', ""),
         ('  File "FOLDER/export/gone.py", line 3, in f\n', ""),
         ("no traceback", ""),
