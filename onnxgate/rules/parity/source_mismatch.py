@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -37,5 +37,9 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         fix="export it again, or set `tolerance` for the model if this much is accepted",
         runtime=subject.runtime,
         detail=figure(subject),
-        explained_by=("export-stale",),
+        explained_by=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
+
+
+def _is_strange(difference: Difference) -> bool:
+    return difference.metric == "not finite"
