@@ -18,9 +18,12 @@ from onnxgate.runtimes.jobs import Job, Load, Observation, Run, Unavailable
 from onnxgate.runtimes.progress import Progress
 from onnxgate.runtimes.seats import JobLimits, Seat, memory_limit_mib
 
-# Would change what a locked runtime does. Source: facts of ONNX Runtime, "IR and opset limits".
-UNWANTED = ("ALLOW_RELEASED_ONNX_OPSET_ONLY",)
-FLAGS = ("-I", "-B", "-X", "utf8")
+# The first would change what a runtime takes, the second is another interpreter's.
+# Source: measured, onnxruntime 1.28 to 1.31 load opset 27 with it.
+UNWANTED = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
+FLAGS = ("-B", "-X", "utf8")
+ISOLATED = "-I"  # an engine sees its environment and nothing else
+OWN = "-s"  # a source sees what its user set: PYTHONHASHSEED, PYTHONPATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,8 @@ class Desk:
         return prepared
 
     def _start(self, interpreter: Path) -> talk.Talk | Unavailable:
-        argv = [str(interpreter), *FLAGS, str(self._office.worker / "__main__.py")]
+        sight = ISOLATED if self._seat.engine else OWN
+        argv = [str(interpreter), sight, *FLAGS, str(self._office.worker / "__main__.py")]
         try:
             with self._talk_lock:
                 if self._office.closing.is_set():

@@ -12,15 +12,19 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
+from onnxgate.runtimes import process
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.host import Host, JobLimits, Seat
 from onnxgate.runtimes.jobs import (
     Case,
     Completed,
     Crashed,
+    Export,
+    ExportResult,
     Load,
     LoadResult,
     Observation,
@@ -263,6 +267,57 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: Host, monkeypat
     assert isinstance(observation.result, ProbeResult)
     assert observation.result.packages["GREETING"] == "grüezi"
     assert "ALLOW_RELEASED_ONNX_OPSET_ONLY" not in observation.result.packages
+
+
+def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers of one hash seed agree; the path is the user's, and the worker's own modules are not on it."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
+    seat = Seat.of_interpreter("toolchain", Path(sys.executable), {"PYTHONHASHSEED": "7"})
+    seen = [_export(Host(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
+
+    assert seen[0] == seen[1]
+    assert seen[0]["path"].count(str(tmp_path / "theirs")) == 1
+    assert str(fake_worker) not in seen[0]["path"]
+    assert not seen[0]["wire"]
+
+
+def test_an_engine_sees_only_its_environment(
+    fake_host: Host, fake: Seat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What the user set for Python does not reach it."""
+    (tmp_path / "json.py").write_text("raise SystemExit('not for you')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    assert ask(fake_host, fake, "good") == GOOD
+
+
+def _export(host: Host, seat: Seat) -> dict[str, Any]:
+    with host:
+        job = Export(source="x.py:build", output="/nowhere", folder="/nowhere", opset=None, ir_version_max=None)
+        observation = host.submit(seat, job).result(60)
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ExportResult)
+    return dict(json.loads(observation.result.log))
+
+
+def test_a_crash_comes_with_its_own_log(fake_host: Host, fake: Seat) -> None:
+    """What an earlier job printed is not in it."""
+    ask(fake_host, fake, "flood")
+    time.sleep(0.3)
+
+    assert ask(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
+
+
+def test_of_a_log_the_end_is_kept() -> None:
+    """However long it is."""
+    script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
+    child = process.Child(process.start([sys.executable, "-c", script], dict(os.environ)))
+    end_of_lines = child.receive(30)
+    child.end()
+
+    assert end_of_lines is None
+    assert len(child.log()) == process.LOG_LIMIT_BYTES
+    assert child.log().endswith("xthe end")
 
 
 def test_closing_ends_what_runs_and_cancels_what_waits(

@@ -136,6 +136,24 @@ def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, stat
     assert (status, "too much\n" if status else "") == (ended.returncode, ended.stdout)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
+def test_a_limit_ends_with_its_job() -> None:
+    """The next job without one has none."""
+    script = """
+        import resource
+        from onnxgate.runtimes.worker.limits import memory_limited
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        try:
+            with memory_limited(256, print):
+                bytes(2**30)
+        except MemoryError:
+            print("refused", before == resource.getrlimit(resource.RLIMIT_DATA), len(bytes(2**30)) == 2**30)
+    """
+    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
+
+    assert ended.stdout == "refused True True\n"
+
+
 @pytest.mark.parametrize("file", sorted(WORKER.rglob("*.py")), ids=lambda file: file.relative_to(WORKER).as_posix())
 def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
     """By its grammar, and by what it imports: nothing of onnxgate except its own folder."""

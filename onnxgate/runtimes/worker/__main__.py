@@ -1,18 +1,21 @@
-"""Starts the worker: `python -I -B -X utf8 …/worker/__main__.py`."""
+"""Starts the worker: `python -I -B -X utf8 …/worker/__main__.py`, for a toolchain with `-s` instead of `-I`."""
 
 import importlib.util
 import os
 import sys
 
-# The folder is imported as a package of its own name: nothing of it shows on `sys.path`, where a source's own modules
-# may be called `wire` or `exporters`.
 NAME = "onnxgate_worker"
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def _leave_path() -> None:
+    """Nothing of this folder shows on `sys.path`, where a source's own modules may be called `wire` or `exporters`."""
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
 
 
 def _import_package() -> None:
-    folder = os.path.dirname(os.path.abspath(__file__))
     spec = importlib.util.spec_from_file_location(
-        NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+        NAME, os.path.join(FOLDER, "__init__.py"), submodule_search_locations=[FOLDER]
     )
     assert spec is not None
     assert spec.loader is not None
@@ -22,5 +25,6 @@ def _import_package() -> None:
 
 
 if __name__ == "__main__":
+    _leave_path()
     _import_package()
     importlib.import_module(NAME + ".serve").main()
