@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from onnxgate.findings import runtime_order
 from onnxgate.report import Cell, Finding, Measured, NotDone, Report, ReportedPlace
 
 LEVELS = ("error", "warning", "note")
@@ -34,12 +35,13 @@ def place(where: ReportedPlace) -> str:
 
 
 def runtime_names(report: Report) -> tuple[str, ...]:
-    """Each runtime once, in the report's order: `onnxruntime 1.18.1`."""
-    return tuple(dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes))
+    """Each runtime once, by engine and release: `onnxruntime 1.18.1`."""
+    names = dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes)
+    return tuple(sorted(names, key=runtime_order))
 
 
 def runtimes(names: Iterable[str], report: Report) -> str:
-    """`onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: what is next to each other in the report is said as a range."""
+    """`onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: neighbours among the report's are said as a range."""
     order = {name: index for index, name in enumerate(runtime_names(report))}
     known = sorted((name for name in set(names) if name in order), key=order.__getitem__)
     unknown = sorted(set(names) - set(order))
@@ -58,7 +60,7 @@ def _releases(engine: str, names: Sequence[str], order: dict[str, int]) -> str:
 
 
 def _runs(names: Sequence[str], order: dict[str, int]) -> Iterator[list[str]]:
-    """Neighbours in the report, three or more together; fewer stand alone."""
+    """Neighbours, three or more together; fewer stand alone."""
     neighbours: list[list[str]] = []
     for name in names:
         if neighbours and order[name] == order[neighbours[-1][-1]] + 1:
@@ -151,17 +153,19 @@ def names(models: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(models[:-1]), *models[-1:]) if part)
 
 
-def compared(report: Report) -> str:
-    """How many models had their outputs compared with their source's."""
+def compared(report: Report) -> list[str]:
+    """How many models had their outputs compared with their source's, and how many have no source."""
     run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
     models = {cell.model for cell in run if cell.compared}
-    if not models:
-        return ""
-    cells = sum(cell.compared for cell in run)
-    return (
-        f"outputs were compared with the source for {len(models)} of {count(len(report.models), 'model')}, "
-        f"in {cells} of {count(len(run), 'run')}"
-    )
+    said = []
+    if models:
+        cells = sum(cell.compared for cell in run)
+        of = f"{len(models)} of {count(len(report.models), 'model')}, in {cells} of {count(len(run), 'run')}"
+        said.append(f"outputs were compared with the source for {of}")
+    without = report.counts.get("without_source", 0)
+    if without and {"parity", "export"} & set(report.stages):
+        said.append(f"{count(without, 'model')} without a source: neither compared with it nor exported again")
+    return said
 
 
 def tightest(measured: Sequence[Measured]) -> list[Measured]:
@@ -185,6 +189,8 @@ def figure(measured: Measured) -> str:
     output = f"{short(measured.model)}: `{short(measured.output)}`"
     if measured.value is None:
         return f"{output} has no finite difference ({measured.pair})"
+    if measured.value == 0:
+        return f"{output} does not differ ({measured.pair})"
     return f"{output} differs by at most {measured.value:.2g} where {measured.bound:.2g} is allowed ({measured.pair})"
 
 

@@ -79,10 +79,8 @@ def _mark(cell: Cell | None) -> str:
 
 
 def _compared(report: Report) -> Iterator[str]:
-    sentence = phrases.compared(report)
-    if not sentence:
-        return
-    yield f"{sentence[0].upper()}{sentence[1:]}."
+    for sentence in phrases.compared(report):
+        yield f"{sentence[0].upper()}{sentence[1:]}.\n"
     figures = [f"- {prose(phrases.figure(figure))}" for figure in phrases.tightest(report.measured)]
     yield from _folded("Nearest to what is allowed", figures)
 

@@ -105,7 +105,7 @@ def _word(cell: Cell | None) -> str:
 
 def _compared(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
     """How many outputs were compared; with `verbose` every figure, else the one nearest to its bound."""
-    if sentence := phrases.compared(report):
+    for sentence in phrases.compared(report):
         yield from paper.wrapped(sentence, 0, style="quiet")
     for figure in report.measured if verbose else phrases.tightest(report.measured):
         yield from paper.wrapped(phrases.figure(figure), 2, style="quiet")

@@ -26,6 +26,13 @@ def test_runtimes(releases: list[str], expected: str) -> None:
     assert expected == phrases.runtimes([f"onnxruntime {release}" for release in releases], report())
 
 
+def test_runtimes_are_in_the_order_of_their_releases() -> None:
+    """Whatever target comes first in the report: 1.9 is before 1.10."""
+    mixed = report(runtimes=(runtime("1.31.1"), runtime("1.9.0"), runtime("1.10.0"), runtime("1.31.1")))
+
+    assert phrases.runtime_names(mixed) == ("onnxruntime 1.9.0", "onnxruntime 1.10.0", "onnxruntime 1.31.1")
+
+
 def test_engines_are_not_mixed_into_one_range() -> None:
     """A range is of one engine."""
     two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))

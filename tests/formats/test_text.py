@@ -141,6 +141,14 @@ def test_verbose_says_every_figure() -> None:
     assert "(far)" in text.format(measured, verbose=True)
 
 
+def test_models_without_a_source_are_counted() -> None:
+    """What does not apply is no pass: it is said where it would have been asked for."""
+    counts = {"without_source": 2}
+
+    assert "2 models without a source: " in text.format(report(counts=counts, stages=("parity",)))
+    assert "without a source" not in text.format(report(counts=counts, stages=("file",)))
+
+
 def test_a_node_is_named_once() -> None:
     """A message that names its node is not followed by it again."""
     said = text.format(
