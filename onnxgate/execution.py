@@ -17,6 +17,7 @@ from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.feeding import Fed, feed
 from onnxgate.findings import Stage, Undone
+from onnxgate.inputs.sample import sample_case
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading import Reading, read
@@ -230,11 +231,10 @@ class _Executor:
             self._done.undone.append(_no_reference(prepared.path, observation))
             return Sourced(None, None)
         eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
-        names = [value.name for value in prepared.reading.facts.inputs]
-        if len(names) != len(result.sample) or len(result.eager) != len(prepared.fed.cases) + 1:
+        sample = sample_case(prepared.reading.facts, result.input_names, result.sample)
+        if sample is None or len(result.eager) != len(prepared.fed.cases) + 1:
             return Sourced(eager, None)
-        sample = Case(name="sample", origin="source", inputs=dict(zip(names, result.sample, strict=True)))
-        return Sourced(eager | {sample.name: result.eager[-1]}, sample)
+        return Sourced({**eager, sample.name: result.eager[-1]}, sample)
 
     # Judging what came of it
 

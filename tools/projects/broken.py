@@ -7,6 +7,7 @@ import io
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from projects import exporting, handmade
@@ -78,6 +79,7 @@ def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
     `as_locked` gives them as they were when `onnxgate.lock` was written, before they broke.
     """
     files = {f"models/{name}.onnx": made.SerializeToString() for name, made in _models().items()}
+    files["samples/overflow.npz"] = _rows()
     files |= {f"models/data-{name}.bin": handmade.EXTERNAL for name in ("missing", "short", "not-fetched", "elsewhere")}
     if as_locked:
         del files["models/never-locked.onnx"]
@@ -141,6 +143,13 @@ def _models() -> dict[str, onnx.ModelProto]:
             " ceil_mode = 1, count_include_pad = 1> (pictures) }"
         ),
     }
+
+
+def _rows() -> bytes:
+    """Real inputs of `overflow`: generated ones alone would leave open whether infinity happens in use."""
+    written = io.BytesIO()
+    np.savez(written, rows=np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(2, 16))
+    return written.getvalue()
 
 
 def _relu(rows: str, result: str) -> str:
