@@ -24,7 +24,9 @@ and onnx-ir are what onnxscript makes and converts graphs with. numpy and whatev
 change an export, and would only be drift without a meaning; a project that knows better names it in `requires`.
 """
 _ASK = """
-import json, platform, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]  # the folder may hold a json.py of its own
+import json, platform
 from importlib import metadata
 def version(name):
     try:
@@ -89,15 +91,21 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[str] = ())
 
 
 def probe(python: Path, names: Sequence[str], *, folder: Path | None = None) -> Interpreter:
-    """What the interpreter says of itself and of the packages of these names.
+    """What the interpreter says of itself and of the packages of these names: those that the worker will see.
 
     Raises:
         ProbeError: it cannot be started, or does not answer.
     """
-    command = [str(python), "-I", "-c", _ASK, json.dumps(sorted({canonical(name) for name in names}))]
+    command = [str(python), "-s", "-c", _ASK, json.dumps(sorted({canonical(name) for name in names}))]
     try:
         answer = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, cwd=folder
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONHOME"},
         )
         said = json.loads(answer.stdout)
         return Interpreter(Path(said["executable"]), said["python"], said["packages"], said["system"])

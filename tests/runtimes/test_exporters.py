@@ -104,7 +104,7 @@ class Asker:
 def worker(toolchain: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """One process for all tests of this file: what one leaves behind meets the next."""
     log = tmp_path_factory.mktemp("worker") / "log"
-    command = [str(toolchain), "-I", "-B", "-X", "utf8", str(WORKER / "__main__.py")]
+    command = [str(toolchain), "-s", "-B", "-X", "utf8", str(WORKER / "__main__.py")]
     pipe = subprocess.PIPE
     with (
         log.open("w") as output,

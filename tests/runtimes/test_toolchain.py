@@ -164,13 +164,21 @@ def test_pre_releases_count(make: Make, tmp_path: Path) -> None:
     assert find_toolchain(tmp_path, Toolchain(requires=("torch>=2.13",))) == tmp_path / ".venv/bin/python"
 
 
-def test_environment_variables_lend_no_packages(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is on PYTHONPATH is not installed: the worker would not see it."""
+def test_python_path(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages that PYTHONPATH lends are there for exports, and are therefore seen."""
     folder = make(".venv")
     (lent,) = make("lent", torch="2.13.0").glob("lib/python*/site-packages")
     monkeypatch.setenv("PYTHONPATH", str(lent))
 
-    assert probe(folder / "bin" / "python", ["torch"]).packages == {}
+    assert probe(folder / "bin" / "python", ["torch"]).packages == {"torch": "2.13.0"}
+
+
+def test_folder_with_a_module_of_a_known_name(make: Make, tmp_path: Path) -> None:
+    """A project may have a `json.py`; what the interpreter says of itself does not depend on it."""
+    folder = make(".venv", torch="2.13.0")
+    (tmp_path / "json.py").write_text("raise RuntimeError\n")
+
+    assert probe(folder / "bin" / "python", ["torch"], folder=tmp_path).packages == {"torch": "2.13.0"}
 
 
 def test_locked(make: Make) -> None:

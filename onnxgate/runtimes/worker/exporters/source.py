@@ -8,7 +8,7 @@ import os
 import random
 import sys
 import types
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 SEED = 0
 
@@ -88,7 +88,7 @@ def surroundings(file: str, folder: str) -> Iterator[None]:
     beside = os.path.dirname(file)
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
     sys.modules.update(_imported.get(beside, {}))
-    sys.path[:0] = [beside, folder, *_asked_for()]
+    sys.path[:0] = [beside, folder]
     sys.argv[:] = [file]
     os.chdir(folder)
     try:
@@ -97,11 +97,6 @@ def surroundings(file: str, folder: str) -> Iterator[None]:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
         _imported[beside] = _take_out(before, (folder, beside))
-
-
-def _asked_for() -> List[str]:
-    """What the user's own environment adds; an interpreter that is started in isolation leaves it out."""
-    return [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
 
 
 def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
