@@ -77,11 +77,9 @@ def _samples(specifier: SpecifierSet) -> Iterator[str]:
         except InvalidVersion:
             yield clause.version  # "===" takes any text
             continue
-        head, last = version.release[:-1], version.release[-1]
         epoch = f"{version.epoch}!" if version.epoch else ""
         yield version.public
         yield epoch + _dotted(*version.release, 0, 1)
-        yield epoch + _dotted(*head, last + 1)
         yield from (epoch + below for below in _below(version.release))
 
 

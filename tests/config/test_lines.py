@@ -35,6 +35,9 @@ path = "x.onnx"
   path = 'y.onnx'
   [model.tolerance]
   rtol = 1
+  [[model.part]]
+  [[model.part]]
+  name = 1
 
 [ "odd" . 'name' ]
 after = 1
@@ -57,7 +60,9 @@ after = 1
         (("model", "1"), 19),
         (("model", "1", "path"), 20),
         (("model", "1", "tolerance", "rtol"), 22),
-        (("odd", "name", "after"), 25),
+        (("model", "1", "part", "1", "name"), 25),
+        (("model", "0", "part"), 16),
+        (("odd", "name", "after"), 28),
         ((), 0),
     ],
 )

@@ -27,6 +27,7 @@ from onnxgate.config.requirements import requirement_problem, runtime_problem, s
         (">=1.18,!=1.18.*,<2", True),
         (">=1.17,!=1.17.*,<1.19.5,!=1.19.*", True),
         ("~=1.18.2,<1.18.2", False),
+        (">1.18,<1.20,!=1.19.*", True),
         ("~=1.18.2", True),
         ("==1.18.1,==1.18.2", False),
         ("==1.18.1,==1.18.*", True),

@@ -193,6 +193,7 @@ def test_paths(folder: Path, paths: tuple[str, ...], expected: list[str]) -> Non
     for name in ("rules.mk", "onnxgate.lock", "models/weights.bin", "models/other.bin", "models/deep/data/part"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
+    (folder / "models/deep/b.onnx").write_bytes(b"\x0a\x0bweights.bin")
     (folder / "models/a.onnx").write_bytes(b"\x0a\x0bweights.bin\x0adeep/data/part")
     (folder / "linked").symlink_to("models/deep")
 

@@ -173,6 +173,57 @@ def test_newest(
 
 
 @pytest.mark.parametrize(
+    ("select", "expected"),
+    [
+        ("newest", ["numpy==2.4.0 onnxruntime==1.19.1"]),
+        (
+            "all",
+            [f"numpy==1.26.4 onnxruntime==1.18.{patch}" for patch in (0, 1, 2)]
+            + [f"numpy==2.4.0 onnxruntime==1.19.{patch}" for patch in (0, 1)],
+        ),
+        ("bounds", FIRST),
+        ("minors", FIRST),
+    ],
+)
+def test_selection_changes(
+    tmp_path: Path,
+    published: LocalIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    select: str,
+    expected: list[str],
+) -> None:
+    """Another policy over the same range: who asks for the newest or for all gets it, else a minor keeps its patch."""
+    first = locked(project_of(tmp_path, CONFIG))
+    publish_later(published, monkeypatch, tmp_path_factory.mktemp("cache"))
+    text = CONFIG.replace(">=1.18,<1.20", ">=1.18.0,<1.20") + f'select = "{select}"\n'
+
+    assert expected == pins(locked(project_of(tmp_path, text), first))
+
+
+def test_pins_that_differ(tmp_path: Path, published: LocalIndex) -> None:
+    """A pin stays though another runtime of its kind has another one."""
+    config = CONFIG.replace("<1.20", "<1.21")
+    first = locked(project_of(tmp_path, config))
+    mixed = locked(project_of(tmp_path, config), first, upgrade=("numpy<2",))
+    target = mixed.targets["server"]
+    own = msgspec.structs.replace(target.runtimes[2], packages=first.targets["server"].runtimes[2].packages)
+    old = msgspec.structs.replace(
+        mixed,
+        targets={"server": msgspec.structs.replace(target, runtimes=(*target.runtimes[:2], own))},
+        packages=tuple(sorted({*mixed.packages, *first.packages}, key=lambda each: (each.name, each.version))),
+    )
+
+    again = locked(project_of(tmp_path, config), old)
+
+    assert pins(again) == [
+        FIRST[0],
+        "numpy==1.26.4 onnxruntime==1.19.0",
+        "numpy==2.4.0 onnxruntime==1.20.0",
+    ]
+
+
+@pytest.mark.parametrize(
     ("upgrade", "expected"),
     [
         (("",), ["numpy==1.26.4 onnxruntime==1.18.2", "numpy==2.5.0 onnxruntime==1.19.1"]),
