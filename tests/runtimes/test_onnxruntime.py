@@ -124,10 +124,16 @@ class Bench:
 
     def run(self, text: str, *feeds: dict[str, object], limits: JobLimits | None = None) -> Observation:
         """What running gives, with a case per feed."""
+        return self.run_file(self.model(text), *feeds, limits=limits)
+
+    def run_file(
+        self, model: str, *feeds: dict[str, object], limits: JobLimits | None = None, level: Optimization = "all"
+    ) -> Observation:
+        """The same, of a file."""
         output = self.folder / f"out{len(list(self.folder.iterdir()))}"
         output.mkdir()
         cases = tuple(self._case(f"case {index}", feed) for index, feed in enumerate(feeds))
-        job = Run(model=self.model(text), cases=cases, output=str(output))
+        job = Run(model=model, cases=cases, output=str(output), optimization=level)
         return self.host.submit(self.seat, job, limits=limits).result(200)
 
     def _case(self, name: str, feed: dict[str, object]) -> Case:
@@ -239,6 +245,34 @@ def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
     assert "Load model from " in observation.failure.text
     assert "/" not in observation.failure.text
     assert not observation.failure.memory
+
+
+def test_a_level_is_what_the_session_is_made_with(bench: Bench) -> None:
+    """Optimised, the normalisation is folded into the convolution, which rounds differently; both repeat exactly."""
+    feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)}
+    model = _conv_and_normalisation(bench.folder / "model.onnx")
+    levels: tuple[Optimization, ...] = ("all", "disabled", "all", "disabled")
+    one, other, *again = (value(results(bench.run_file(model, feed, level=level))[0].outputs[0]) for level in levels)
+
+    assert one.tobytes() != other.tobytes()
+    assert np.abs(one - other).max() < 1e-4
+    assert [one.tobytes(), other.tobytes()] == [each.tobytes() for each in again]
+
+
+def _conv_and_normalisation(path: Path) -> str:
+    random = np.random.default_rng(1)
+    shapes = {"w": (8, 3, 3, 3), "scale": (8,), "bias": (8,), "mean": (8,), "var": (8,)}
+    weights = {name: random.random(shape, dtype=np.float32) + np.float32(0.1) for name, shape in shapes.items()}
+    nodes = [
+        onnx.helper.make_node("Conv", ["x", "w"], ["c"]),
+        onnx.helper.make_node("BatchNormalization", ["c", "scale", "bias", "mean", "var"], ["y"]),
+    ]
+    ends = {name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("x", "y")}
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", [ends["x"]], [ends["y"]], tensors)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return str(path)
 
 
 def test_a_missing_kernel_is_refused(bench: Bench) -> None:

@@ -178,8 +178,12 @@ def test_the_worker_writes_no_bytecode_and_needs_no_onnxgate(tmp_path: Path) -> 
     """Started bare, from a folder of its own, it says that it is ready, and ends with its input."""
     shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
     argv = [sys.executable, "-I", "-B", "-X", "utf8", str(tmp_path / "worker" / "__main__.py")]
-    ended = subprocess.run(argv, input=b"", capture_output=True, check=False, cwd=tmp_path, start_new_session=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(argv, cwd=tmp_path, start_new_session=True, **pipes) as worker:
+        assert worker.stdout is not None
+        line = worker.stdout.readline()
+        rest = worker.communicate(timeout=30)
 
-    assert ended.stdout == b'{"id": 0, "phase": "ready"}\n'
-    assert ended.stderr == b""
+    assert line == b'{"id": 0, "phase": "ready"}\n'
+    assert rest == (b"", b"")
     assert list(tmp_path.rglob("*.pyc")) == []
