@@ -35,6 +35,7 @@ from onnxgate.config.requirements import requirement_problem, runtime_problem, s
         (">=1!1.0,<2!0", True),
         (">=1!1.0,<5", False),
         ("===custom", True),
+        (">1!1.0", True),
         (">=1.0rc1,<1.0", False),
         (">=1.0rc1,<1.0rc3", True),
     ],
