@@ -46,7 +46,6 @@ from onnxgate.stages import parity as parity_stage
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
-from onnxgate.support.limits import limits_of
 from onnxgate.work import Execution, Work
 
 
@@ -166,14 +165,13 @@ class _Executor:
     def _export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[Case, ...], toolchain: Path, scratch: Path
     ) -> Exporting:
-        limits = [known.ir for each in planned.runtimes if (known := limits_of(each.runtime.release))]
         plan = export_plan.plan(
             self._work.project,
             planned.model,
             toolchain,
             scratch,
             cases=cases if Stage.PARITY in self._work.stages else (),
-            ir_version_max=min(limits, default=None),
+            ir_version_max=export_plan.ir_limit(each.runtime for each in planned.runtimes),
             external_data=bool(facts.external),
             float64=False,
         )

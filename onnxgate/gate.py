@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnxgate import judge, rules
@@ -13,7 +14,7 @@ from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import Judged, Place, Stage, Undone
+from onnxgate.findings import Judged, Level, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
@@ -51,7 +52,7 @@ class Gathered:
     skipped: list[Undone] = field(default_factory=list)
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
-    readable: set[str] = field(default_factory=set)  # models whose content is here
+    away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
     execution: Execution = field(default_factory=Execution)
 
 
@@ -63,6 +64,9 @@ class Outcome:
     findings: tuple[Finding, ...]
     gathered: Gathered
     blocked: frozenset[str]  # models that are broken as files, and therefore were not run
+    failed: frozenset[
+        tuple[str, str]
+    ]  # (model, runtime) of every observed error, also of those that a finding explains
 
 
 def run(request: Request) -> Outcome:
@@ -81,7 +85,7 @@ def run(request: Request) -> Outcome:
     blocked = frozenset(_blocked(request, gathered))
     _execute(request, planned, blocked, gathered)
     findings = _findings(request, gathered)
-    return Outcome(planned, findings, gathered, blocked)
+    return Outcome(planned, findings, gathered, blocked, _failed(gathered, findings))
 
 
 def _placed(request: Request) -> tuple[SelectedModel, ...]:
@@ -101,7 +105,7 @@ def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> 
 
 def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathered) -> None:
     """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
-    gathered.readable = {file.path for file in files if file.facts is not None}
+    gathered.away = {file.path: _away(file) for file in files if not file.is_whole}
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
 
@@ -133,10 +137,12 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     for each in planned:
         if each.path in blocked:
             continue
-        if each.path in gathered.readable:
-            runnable.append(each)
+        if each.path in gathered.away:
+            reason, hint = gathered.away[each.path]
+            stages = asked if each.model.settings.is_exported else asked - {Stage.EXPORT}
+            gathered.undone += [Undone(stage, each.path, "", reason, hint) for stage in sorted(stages)]
         else:
-            gathered.undone += _not_here(each, asked)
+            runnable.append(each)
     from onnxgate.execution import execute
 
     work = Work(
@@ -156,10 +162,17 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     _judge(request, gathered, execution.subjects)
 
 
-def _not_here(planned: PlannedModel, asked: Iterable[Stage]) -> list[Undone]:
-    hint = f'git lfs pull --include "{planned.path}"'
-    reason = "its content is not here: the file is a Git LFS pointer"
-    return [Undone(stage, planned.path, "", reason, hint) for stage in sorted(asked)]
+def _away(file: ModelFile) -> tuple[str, str]:
+    """Why a model cannot be run although no finding says that it is broken, and what helps."""
+    pull = f'git lfs pull --include "{file.git_path}"'
+    if file.pointer is not None:
+        return "its content is not here: the file is a Git LFS pointer", pull
+    broken = next((use for use in file.external if use.problem), None)
+    if broken is None:
+        return f"it cannot be read: it is {file.really}", ""
+    data = PurePosixPath(file.git_path).parent / broken.location
+    hint = f'git lfs pull --include "{data}"' if broken.problem == "lfs-pointer" else ""
+    return f"its external data `{broken.location}` is not all here", hint
 
 
 def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -182,6 +195,18 @@ def _findings(request: Request, gathered: Gathered) -> tuple[Finding, ...]:
     uses = [_ignore_use(request, index, used[index]) for index in range(len(ignores))]
     own = list(judge.judge(uses, rules.ALL, request.project.config.rules))
     return tuple(weighed + judge.merge(judge.weigh(own), known))
+
+
+def _failed(gathered: Gathered, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
+    """Where an error was observed that no ignore accepts: by itself, or through the finding that explains it."""
+    counted = {
+        (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
+    }
+    return frozenset(
+        (each.hit.model, each.hit.runtime)
+        for each in gathered.judged
+        if each.level is Level.ERROR and any((rule, each.hit.model) in counted for rule in each.hit.explained_by)
+    )
 
 
 def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:

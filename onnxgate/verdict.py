@@ -90,7 +90,8 @@ def _cell(request: Request, outcome: Outcome, planned: PlannedModel, runtime: Pl
 def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> CellState:
     about = [f for f in outcome.findings if not f.ignored and f.model == model and _concerns(f, runtime)]
     gathered = outcome.gathered
-    if any(finding.level == "error" for finding in about) or model in outcome.blocked:
+    errors = any(finding.level == "error" for finding in about)
+    if errors or model in outcome.blocked or (model, runtime) in outcome.failed:
         return "fail"
     if Stage.RUNTIME in request.stages and any(_is_about(u, model, runtime) for u in gathered.undone):
         return "undecided"

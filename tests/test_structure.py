@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
             "report",
             "evidence",
             "feeding",
+            "inputs",
         ),
     },
     "measuring": {"config", "lock", "model", "runtimes", "agreement", "stages", "feeding"},

@@ -53,15 +53,16 @@ def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose
     """Write the report to every sink, files first, so that a closed pipe loses none of them."""
     for sink in sorted(sinks, key=lambda sink: sink.file is None):
         if sink.file is None:
-            click.echo(render(report, sink.format, color=uses_color(), quiet=quiet, verbose=verbose), nl=False)
+            text = render(report, sink.format, color=uses_color(), width=_width(), quiet=quiet, verbose=verbose)
+            click.echo(text, nl=False)
         else:
             sink.file.parent.mkdir(parents=True, exist_ok=True)
-            text = render(report, sink.format, color=False, quiet=quiet, verbose=verbose)
+            text = render(report, sink.format, color=False, width=0, quiet=quiet, verbose=verbose)
             sink.file.write_text(text, encoding="utf-8", newline="\n")
 
 
-def render(report: Report, format_name: str, *, color: bool, quiet: bool, verbose: bool) -> str:
-    """The report in one format."""
+def render(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
+    """The report in one format; `width` and what follows are about text."""
     from onnxgate.formats import github, json, summary, text
 
     plain: dict[str, Callable[[Report], str]] = {
@@ -71,7 +72,7 @@ def render(report: Report, format_name: str, *, color: bool, quiet: bool, verbos
     }
     if format_name in plain:
         return plain[format_name](report)
-    return text.format(report, color=color, width=_width(), quiet=quiet, verbose=verbose)
+    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
 
 
 def uses_color() -> bool:
@@ -80,6 +81,7 @@ def uses_color() -> bool:
 
 
 def _width() -> int:
+    """The terminal's width; 0, which is whole lines, for a pipe."""
     import shutil
 
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 0

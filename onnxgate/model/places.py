@@ -34,11 +34,11 @@ class _Frame:
 def node_place(node: NodeProto, root: Path, folder: Path) -> Place | None:
     """The innermost line of the repository at `root` that made the node; its path is relative to `folder`.
 
-    A path of another checkout is matched by its longest tail that exists in the repository. The line must still be
-    the one that the trace quotes.
+    A path of another checkout is matched by its longest tail that exists below `folder`, else below `root`. The line
+    must still be the one that the trace quotes.
     """
     for frame in reversed(list(_frames(node))):
-        for path in _candidates(frame.path, root):
+        for path in _candidates(frame.path, root, folder):
             if _stands(frame, path):
                 return Place(_relative(path, folder), frame.line)
     return None
@@ -58,17 +58,18 @@ def _frames(node: NodeProto) -> Iterator[_Frame]:
                 yield _Frame(found["path"], int(found["line"]), (found["text"] or "").strip())
 
 
-def _candidates(path: str, root: Path) -> Iterator[Path]:
+def _candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
     """Files of the repository that `path` may mean: itself, else its tails, the longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
     if _FOREIGN.intersection(parts) or ".." in parts or "\0" in path:
         return
-    base = Path(os.path.realpath(root))
+    top = Path(os.path.realpath(root))
+    bases = dict.fromkeys((Path(os.path.realpath(folder)), top))
     for start in range(len(parts)):
-        candidate = base.joinpath(*parts[start:])  # an absolute path stays what it is
-        real = Path(os.path.realpath(candidate))
-        if real.is_relative_to(base) and not _FOREIGN.intersection(real.parts) and real.is_file():
-            yield real
+        for base in bases:
+            real = Path(os.path.realpath(base.joinpath(*parts[start:])))  # an absolute path stays what it is
+            if real.is_relative_to(top) and not _FOREIGN.intersection(real.parts) and real.is_file():
+                yield real
 
 
 def _stands(frame: _Frame, path: Path) -> bool:
