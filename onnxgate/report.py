@@ -132,5 +132,8 @@ def decide(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tup
 def not_done(undone: Iterable[Undone]) -> tuple[NotDone, ...]:
     """Undone things as the report says them, each once, sorted."""
     unique = dict.fromkeys(undone)
-    parts = [NotDone(stage=u.stage.value, model=u.model, runtime=u.runtime, reason=u.reason, hint=u.hint) for u in unique]
+    parts = (
+        NotDone(stage=each.stage.value, model=each.model, runtime=each.runtime, reason=each.reason, hint=each.hint)
+        for each in unique
+    )
     return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
