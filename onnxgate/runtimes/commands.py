@@ -61,6 +61,15 @@ class Commands:
             self._forget(running)
         return Ended(running.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
+    def stay_open(self) -> None:
+        """Does nothing, unless the gate is being ended.
+
+        Raises:
+            ClosedError: it is.
+        """
+        if self._closed:
+            raise ClosedError
+
     def close(self) -> None:
         """End what runs; nothing is started afterwards."""
         with self._lock:
@@ -70,8 +79,7 @@ class Commands:
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
-            if self._closed:
-                raise ClosedError
+            self.stay_open()
             running = process.start(argv, _environment())
             self._running.add(running)
             return running
@@ -79,8 +87,7 @@ class Commands:
     def _forget(self, running: subprocess.Popen[bytes]) -> None:
         with self._lock:
             self._running.discard(running)
-        if self._closed:
-            raise ClosedError
+        self.stay_open()
 
 
 def _environment() -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onnxgate.errors import UnavailableError
@@ -84,16 +85,30 @@ class Environments:
         return store.slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
 
     def _build_alone(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
+        slot.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(slot, runtime):
+            return slot.ready() or self._build(slot, runtime, needed)
+
+    @contextlib.contextmanager
+    def _locked(self, slot: store.Slot, runtime: LockedRuntime) -> Iterator[None]:
+        """Nobody else builds it meanwhile. Waits for whoever does, but not beyond our own end."""
         import filelock
 
-        slot.folder.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with filelock.FileLock(slot.lock, timeout=LOCK_TIMEOUT_S):
-                return slot.ready() or self._build(slot, runtime, needed)
-        except filelock.Timeout as error:
-            raise UnavailableError(
-                f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
-            ) from error
+        lock = filelock.FileLock(slot.lock)
+        for _ in range(LOCK_TIMEOUT_S):
+            self._commands.stay_open()
+            try:
+                lock.acquire(timeout=1)
+            except filelock.Timeout:
+                continue
+            try:
+                yield
+            finally:
+                lock.release()
+            return
+        raise UnavailableError(
+            f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+        )
 
     def _build(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
         slot.clear()

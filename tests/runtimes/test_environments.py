@@ -9,11 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
 
 import msgspec
 import pytest
+from filelock import FileLock
 from packaging.tags import platform_tags
 
 from onnxgate.errors import UnavailableError
@@ -242,6 +244,25 @@ def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
     environments.close()
     with pytest.raises(UnavailableError, match="the gate was ended"):
         environments.prepare(*invented)
+
+
+def test_closing_ends_the_wait_for_another_gate(invented: Locked, tmp_path: Path) -> None:
+    """Whoever interrupts a gate does not wait for what another one builds."""
+    environments = Environments(tmp_path, offline=True)
+    with pytest.raises(UnavailableError):
+        environments.prepare(*invented)
+    lock = next(tmp_path.glob("environments/*.lock"))
+    with FileLock(lock), ThreadPoolExecutor() as threads:
+        waiting = threads.submit(environments.prepare, *invented)
+        time.sleep(0.3)
+        began = time.monotonic()
+        still_waiting = not waiting.done()
+        environments.close()
+        error = waiting.exception(30)
+
+    assert still_waiting
+    assert str(error) == "the gate was ended"
+    assert time.monotonic() - began < 10
 
 
 def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
