@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from onnxgate.config.spelling import listed, nearest
 
@@ -64,19 +64,14 @@ def specifier_problem(text: str) -> str:
 
 def satisfiable(specifier: SpecifierSet) -> bool:
     """Whether some version lies inside: tried at, just above and just below every version that is named."""
-    if not len(specifier):
-        return True
-    return any(specifier.contains(version, prereleases=True) for version in _samples(specifier))
+    if any(clause.operator == "===" for clause in specifier):
+        return True  # takes any text; an index has to say
+    return any(specifier.contains(version, prereleases=True) for version in ("0", "99999", *_samples(specifier)))
 
 
 def _samples(specifier: SpecifierSet) -> Iterator[str]:
-    yield from ("0", "99999")
     for clause in specifier:
-        try:
-            version = Version(clause.version.removesuffix(".*"))
-        except InvalidVersion:
-            yield clause.version  # "===" takes any text
-            continue
+        version = Version(clause.version.removesuffix(".*"))
         epoch = f"{version.epoch}!" if version.epoch else ""
         yield version.public
         yield epoch + _dotted(*version.release, 0, 1)

@@ -315,16 +315,17 @@ def test_wrong(folder: Path, text: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"models = [\n", "line 1: invalid value"),
-        (b"a = 1\na = 2\n", "line 2, column 6: cannot overwrite a value"),
+        (b"models = [\n", "line 1: "),
+        (b"a = 1\na = 2\n", "line 2, column 6: "),
         (b'ok = "x"\nbad = "\xff"\n', "line 2: expected UTF-8, got the byte 0xff"),
-        (b"[targets\n", "line 1, column 9: expected ']' at the end of a table declaration"),
+        (b"[targets\n", "line 1, column 9: "),
     ],
 )
 def test_no_toml(folder: Path, text: bytes, expected: str) -> None:
     """A file that is no TOML is refused with the line of the fault."""
 
-    assert [expected] == problems(folder, text)
+    (problem,) = problems(folder, text)
+    assert problem.startswith(expected)
 
 
 def test_required_version(folder: Path) -> None:
