@@ -58,3 +58,10 @@ def runtimes(session: nox.Session) -> None:
     """Run the tests that install and run real runtimes."""
     session.install(".", *group("test", "surface"), "-r", TOOLCHAIN)
     session.run("python", "-m", "pytest", "-m", "index", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """See that the generated reference is what the code says."""
+    session.install(".")
+    session.run("python", "tools/generate_reference.py", "--check")

@@ -54,6 +54,7 @@ def _install_wheel(home: Path) -> None:
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]
     _uv("pip", "install", "--quiet", "--no-deps", "--offline", "--python", str(python), *wheels)
+    shutil.copy2(find_uv_bin(), python.parent)  # uv 0.8 is looked for in the environment's own scripts alone
     _lend_dependencies(python)
 
 
