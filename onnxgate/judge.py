@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import fnmatch
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from onnxgate.config import globs
 from onnxgate.config.types import Ignore
 from onnxgate.findings import Hit, Judged, Level, Place, Stage, runtime_order, version_order
 from onnxgate.report import Finding, ReportedPlace
@@ -203,7 +203,7 @@ def matches(ignore: Ignore, finding: Finding) -> bool:
 
 def matches_model(glob: str, model: str) -> bool:
     """Whether the glob of an ignore is about a model; `**` alone is about all."""
-    return fnmatch.fnmatchcase(model, glob.replace("**/", "*").replace("**", "*"))
+    return globs.matches(glob, model)
 
 
 def expired(ignore: Ignore, today: datetime.date) -> bool:

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from projects import broken, expected, hostile, quickstart
 
 ROOT = Path(__file__).resolve().parents[1]
-MADE = ("models/*", "*.bin", "expected.json")
+MADE = ("models/*", "*.bin", "expected.json", "samples/*")
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from onnxgate.cli.options import CommonOptions, common_options
 if TYPE_CHECKING:
     from onnxgate.config.project import Project
     from onnxgate.evidence.file import ModelFile
+    from onnxgate.lock.entries import Measured
     from onnxgate.lock.locking import Relocked
     from onnxgate.lock.types import Lock, LockedToolchain
 
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
     metavar="[REQUIREMENT]",
     help="Give up pins: all, or those of `onnxruntime`, `onnxruntime=1.31.1`, `numpy`. Repeatable.",
 )
+@click.option(
+    "--measure", is_flag=True, help="Measure from the sources how far outputs may differ, and record it as tolerance."
+)
 @common_options
-def command(paths: tuple[str, ...], check: bool, upgrades: tuple[str, ...], options: CommonOptions) -> int:
+def command(
+    paths: tuple[str, ...], check: bool, upgrades: tuple[str, ...], measure: bool, options: CommonOptions
+) -> int:
     """Resolve the targets to exact releases and write onnxgate.lock.
 
     Pins that fit the config stay, whatever has been released since; a package index is asked for what is missing alone.
@@ -42,12 +48,15 @@ def command(paths: tuple[str, ...], check: bool, upgrades: tuple[str, ...], opti
     stale.
     """
     project = _project(options)
+    _refuse_mixture(paths, check, upgrades, measure)
     if check:
         return _check(project, paths, options)
-    if paths:
-        _refuse_upgrade(upgrades)
     old = _old(project)
-    relocked = _models(project, old, paths, options) if paths else _everything(project, old, upgrades, options)
+    measured = _measured(project, paths, options) if measure else {}
+    if paths:
+        relocked = _models(project, old, paths, measured, options)
+    else:
+        relocked = _everything(project, old, upgrades, measured, options)
     _write(project, old, relocked, options)
     return 0
 
@@ -70,28 +79,46 @@ def _old(project: Project) -> Lock | None:
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
-def _refuse_upgrade(upgrades: Sequence[str]) -> None:
+def _refuse_mixture(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool) -> None:
     from onnxgate.errors import UsageError
 
-    if upgrades:
+    if upgrades and paths:
         raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
+    if check and (upgrades or measure):
+        raise UsageError("`--check` writes nothing; it excludes `--upgrade` and `--measure`")
 
 
-def _everything(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> Relocked:
+def _measured(project: Project, paths: Sequence[str], options: CommonOptions) -> Measured:
+    """What the sources of the selected models give; what could not be measured is said."""
+    from onnxgate.cli.hosting import shown_host
+    from onnxgate.measuring import measure_sources
+
+    with shown_host(project, options) as host:
+        measurement = measure_sources(project, project.models(paths, base=options.start), host)
+    if not options.quiet:
+        _say(f"note: {note}" for note in measurement.notes)
+    return measurement.tolerances
+
+
+def _everything(
+    project: Project, old: Lock | None, upgrades: Sequence[str], measured: Measured, options: CommonOptions
+) -> Relocked:
     from onnxgate.lock.entries import lock_models
     from onnxgate.lock.index import Index
     from onnxgate.lock.locking import relock
     from onnxgate.lock.pins import parse_upgrade
 
     upgrade = parse_upgrade(upgrades)
-    entries = lock_models(project.models(), old.models if old else {}, {})
+    entries = lock_models(project.models(), old.models if old else {}, measured)
     index = Index(offline=options.offline)
     return relock(
         project, old, entries, index=index, probe_toolchain=functools.partial(_toolchain, project), upgrade=upgrade
     )
 
 
-def _models(project: Project, old: Lock | None, paths: Sequence[str], options: CommonOptions) -> Relocked:
+def _models(
+    project: Project, old: Lock | None, paths: Sequence[str], measured: Measured, options: CommonOptions
+) -> Relocked:
     from onnxgate.lock.entries import lock_models
     from onnxgate.lock.locking import relock_models
 
@@ -99,7 +126,7 @@ def _models(project: Project, old: Lock | None, paths: Sequence[str], options: C
     gone = _gone(project, locked, paths, options)
     present = [path for path in paths if path not in gone]
     models = project.models(present, base=options.start) if present else ()
-    return relock_models(old, lock_models(models, locked, {}), gone.values())
+    return relock_models(old, lock_models(models, locked, measured), gone.values())
 
 
 def _gone(project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions) -> dict[str, str]:

@@ -29,4 +29,4 @@ class LockAgainstConfig:
 
     place: Place
     differences: tuple[str, ...]
-    vanished: tuple[str, ...]  # models that the lock has and the project no longer has
+    vanished: dict[str, Place]  # models that the lock has and the project no longer has, with their entries

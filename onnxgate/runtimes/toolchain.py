@@ -172,9 +172,16 @@ def _candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[str, Path]]
     if active := os.environ.get("VIRTUAL_ENV"):
         yield "`$VIRTUAL_ENV`", Path(active)
     yield "`.venv`", folder / ".venv"
-    on_path = shutil.which("python") or shutil.which("python3")
-    yield "`python` on PATH", Path(on_path) if on_path else Path("python")
+    yield "`python` on PATH", _on_path()
     yield "onnxgate's own Python", Path(sys.executable)
+
+
+def _on_path() -> Path:
+    """The first `python` on PATH outside of onnxgate's own environment, which pre-commit puts before the project's."""
+    own = Path(sys.executable).parent
+    others = [folder for folder in os.get_exec_path() if Path(folder) != own]
+    found = (shutil.which(name, path=os.pathsep.join(others)) for name in ("python", "python3"))
+    return Path(next((each for each in found if each), "python"))
 
 
 def _judge(candidate: Path, folder: Path, requires: Sequence[str]) -> tuple[str, Path | None]:

@@ -33,7 +33,10 @@ def gather(
     whole = LockAgainstConfig(
         place=Place(project.lock_path.name),
         differences=policy_differences(project.config, lock),
-        vanished=tuple(sorted(lock.models.keys() - present)),
+        vanished={
+            path: Place(project.lock_path.name, nearest_line(lines, ("models", path)))
+            for path in sorted(lock.models.keys() - present)
+        },
     )
     return tuple(each for each in against if each is not None), whole
 

@@ -71,7 +71,7 @@ def test_current(project: Project) -> None:
     assert against["b.onnx"].place == Place("onnxgate.lock", line)
     assert against["a.onnx"].pinned_opsets == {"ai.onnx": 17}
     assert (against["a.onnx"].opset_place.line, against["a.onnx"].ir_place.line) == (2, 3)
-    assert whole == LockAgainstConfig(Place("onnxgate.lock"), (), ())
+    assert whole == LockAgainstConfig(Place("onnxgate.lock"), (), {})
 
 
 def test_unlocked(project: Project) -> None:
@@ -166,7 +166,7 @@ def test_no_model(project: Project) -> None:
     against, whole = gather(project, lock)
 
     assert list(against) == ["b.onnx"]
-    assert whole.vanished == ()
+    assert whole.vanished == {}
 
 
 def test_vanished(project: Project) -> None:
@@ -177,7 +177,7 @@ def test_vanished(project: Project) -> None:
 
     against, whole = gather(again, lock, "b.onnx")
 
-    assert (list(against), whole.vanished) == (["b.onnx"], ("a.onnx",))
+    assert (list(against), list(whole.vanished)) == (["b.onnx"], ["a.onnx"])
 
 
 def test_stale_policy(project: Project) -> None:

@@ -23,9 +23,9 @@ def lock_stale(subject: LockAgainstConfig) -> Iterator[Hit]:
     """
     for difference in subject.differences:
         yield Hit(subject.place, difference, fix="run `onnxgate lock` and commit the lock")
-    for path in subject.vanished:
+    for path, place in subject.vanished.items():
         yield Hit(
-            subject.place,
+            place,
             f"`{path}` is locked, and the project has it no longer",
             fix="run `onnxgate lock` and commit the lock, or restore the model",
         )

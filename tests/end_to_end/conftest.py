@@ -1,0 +1,119 @@
+"""Repositories as users have them, with the installed command, real git and real runtimes."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import ROOT
+from tests.end_to_end.processes import MARK, marked
+from tests.end_to_end.repository import Repository, usual_environment
+from tests.github.checkout import NOBODY, commit, copy_tree
+from tests.model.models import write
+
+PROJECTS = Path("fixtures/projects")
+SMALL = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.20"
+
+[[model]]
+path = "models/**"
+sizes = { N = [1, 3] }
+"""
+
+Make = Callable[[Path], None]
+
+
+@pytest.fixture(scope="session")
+def cache(shared_folder: Path) -> Path:
+    """The cache of locked environments that all tests share, but for those that want a cold one."""
+    return shared_folder / "a cache"
+
+
+@pytest.fixture(scope="session")
+def command(installed: Path, cache: Path) -> Repository:
+    """The installed command, in no folder yet."""
+    return Repository(installed, Path(), {**usual_environment(), **NOBODY, "ONNXGATE_CACHE_DIR": str(cache)})
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder: Path) -> Callable[[str, Make], Path]:
+    """Makes a folder once for all processes of the run; who changes something in it works on a copy."""
+
+    def made(name: str, make: Make) -> Path:
+        folder = shared_folder / name
+        with FileLock(shared_folder / f"{name}.lock"):
+            if not (folder / "ready").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / "ready").touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
+    """Copies a project of the fixtures to the same place below the root of a new git repository."""
+
+    def copied(name: str) -> Repository:
+        folder = copy_tree(ROOT / PROJECTS / name, tmp_path / "repository" / PROJECTS / name)
+        commit(tmp_path / "repository")
+        return command.at(folder)
+
+    return copied
+
+
+@pytest.fixture
+def small(command: Repository, tmp_path: Path) -> Repository:
+    """A repository of one small model, to run on two releases; its lock was made without any index."""
+    repository = command.at(tmp_path / "small")
+    write(repository.folder / "models" / "small.onnx")
+    repository.write("onnxgate.toml", SMALL)
+    shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", repository.folder)
+    commit(repository.folder)
+    repository.run("lock", "--offline")
+    return repository
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> dict[str, Path]:
+    """Variables that name an index that is not there, and empty caches."""
+    return unanswered("http://127.0.0.1:9/simple", tmp_path)
+
+
+def unanswered(index: str, folder: Path) -> dict[str, Path | str]:
+    """Variables with which nothing is found but what an index of ours says, which is nothing."""
+    caches = {"UV_CACHE_DIR": folder / "uv cache", "ONNXGATE_CACHE_DIR": folder / "cold cache"}
+    direct = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
+    others = dict.fromkeys(("UV_INDEX", "UV_FIND_LINKS", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL"), "")
+    return {**caches, **direct, **others, "UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A mark that all processes of a test inherit; none of them outlives the test."""
+    if not Path("/proc/self").is_dir():
+        pytest.skip("needs /proc")
+    name = uuid.uuid4().hex
+    yield name
+    left = marked(name)
+    for pid in left:
+        import os
+        import signal
+
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+
+
+@pytest.fixture
+def marks(mark: str) -> dict[str, str]:
+    """The mark as a variable of the environment."""
+    return {MARK: mark}
