@@ -1,0 +1,80 @@
+"""Tolerances measured from real PyTorch sources, and the parity stage that holds runs to them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate import rules
+from onnxgate.config.loading import load_config
+from onnxgate.config.project import Project
+from onnxgate.measuring import Measurement, measure_sources
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A copy of the quickstart project."""
+    folder = tmp_path_factory.mktemp("measuring") / "quickstart"
+    shutil.copytree(ROOT / "fixtures" / "projects" / "quickstart", folder)
+    (folder / ".git").mkdir()
+    return load_config(folder / "onnxgate.toml", rule_ids=frozenset(rules.by_id))
+
+
+def measured(project: Project, toolchain: Path, cache: Path) -> Measurement:
+    """What the sources give under the real toolchain."""
+    settings = msgspec.structs.replace(project.config.toolchain, python=str(toolchain))
+    project.config = msgspec.structs.replace(project.config, toolchain=settings)
+    with Host(Environments(cache, offline=True), jobs=1) as host:
+        return measure_sources(project, project.models(), host)
+
+
+def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path) -> None:
+    """Each output has a noise above zero and far below its values, and the bound that the design derives from it."""
+    found = measured(project, toolchain, tmp_path)
+    noises = {f"{path}: {name}": each for path, outputs in found.tolerances.items() for name, each in outputs.items()}
+
+    assert found.notes == []
+    assert sorted(noises) == [
+        "models/classifier.onnx: scores",
+        "models/encoder.onnx: last_hidden_state",
+        "models/encoder.onnx: pooled",
+    ]
+    assert all(0 < each.noise < 1e-4 for each in noises.values())
+    assert all(each.bound >= max(8 * each.noise, 1e-6) for each in noises.values())
+
+
+def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path: Path) -> None:
+    """A model that is not here is named, and the others are measured all the same."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
+    model = project.folder / "models" / "encoder.onnx"
+    content = model.read_bytes()
+    model.write_text(pointer)
+    try:
+        found = measured(project, toolchain, tmp_path)
+    finally:
+        model.write_bytes(content)
+
+    assert (list(found.tolerances), found.notes) == (
+        ["models/classifier.onnx"],
+        ["`models/encoder.onnx` was not measured: it is a Git LFS pointer"],
+    )
+
+
+def test_nothing_to_measure(tmp_path: Path) -> None:
+    """A project without sources is told so, and needs no toolchain."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "a.onnx").write_bytes((ROOT / "fixtures/projects/quickstart/models/classifier.onnx").read_bytes())
+    (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.a]\nruntime = "onnxruntime"\n')
+    project = load_config(tmp_path / "onnxgate.toml")
+    with Host(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
+        found = measure_sources(project, project.models(), host)
+
+    assert (found.tolerances, found.notes) == ({}, ["no model has a `source`: there is nothing to measure"])
