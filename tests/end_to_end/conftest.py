@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from tests.conftest import ROOT
-from tests.end_to_end.processes import MARK, marked
+from tests.end_to_end.processes import marked
 from tests.end_to_end.repository import Repository, usual_environment
 from tests.github.checkout import NOBODY, commit, copy_tree
 from tests.model.models import write
@@ -27,7 +30,13 @@ path = "models/**"
 sizes = { N = [1, 3] }
 """
 
+OTHER_WAYS = (
+    *("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"),
+    *("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
+)
+
 Make = Callable[[Path], None]
+Variables = dict[str, str | Path | None]
 
 
 @pytest.fixture(scope="session")
@@ -84,17 +93,16 @@ def small(command: Repository, tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
-def cold(tmp_path: Path) -> dict[str, Path]:
+def cold(tmp_path: Path) -> Variables:
     """Variables that name an index that is not there, and empty caches."""
     return unanswered("http://127.0.0.1:9/simple", tmp_path)
 
 
-def unanswered(index: str, folder: Path) -> dict[str, Path | str]:
-    """Variables with which nothing is found but what an index of ours says, which is nothing."""
+def unanswered(index: str, folder: Path) -> Variables:
+    """Variables with which nothing can be had but from that index."""
     caches = {"UV_CACHE_DIR": folder / "uv cache", "ONNXGATE_CACHE_DIR": folder / "cold cache"}
-    direct = dict.fromkeys(("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
-    others = dict.fromkeys(("UV_INDEX", "UV_FIND_LINKS", "UV_EXTRA_INDEX_URL", "UV_INDEX_URL"), "")
-    return {**caches, **direct, **others, "UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    own = {"UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    return {**dict.fromkeys(OTHER_WAYS), **caches, **own}
 
 
 @pytest.fixture
@@ -106,14 +114,6 @@ def mark() -> Iterator[str]:
     yield name
     left = marked(name)
     for pid in left:
-        import os
-        import signal
-
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     assert left == []
-
-
-@pytest.fixture
-def marks(mark: str) -> dict[str, str]:
-    """The mark as a variable of the environment."""
-    return {MARK: mark}

@@ -33,9 +33,10 @@ class Repository:
     folder: Path
     environment: Mapping[str, str]
 
-    def given(self, **environment: str | Path) -> Repository:
-        """The same with other variables in the environment."""
-        return replace(self, environment={**self.environment, **{k: str(v) for k, v in environment.items()}})
+    def given(self, **variables: str | Path | None) -> Repository:
+        """The same with other variables in the environment; None takes one out."""
+        merged = {**self.environment, **variables}
+        return replace(self, environment={name: str(value) for name, value in merged.items() if value is not None})
 
     def at(self, folder: Path) -> Repository:
         """The same command in another folder."""
