@@ -6,8 +6,11 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,11 @@ path = "models/**"
 sizes = { N = [1, 3] }
 """
 
+ENDLESS = (
+    "g (float[N, 4] x) => (float[N, 4] y) <int64 rounds = {9223372036854775807}, bool go = {1}> {"
+    " y = Loop(rounds, go, x) <body = body (int64 round, bool on, float[N, 4] state) => (bool still, float[N, 4] next)"
+    " { still = Identity(on) next = Neg(state) }> }"
+)
 OTHER_WAYS = (
     *("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"),
     *("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"),
@@ -93,6 +101,14 @@ def small(command: Repository, tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
+def endless(small: Repository) -> Repository:
+    """The same with a model that never ends, and a limit that lets it run for five minutes."""
+    write(small.folder / "models" / "endless.onnx", ENDLESS)
+    small.run("lock", "--offline")
+    return small
+
+
+@pytest.fixture
 def cold(tmp_path: Path) -> Variables:
     """Variables that name an index that is not there, and empty caches."""
     return unanswered("http://127.0.0.1:9/simple", tmp_path)
@@ -101,8 +117,37 @@ def cold(tmp_path: Path) -> Variables:
 def unanswered(index: str, folder: Path) -> Variables:
     """Variables with which nothing can be had but from that index."""
     caches = {"UV_CACHE_DIR": folder / "uv cache", "ONNXGATE_CACHE_DIR": folder / "cold cache"}
-    own = {"UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never"}
+    own = {"UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "0"}
     return {**dict.fromkeys(OTHER_WAYS), **caches, **own}
+
+
+@dataclass
+class SilentIndex:
+    """An index that takes every connection, and never says a word."""
+
+    url: str
+    taken: list[socket.socket] = field(default_factory=list)
+
+    def serve(self, server: socket.socket) -> None:
+        """Take connections until the server is shut down."""
+        with contextlib.suppress(OSError):
+            while True:
+                self.taken.append(server.accept()[0])
+
+
+@pytest.fixture
+def silent_index() -> Iterator[SilentIndex]:
+    """One that a test must make use of."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        index = SilentIndex(f"http://127.0.0.1:{server.getsockname()[1]}/simple")
+        thread = threading.Thread(target=index.serve, args=(server,))
+        thread.start()
+        yield index
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for each in index.taken:
+        each.close()
+    assert index.taken, "nobody asked"
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +23,24 @@ def _words(path: Path) -> list[bytes]:
         return []
 
 
-def words_of(pid: int) -> str:
-    """The command line of a process, "" where it is gone."""
+def busiest_s(mark: str) -> float:
+    """The processor time that the busiest of the workers among them has had."""
+    return max((_processor_s(pid) for pid in marked(mark) if "worker" in _command_line(pid)), default=0.0)
+
+
+def _command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:
         return ""
+
+
+def _processor_s(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def until(true: Callable[[], bool], patience_s: float = 60, every_s: float = 0.01) -> None:
