@@ -17,6 +17,7 @@ import pytest
 from filelock import FileLock
 
 from tests.conftest import ROOT
+from tests.end_to_end.joining import join, make_repository
 from tests.end_to_end.processes import marked
 from tests.end_to_end.repository import Repository, usual_environment
 from tests.github.checkout import NOBODY, commit, copy_tree
@@ -98,6 +99,19 @@ def small(command: Repository, tmp_path: Path) -> Repository:
     commit(repository.folder)
     repository.run("lock", "--offline")
     return repository
+
+
+@pytest.fixture
+def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
+    """A repository that exports with a script of its own, and that has joined."""
+    exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
+
+    def make(folder: Path) -> None:
+        make_repository(folder / "repository", toolchain)
+        join(exporting.at(folder / "repository"))
+
+    shutil.copytree(made_once("joined", make) / "repository", tmp_path / "joined")
+    return exporting.at(tmp_path / "joined")
 
 
 @pytest.fixture

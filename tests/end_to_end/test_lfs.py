@@ -1,0 +1,65 @@
+"""The same repository with its model in Git LFS: what a pointer proves, and what it leaves undecided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import need
+from tests.end_to_end.joining import MODEL
+from tests.end_to_end.repository import Repository, brief
+from tests.github.checkout import commit, git
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+
+
+@pytest.fixture
+def pointers(joined: Repository, tmp_path: Path) -> Repository:
+    """A clone of which nothing was fetched from Git LFS."""
+    need("git-lfs")
+    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
+    git(joined.folder, "lfs", "install", "--local")
+    git(joined.folder, "lfs", "track", "*.onnx")
+    git(joined.folder, "add", "--renormalize", ".")
+    commit(joined.folder)
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(origin))
+    git(joined.folder, "push", "--quiet", origin.as_uri(), "main")
+    git(tmp_path, "clone", "--quiet", origin.as_uri(), str(clone))
+    git(clone, "lfs", "install", "--local", "--skip-smudge")
+    return joined.at(clone)
+
+
+def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
+    """It proves identity: a note, and the static stages judge what the lock knows of the model."""
+    report = pointers.report("--static")
+
+    assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")
+    assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert [cell["state"] for cell in report["cells"]] == ["predicted"]
+    assert pointers.run("lock", "--check").status == 0
+
+
+def test_it_cannot_be_run(pointers: Repository) -> None:
+    """The other stages are undecided, and what fetches the model is said."""
+    report = pointers.report(status=3)
+
+    assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
+    assert {each["hint"] for each in report["undecided"]} == {f'git lfs pull --include "{MODEL}"'}
+
+
+def test_a_pointer_to_other_content(pointers: Repository) -> None:
+    """A model that was pushed without its lock is an error, even if nobody fetched it."""
+    oid = next(line for line in pointers.read(MODEL).splitlines() if line.startswith("oid "))
+    pointers.edit(MODEL, oid, f"oid sha256:{'0' * 64}")
+    report = pointers.report(status=1)
+
+    assert [brief(each) for each in report["findings"]] == [("error", "lfs-pointer", MODEL)]
+
+
+def test_after_fetching(pointers: Repository) -> None:
+    """What the hint says makes it pass."""
+    git(pointers.folder, "lfs", "pull", "--include", MODEL)
+    report = pointers.report()
+
+    assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
