@@ -59,12 +59,12 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        from onnxgate.formats.escape import visible
+        from onnxgate.formats.escape import log_line
 
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for seat, doing in sorted(self._doing.items()):
-                words = (visible(seat), visible(said(doing)), f"{self._done[seat]} done")
+                words = (log_line(seat), log_line(said(doing)), f"{self._done[seat]} done")
                 table.add_row(
                     *(Text(word, style=style, no_wrap=True) for word, style in zip(words, STYLES, strict=True))
                 )

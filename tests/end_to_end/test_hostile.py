@@ -16,7 +16,7 @@ import onnx.parser
 import pytest
 
 from tests.conftest import ROOT
-from tests.end_to_end.conftest import PROJECTS, Make
+from tests.end_to_end.conftest import ENDLESS, PROJECTS, Make
 from tests.end_to_end.processes import MARK, marked
 from tests.end_to_end.repository import PATIENCE_S, Repository
 from tests.end_to_end.test_broken import told
@@ -130,11 +130,14 @@ def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, 
 
 def test_terminal(speaking: Repository) -> None:
     """On a terminal, with colours and progress, what is in a model reaches the terminal only as visible text."""
+    write(speaking.folder / NAME, ENDLESS)
     speaking.run("lock", "--offline")
+    speaking.write("onnxgate.toml", speaking.read("onnxgate.toml") + "[limits]\ntime-s = 1\n")
     shown = on_a_terminal(speaking, "check")
 
-    assert "run-failed" in shown
-    assert [part for part in ("\x1b[31mred", "\x1b]", "\x9b", "\u202e", "\u2066", "\x07") if part in shown] == []
+    assert "  run \\u202exnno " in shown
+    assert "runtime-timed-out" in shown
+    assert [part for part in ("\x1b[31mred", "\x1b]", "\x9b", "\u202e", "\x07") if part in shown] == []
     assert list(commands(shown)) == []
 
 

@@ -49,7 +49,7 @@ def test_taken_by_some(files: Repository) -> None:
     }
     assert {each["works_since"] for each in report["findings"]} == {"1.18.0"}
     assert report["remarks"] == [
-        f"model.onnx: IR version 10 and opsets ai.onnx 21 are taken by each of onnxruntime 1.18.0 to {RELEASES[-1]}"
+        f"model.onnx: IR version 10 and opsets ai.onnx 21 are taken by onnxruntime 1.18.0 to {RELEASES[-1]}"
     ]
 
 
