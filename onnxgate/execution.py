@@ -260,6 +260,7 @@ class _Executor:
         for each in undone:
             (self._done.skipped if each.runtime in optional else self._done.undone).append(each)
         self._done.ran |= {(each.model, each.runtime) for each in runs}
+        self._done.faulty += [each for each in runs if any(a.outcome != "completed" for a in each.attempts)]
         if Stage.RUNTIME in work.stages:
             self._done.subjects += runs
         if prepared.fed.reason and started.levels:

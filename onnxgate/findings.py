@@ -58,9 +58,12 @@ class Hit:
     detail: str = ""
     works_since: str = ""
     works_until: str = ""
-    # Rules that say why what this hit observed is so; where one of them hit the same model on the same runtime, or
-    # without naming a runtime, that finding is confirmed and this hit is not said a second time.
+    # Rules that predict what this hit observed. Where one of them hit the same model on the same runtime, at least as
+    # gravely, that finding is confirmed and this hit is not said a second time.
     explained_by: tuple[str, ...] = ()
+    # Rules whose fault has this one as a consequence. Where one of them hit the same model (on the same runtime, or
+    # naming none), at least as gravely and not ignored, only the cause is said.
+    follows_from: tuple[str, ...] = ()
     # Rules whose prediction this hit contradicts for the same model and runtime; the observation decides.
     contradicts: tuple[str, ...] = ()
     level: Level | None = None  # None: the rule's own level

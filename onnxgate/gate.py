@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import Judged, Level, Place, Stage, Undone
+from onnxgate.findings import Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
@@ -83,6 +84,7 @@ def run(request: Request) -> Outcome:
     if Stage.SUPPORT in request.stages:
         _judge(request, gathered, _support_subjects(request, planned, gathered))
     blocked = frozenset(_blocked(request, gathered))
+    gathered.undone += _unread(request, gathered, blocked)
     _execute(request, planned, blocked, gathered)
     findings = _findings(request, gathered)
     return Outcome(planned, findings, gathered, blocked, _failed(gathered, findings))
@@ -108,6 +110,17 @@ def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathere
     gathered.away = {file.path: _away(file) for file in files if not file.is_whole}
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
+
+
+def _unread(request: Request, gathered: Gathered, blocked: frozenset[str]) -> list[Undone]:
+    """Static stages that have nothing to judge a model by, although no error says that its file is broken."""
+    stages = sorted(request.stages & {Stage.LOCK, Stage.SUPPORT})
+    unread = [model.path for model in request.models if model.path not in gathered.facts and model.path not in blocked]
+    return [
+        Undone(stage, path, "", *gathered.away.get(path, ("it cannot be read", "")))
+        for path in unread
+        for stage in stages
+    ]
 
 
 def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> list[object]:
@@ -157,6 +170,8 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     with request.open_host() as host:
         execution = execute(work, host)
     gathered.execution = execution
+    if Stage.RUNTIME not in asked:
+        gathered.undone += _not_compared(execution)
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
@@ -175,6 +190,15 @@ def _away(file: ModelFile) -> tuple[str, str]:
     return f"its external data `{broken.location}` is not all here", hint
 
 
+def _not_compared(execution: Execution) -> list[Undone]:
+    """What could not be compared because it did not run, where no rule of the runtime stage was asked to say so."""
+    hint = "ask for the runtime stage, too: it says why"
+    return [
+        Undone(Stage.PARITY, runs.model, runs.runtime, "it does not load there, or not every case runs", hint)
+        for runs in execution.faulty
+    ]
+
+
 def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Rules of the support stage that say a model is refused, by model and runtime."""
     predicted: dict[tuple[str, str], tuple[str, ...]] = {}
@@ -187,10 +211,9 @@ def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...
 
 def _findings(request: Request, gathered: Gathered) -> tuple[Finding, ...]:
     known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
-    findings = judge.merge(judge.weigh(gathered.judged), known)
-    ignores = request.project.config.ignore
-    if not ignores or not request.honour_ignores:
-        return tuple(findings)
+    ignores = request.project.config.ignore if request.honour_ignores else ()
+    accepts = functools.partial(judge.accepted, ignores=ignores, today=request.today)
+    findings = judge.merge(judge.weigh(gathered.judged, accepts), known)
     weighed, used = judge.apply_ignores(findings, ignores, request.today)
     uses = [_ignore_use(request, index, used[index]) for index in range(len(ignores))]
     own = list(judge.judge(uses, rules.ALL, request.project.config.rules))
@@ -205,8 +228,12 @@ def _failed(gathered: Gathered, findings: Sequence[Finding]) -> frozenset[tuple[
     return frozenset(
         (each.hit.model, each.hit.runtime)
         for each in gathered.judged
-        if each.level is Level.ERROR and any((rule, each.hit.model) in counted for rule in each.hit.explained_by)
+        if each.level is Level.ERROR and any((rule, each.hit.model) in counted for rule in _causes(each.hit))
     )
+
+
+def _causes(hit: Hit) -> tuple[str, ...]:
+    return hit.explained_by + hit.follows_from
 
 
 def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxgate.config import globs
@@ -29,9 +29,10 @@ def judge(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[
 
 
 def _level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
-    if hit.level is not None:
-        return hit.level
-    return Level(levels[rule.id]) if rule.id in levels else rule.level
+    """The config's level wins, except over a note: that is what a rule says of what is proven to be no fault."""
+    if rule.id in levels and hit.level is not Level.NOTE:
+        return Level(levels[rule.id])
+    return hit.level or rule.level
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +43,42 @@ class Weighed:
     confirmed: bool
 
 
-def weigh(judged: Sequence[Judged]) -> list[Weighed]:
-    """Drop what an observation contradicts, and observations that only confirm what another finding says.
+Key = tuple[str, str, str]  # rule, model, runtime
 
-    What is said of a model without naming a runtime explains what is observed on any.
+
+def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _: False) -> list[Weighed]:
+    """Drop what an observation contradicts, what only confirms a prediction, and what only follows from a cause.
+
+    `accepts` tells which hits an ignore of the config is about: what somebody accepted does not hide what follows.
     """
-    predicted = {(each.rule, each.hit.model, each.hit.runtime) for each in judged}
-    confirmed: set[tuple[str, str, str]] = set()
-    contradicted: set[tuple[str, str, str]] = set()
+    said: dict[Key, list[Judged]] = {}
+    for each in judged:
+        said.setdefault(_key(each), []).append(each)
+    confirmed: set[Key] = set()
+    contradicted: set[Key] = set()
     kept = []
     for each in judged:
         hit = each.hit
-        explains = {(rule, hit.model, on) for rule in hit.explained_by for on in (hit.runtime, "")} & predicted
+        explains = {key for key in _keys(hit.explained_by, hit) if _graver(said.get(key, ()), each)}
+        causes = [cause for key in _keys(hit.follows_from, hit) for cause in _graver(said.get(key, ()), each)]
         confirmed |= explains
         contradicted |= {(rule, hit.model, hit.runtime) for rule in hit.contradicts}
-        if not explains:
+        if not explains and all(accepts(cause) for cause in causes):
             kept.append(each)
-    return [
-        Weighed(each, key in confirmed)
-        for each in kept
-        if (key := (each.rule, each.hit.model, each.hit.runtime)) not in contradicted
-    ]
+    return [Weighed(each, _key(each) in confirmed) for each in kept if _key(each) not in contradicted]
+
+
+def _key(judged: Judged) -> Key:
+    return (judged.rule, judged.hit.model, judged.hit.runtime)
+
+
+def _keys(rules: Iterable[str], hit: Hit) -> set[Key]:
+    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole."""
+    return {(rule, hit.model, runtime) for rule in rules for runtime in (hit.runtime, "")}
+
+
+def _graver(causes: Iterable[Judged], consequence: Judged) -> list[Judged]:
+    return [cause for cause in causes if LEVELS.index(cause.level) <= LEVELS.index(consequence.level)]
 
 
 def merge(weighed: Sequence[Weighed], known: Sequence[str]) -> list[Finding]:
@@ -194,6 +210,15 @@ def apply_ignores(
                 break
         weighed.append(finding)
     return weighed, used
+
+
+def accepted(judged: Judged, ignores: Sequence[Ignore], today: datetime.date) -> bool:
+    """Whether an ignore that holds is about a hit."""
+    model = judged.hit.model
+    return any(
+        ignore.rule == judged.rule and (not model or matches_model(ignore.model, model)) and not expired(ignore, today)
+        for ignore in ignores
+    )
 
 
 def matches(ignore: Ignore, finding: Finding) -> bool:

@@ -99,6 +99,8 @@ def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> Cell
         return "skipped"
     if any(finding.level == "warning" for finding in about):
         return "warning"
+    if any((each.model, each.runtime) == (model, runtime) for each in gathered.execution.faulty):
+        return "undecided"
     if (model, runtime) in gathered.execution.ran:
         return "pass"
     return "predicted" if Stage.SUPPORT in request.stages else "not asked"

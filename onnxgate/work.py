@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnxgate.config.project import Project
+from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.findings import Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
@@ -22,6 +23,7 @@ class Execution:
     skipped: list[Undone] = field(default_factory=list)
     measured: list[Measured] = field(default_factory=list)
     ran: set[tuple[str, str]] = field(default_factory=set)  # (model, runtime) of which there is an observation
+    faulty: list[ModelRuns] = field(default_factory=list)  # those of which not every attempt completed
     compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
 
 

@@ -93,6 +93,47 @@ def test_observation_decides_against_a_prediction() -> None:
     assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
 
 
+def stale(level: Level) -> Judged:
+    """A stale export of the model, as a finding that names no runtime."""
+    return Judged("export-stale", Stage.EXPORT, level, Hit(PLACE, "is stale", model="m.onnx"))
+
+
+def mismatch() -> Judged:
+    """A mismatch with the source, which a stale export has as a consequence."""
+    hit = Hit(PLACE, "differs", model="m.onnx", runtime="onnxruntime 1.9.0", follows_from=("export-stale",))
+    return Judged("source-mismatch", Stage.PARITY, Level.ERROR, hit)
+
+
+def test_only_the_cause_is_said() -> None:
+    """A consequence of a fault that is said anyway is no second finding."""
+    weighed = judge.weigh([stale(Level.ERROR), mismatch()])
+
+    assert [each.judged.rule for each in weighed] == ["export-stale"]
+
+
+def test_softened_cause_hides_nothing() -> None:
+    """Whoever makes a stale export a warning has not accepted other numbers."""
+    weighed = judge.weigh([stale(Level.WARNING), mismatch()])
+
+    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+
+
+def test_ignored_cause_hides_nothing() -> None:
+    """Nor has whoever ignores it."""
+    weighed = judge.weigh([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
+
+    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+
+
+def test_softened_prediction_does_not_hide_the_observation() -> None:
+    """A prediction that is only a warning leaves a failed load the error that it is."""
+    prediction = Judged("opset-too-new", Stage.SUPPORT, Level.WARNING, hit("onnxruntime 1.9.0"))
+    load = Hit(PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.9.0", explained_by=("opset-too-new",))
+    weighed = judge.weigh([prediction, judged(load, "load-failed", Stage.RUNTIME)])
+
+    assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
+
+
 @pytest.mark.parametrize(("day", "ignored"), [(30, "known"), (31, "known")])
 def test_ignore_holds_until_its_last_day(day: int, ignored: str) -> None:
     """The end date itself is still within the ignore."""

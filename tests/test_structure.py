@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"config", "lock", "runtimes.jobs"},
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
-    "work": {"config", "lock", "model", "plan", "report"},
+    "work": {"config", "lock", "model", "plan", "report", "evidence"},
     "execution": {
         *(
             "work",

@@ -37,7 +37,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         fix="export it again, or set `tolerance` for the model if this much is accepted",
         runtime=subject.runtime,
         detail=figure(subject),
-        explained_by=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
+        follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
 
 
