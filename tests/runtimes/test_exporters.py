@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import onnxgate.runtimes
 
@@ -538,6 +539,41 @@ def test_state_does_not_travel_between_cases(project: Asker) -> None:
 
     assert [outputs(result, "eager", index)[0].tolist() for index in range(3)] == [[2.0], [2.0], [2.0]]
     assert [outputs(result, "eager64", index)[0].tolist() for index in range(3)] == [[2.0], [2.0], [2.0]]
+
+
+def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
+    """PyTorch's shortcut for attention without gradients, which writes zeros where there is padding, is not taken."""
+    project.write(
+        "masked.py",
+        """
+        import torch
+        from torch import nn
+
+        class Masked(nn.Module):
+            def __init__(self):
+                super().__init__()
+                layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+                self.encoder = nn.TransformerEncoder(layer, 2)
+
+            def forward(self, x, mask):
+                return self.encoder(x, src_key_padding_mask=mask == 0)
+
+        def build():
+            mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
+            return Masked(), (torch.randn(2, 3, 8), mask)
+
+        def switched():
+            return nn.Linear(1, 1), (torch.full((1, 1), float(torch.backends.mha.get_fastpath_enabled())),)
+        """,
+    )
+    result = project.ask("masked.py:build")
+    (narrow,), (wide,) = outputs(result, "eager", 0), outputs(result, "eager64", 0)
+    feeds = dict(zip(("x", "mask"), map(np.load, result["sample"]), strict=True))
+    (exported,) = ReferenceEvaluator(result["model"]).run(None, feeds)
+
+    np.testing.assert_allclose(narrow, exported, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(wide, exported, rtol=1e-4, atol=1e-5)
+    assert np.load(project.ask("masked.py:switched")["sample"][0]).item() == 1.0
 
 
 def test_one_case_fails_alone(project: Asker) -> None:

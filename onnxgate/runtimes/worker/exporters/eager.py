@@ -136,9 +136,30 @@ def _outputs(call: Call, tensors: List[Any]) -> List[Any]:
         leaves[index] = tensor
     args, kwargs = _pytree.tree_unflatten(leaves, call.spec)
     seed()
-    with torch.no_grad(), _unchanged_buffers(call.module):
+    with torch.no_grad(), _as_written(), _unchanged_buffers(call.module):
         returned = call.module(*args, **kwargs)
     return [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def _as_written() -> Iterator[None]:
+    """Attention computed step by step, as the exporter sees it.
+
+    Without gradients PyTorch takes a shortcut instead, which writes zeros at padded positions. Source:
+    `nn.TransformerEncoder` of torch 2.13 in evaluation mode; older releases have no such switch.
+    """
+    import torch
+
+    switch: Any = getattr(torch.backends, "mha", None)
+    if switch is None:
+        yield
+        return
+    before = switch.get_fastpath_enabled()
+    switch.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        switch.set_fastpath_enabled(before)
 
 
 @contextlib.contextmanager
