@@ -47,7 +47,9 @@ def test_what_is_not_available_is_said() -> None:
     assert "not available here" in shown(board)
 
 
-@pytest.mark.parametrize("attack", ["\x1b[31m", "[red]x[/red]", "[/]", "\u202e", "x\n::error::", ":smile:", "##[error]x"])
+@pytest.mark.parametrize(
+    "attack", ["\x1b[31m", "[red]x[/red]", "[/]", "\u202e", "x\n::error::", ":smile:", "##[error]x"]
+)
 def test_names_are_shown_and_not_obeyed(attack: str) -> None:
     """Neither rich's markup, a terminal's escapes nor a command to GitHub's runner acts."""
     from onnxgate.formats.escape import log_line

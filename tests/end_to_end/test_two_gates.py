@@ -13,6 +13,7 @@ from tests.end_to_end.processes import MARK, marked, until
 from tests.end_to_end.repository import Repository, wait
 
 pytestmark = pytest.mark.index
+PACKAGES = "lib/python*/site-packages"
 
 
 @pytest.fixture
@@ -43,12 +44,21 @@ def test_two_at_once(small: Repository, cold_cache: Path) -> None:
     assert attempts(cold_cache) == ready(cold_cache)
 
 
-@pytest.mark.parametrize("with_children", [False, True], ids=["alone", "with its children"])
-def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, with_children: bool) -> None:
+@pytest.mark.parametrize(
+    ("sign", "with_children"),
+    [
+        ("bin/python", True),
+        (f"{PACKAGES}/numpy", False),
+        (f"{PACKAGES}/numpy", True),
+        (f"{PACKAGES}/onnxruntime-*.dist-info/RECORD", False),
+    ],
+    ids=["made", "installing", "installing, with its children", "installed"],
+)
+def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, sign: str, with_children: bool) -> None:
     """What a killed gate leaves half built, or its children finish after it, is not trusted: it is built anew."""
     gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
     process = gate.given(**{MARK: mark}).start("check")
-    until(lambda: any(cold_cache.glob("environments/*/attempts/*/bin/python")))
+    until(lambda: any(cold_cache.glob(f"environments/*/attempts/*/{sign}")))
     if with_children:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
