@@ -601,6 +601,30 @@ def test_other_number_of_inputs(project: Asker) -> None:
     assert result["model"] is not None
 
 
+def test_input_that_the_model_dropped(project: Asker) -> None:
+    """An exporter may drop an unused input: the others are told by the names that the source gives them."""
+    project.write(
+        "unused.py",
+        """
+        import torch
+
+        class Unused(torch.nn.Module):
+            def forward(self, a, unused, b):
+                return a - 2 * b
+
+        def build():
+            args = (torch.ones(2), torch.zeros(1), torch.ones(2))
+            return {"model": Unused(), "args": args, "input_names": ["a", "unused", "b"]}
+        """,
+    )
+    a, b = np.array([5.0, 7.0], np.float32), np.array([1.0, 2.0], np.float32)
+    result = project.ask("unused.py:build", cases=[project.case("two", b=b, a=a)], export=False)
+
+    assert [outputs(result, key, 0)[0].tolist() for key in ("eager", "eager64")] == [[3.0, 3.0]] * 2
+    assert result["input_names"] == ["a", "b"]
+    assert [np.load(path).tolist() for path in result["sample"]] == [[1.0, 1.0], [1.0, 1.0]]
+
+
 def test_no_float64(project: Asker) -> None:
     """A module that cannot run in float64 keeps its own outputs and says why there are no others."""
     project.write(

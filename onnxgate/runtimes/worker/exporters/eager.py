@@ -50,26 +50,34 @@ def twin(call: Call) -> Call:
         return call
 
 
-def reason_against(call: Call, cases: Sequence[Wire]) -> str:
+def reason_against(call: Call, cases: Sequence[Wire], names: Sequence[str]) -> str:
     """Why the cases cannot be fed to the source, "" where they can."""
     takes = len(call.tensors)
     for case in cases:
-        if len(case["inputs"]) != takes:
+        if len(case["inputs"]) != takes and not _are_among(case["inputs"], names, takes):
             return "the source takes {} tensors and the model {}".format(takes, len(case["inputs"]))
     return ""
 
 
-def in_source_order(case: Wire, names: Sequence[str]) -> List[str]:
-    """Paths of the inputs in the order of the source: by name where the fresh export has the same names."""
+def in_source_order(case: Wire, names: Sequence[str], takes: int) -> List[Optional[str]]:
+    """Paths of the inputs in the order of the source: by name where `names` has them all, None where it has more.
+
+    An exporter may drop an input that nothing uses.
+    """
     inputs = case["inputs"]
-    return [inputs[name] for name in names] if sorted(inputs) == sorted(names) else list(inputs.values())
+    return [inputs.get(name) for name in names] if _are_among(inputs, names, takes) else list(inputs.values())
+
+
+def _are_among(inputs: Wire, names: Sequence[str], takes: int) -> bool:
+    return len(names) == takes and set(inputs) <= set(names)
 
 
 def run_all(
     call: Call, cases: Sequence[Wire], names: Sequence[str], output: str, folders: Sequence[str], phase: Phase
 ) -> List[Wire]:
     """One `CaseResult` per case, then one for the sample."""
-    feeds = [("case " + case["name"], partial(_read, call, in_source_order(case, names))) for case in cases]
+    takes = len(call.tensors)
+    feeds = [("case " + case["name"], partial(_read, call, in_source_order(case, names, takes))) for case in cases]
     feeds.append(("the source's sample", partial(call.sample)))
     results = []
     for number, (what, feed) in enumerate(feeds):
@@ -146,7 +154,7 @@ def _as_written() -> Iterator[None]:
     """Attention computed step by step, as the exporter sees it.
 
     Without gradients PyTorch takes a shortcut instead, which writes zeros at padded positions. Source:
-    `nn.TransformerEncoder` of torch 2.13 in evaluation mode; older releases have no such switch.
+    `nn.TransformerEncoder` of torch 2.13 in evaluation mode. A release without the switch computes as it likes.
     """
     import torch
 
@@ -176,8 +184,10 @@ def _unchanged_buffers(module: Any) -> Iterator[None]:
             buffer.copy_(before)
 
 
-def _read(call: Call, paths: Sequence[str]) -> List[Any]:
-    return [_tensor(path, leaf) for path, leaf in zip(paths, call.sample())]  # noqa: B905 - new in Python 3.10
+def _read(call: Call, paths: Sequence[Optional[str]]) -> List[Any]:
+    """The tensors of a case; the example's own where the case has none."""
+    pairs = zip(paths, call.sample())  # noqa: B905 - new in Python 3.10
+    return [leaf if path is None else _tensor(path, leaf) for path, leaf in pairs]
 
 
 def _tensor(path: str, like: Any) -> Any:

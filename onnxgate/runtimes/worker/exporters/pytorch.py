@@ -86,6 +86,8 @@ def _answer(job: Wire, result: Wire, phase: Phase) -> None:
     aside = eager.twin(call) if job["export"] else call
     if job["export"]:
         _try_export(job, recipe, result, phase)
+    if len(recipe.input_names or ()) == len(call.tensors):
+        result["input_names"] = list(recipe.input_names or ())
     del recipe, call
     with torch.no_grad():
         _run_eagerly(job, aside, result, phase)
@@ -194,9 +196,10 @@ def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> Non
     cases, names = job["cases"], result["input_names"]
     sample = eager.save(call.sample(), os.path.join(job["output"], "sample"))
     result["sample"] = [] if None in sample else sample
-    result["eager_reason"] = eager.reason_against(call, cases)
+    result["eager_reason"] = eager.reason_against(call, cases, names)
     if result["eager_reason"]:
         return
+    _leave_out_unused(result, cases)
 
     def below(name: str) -> str:
         return os.path.join(job["output"], name)
@@ -205,3 +208,12 @@ def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> Non
     result["eager"] = eager.run_all(call, cases, names, below("eager"), folders, phase)
     if job["float64"]:
         result["eager64"] = eager.run_all_in_float64(call, cases, names, below("eager64"), folders, phase)
+
+
+def _leave_out_unused(result: Wire, cases: Sequence[Wire]) -> None:
+    """Of the example, keep what the model takes too."""
+    taken = cases[0]["inputs"] if cases else result["input_names"]
+    if len(result["sample"]) == len(result["input_names"]) > len(taken):
+        pairs = zip(result["input_names"], result["sample"])  # noqa: B905 - new in Python 3.10
+        kept = [pair for pair in pairs if pair[0] in taken]
+        result["input_names"], result["sample"] = [name for name, _ in kept], [path for _, path in kept]
