@@ -27,7 +27,8 @@ class Agreement:
     """How a candidate stands to its reference.
 
     `worst_abs` is the absolute difference at the element that uses up most of what it is allowed; `bound` is what that
-    element is allowed, so that `agrees` is `value <= bound`. The other metrics count elements (or are 1) against 0.
+    element is allowed, so that `agrees` is `value <= bound`. The other metrics count elements (or are 1) against 0,
+    "mismatched elements" against how many may differ.
     """
 
     agrees: bool
@@ -39,8 +40,11 @@ class Agreement:
     detail: str = ""  # where it is worst, and both values there; "" where it agrees
 
 
-def compare(candidate: Array, reference: Array, rtol: float, atol: float) -> Agreement:
-    """Hold `candidate` against `reference`, in float64 (integers without rounding)."""
+def compare(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
+    """Hold `candidate` against `reference`, in float64 (integers without rounding; true is one more than false).
+
+    Of integers and booleans without `rtol` and `atol`, a `share` of the elements may differ by whatever it be.
+    """
     kind = _kind(candidate)
     if kind != _kind(reference) or kind == "other":
         return _unlike("type", f"type {candidate.dtype} against {reference.dtype}", candidate.size)
@@ -50,9 +54,11 @@ def compare(candidate: Array, reference: Array, rtol: float, atol: float) -> Agr
         case "number" | "complex":
             return _numbers(_real(candidate), _real(reference), rtol, atol)
         case "integer":
-            return _integers(candidate, reference, rtol, atol)
+            return _integers(candidate, reference, rtol, atol, share)
+        case "boolean" if rtol == 0 and atol == 0:
+            return _exactly(candidate, reference, candidate != reference, share=share)
         case "boolean":
-            return _exactly(candidate, reference, candidate != reference)
+            return _integers(candidate.astype(np.uint8), reference.astype(np.uint8), rtol, atol, share)
         case _:
             return _exactly(candidate, reference, _words(candidate) != _words(reference))
 
@@ -94,10 +100,10 @@ def _numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
     return _bounded(a, b, difference, allowed, atol)
 
 
-def _integers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
+def _integers(a: Array, b: Array, rtol: float, atol: float, share: float) -> Agreement:
     difference = _distance(a, b)
     if rtol == 0 and atol == 0:
-        return _exactly(a, b, difference != 0, _peak(difference))
+        return _exactly(a, b, difference != 0, _peak(difference), share)
     magnitude = np.abs(b.astype(np.float64))
     # Rounded down to whole numbers, so that differences above 2**53 are not rounded towards agreement.
     allowed = np.minimum(np.floor(atol + rtol * magnitude), 2.0**63).astype(np.uint64)
@@ -138,10 +144,11 @@ def _used(difference: Array, allowed: Array) -> Array:
     return np.where(over, np.maximum(share, np.nextafter(1.0, 2.0)), np.minimum(share, 1.0))
 
 
-def _exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0) -> Agreement:
-    count = int(unequal.sum())
-    detail = f"{_at(int(np.argmax(unequal)), a, b)}; {count} of {a.size} elements differ" if count else ""
-    return Agreement(count == 0, "mismatched elements", float(count), 0.0, count, peak, detail)
+def _exactly(a: Array, b: Array, unequal: Array, peak: float = 0.0, share: float = 0.0) -> Agreement:
+    count, allowed = int(unequal.sum()), float(int(share * a.size))
+    agrees = count <= allowed
+    detail = "" if agrees else f"{_at(int(np.argmax(unequal)), a, b)}; {count} of {a.size} elements differ"
+    return Agreement(agrees, "mismatched elements", float(count), allowed, count, peak, detail)
 
 
 def _unlike(metric: Metric, detail: str, size: int) -> Agreement:

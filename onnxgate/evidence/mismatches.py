@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Sequence
 
 from onnxgate.evidence.parity import Comparison, Difference
@@ -26,6 +28,31 @@ def said_outputs(differences: Sequence[Difference]) -> str:
         return "the number of outputs differs"
     listed = ", ".join(f"`{name}`" for name in names)
     return f"output {listed} differs" if len(names) == 1 else f"outputs {listed} differ"
+
+
+def accepting(differences: Sequence[Difference]) -> str:
+    """How to say in the config that this much is accepted.
+
+    Integers and booleans are held to a tolerance that names the output alone, words to none.
+    """
+    exact = [each for each in differences if each.metric == "mismatched elements"]
+    named = dict.fromkeys(each.output for each in exact if not _is_of_words(each))
+    if exact and not named:
+        return "ignore the finding if this much is accepted: words have no tolerance"
+    if not named:
+        return "set `tolerance` for the model if this much is accepted"
+    form = ", ".join(f"{_key(name)} = {{ rtol = 0, atol = 20 }}" for name in named)
+    return f"set `tolerance = {{ {form} }}`, or how far it may be, for the model if this much is accepted"
+
+
+def _is_of_words(difference: Difference) -> bool:
+    """A detail quotes words as Python does: "at [0]: 'cat' against 'cut'"."""
+    return difference.detail.partition("]: ")[2].startswith(("'", '"'))
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
 def worst(differences: Sequence[Difference]) -> Difference:
@@ -52,7 +79,10 @@ def _said(difference: Difference) -> str:
             allowed = f"{difference.bound:.2g} is allowed {BOUND_FROM[difference.bound_from]}"
             return f"is off by {difference.value:.2g}, where {allowed},"
         case "mismatched elements":
-            return f"is off: {counted or where},"
+            allowed = (
+                f", where {difference.bound:g} may {BOUND_FROM[difference.bound_from]}" if difference.bound else ""
+            )
+            return f"is off: {counted or where}{allowed},"
         case "not finite":
             return f"gives {where.partition(': ')[2]}"
         case _:

@@ -217,7 +217,7 @@ def _difference(
     array, other = _load(candidate), _load(reference)
     model = gathered.model
     bound = choose(model.tolerance, model.locked, output, array.dtype, half=model.comparability.half)
-    found = compare(array, other, bound.rtol, bound.atol)
+    found = compare(array, other, bound.rtol, bound.atol, bound.share)
     return Difference(
         output=output,
         case=case,

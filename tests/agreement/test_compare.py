@@ -93,11 +93,41 @@ def test_empty_arrays_agree() -> None:
         assert compare(np.zeros((0, 3), dtype), np.zeros((0, 3), dtype), 0.0, 0.0).agrees
 
 
-def test_words_and_booleans_are_exact() -> None:
-    """A tolerance is not applied to them; bytes and text of the same word agree."""
+def test_words_are_exact() -> None:
+    """No tolerance makes one word nearly another; bytes and text of the same word agree."""
     assert not compare(np.array(["cat"]), np.array(["cut"]), 1e9, 1e9).agrees
     assert compare(np.array([b"cat"]), np.array(["cat"]), 0.0, 0.0).agrees
-    assert not compare(np.array([True]), np.array([False]), 1e9, 1e9).agrees
+
+
+def test_booleans_are_exact_unless_one_more_is_allowed() -> None:
+    """True is one more than false."""
+    true, false = np.array([True]), np.array([False])
+
+    assert [compare(true, false, 0.0, atol).agrees for atol in (0.0, 0.5, 1.0)] == [False, False, True]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_share_of_the_elements_may_differ(dtype: Any) -> None:
+    """As many as the share comes to, rounded down; by whatever it be."""
+    one, two, reference = (np.zeros(150, dtype) for _ in range(3))
+    one[:1], two[:2] = 1, 1
+
+    near, found = compare(one, reference, 0.0, 0.0, 0.01), compare(two, reference, 0.0, 0.0, 0.01)
+
+    assert (near.agrees, near.value, near.bound, near.detail) == (True, 1.0, 1.0, "")
+    assert (found.agrees, found.value, found.bound) == (False, 2.0, 1.0)
+    assert found.detail.endswith("; 2 of 150 elements differ")
+    assert not compare(one[:99], reference[:99], 0.0, 0.0, 0.01).agrees
+
+
+def test_share_is_not_for_numbers() -> None:
+    """Where a figure is given, every element is held to it."""
+    values = np.zeros(150, np.int64)
+    far = values.copy()
+    far[0] = 9
+
+    assert not compare(far.astype(np.float32), values.astype(np.float32), 0.0, 0.0, 0.01).agrees
+    assert not compare(far, values, 0.0, 1.0, 0.01).agrees
 
 
 def test_complex_numbers_are_compared_in_both_parts() -> None:

@@ -47,6 +47,21 @@ def test_integers_are_exact_unless_named() -> None:
     assert Bound(0.0, 1.0, "config") == choose({"y": Tolerance(rtol=0.0, atol=1.0)}, None, "y", I64, half=False)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_a_few_decisions_may_differ_in_16_bits(dtype: Any) -> None:
+    """An integer or boolean that is decided from 16 bits; one that the config names is held to that alone."""
+    kind = np.dtype(dtype)
+    named = {"y": Tolerance(rtol=0.0, atol=1.0)}
+
+    assert Bound(0.0, 0.0, "type", 0.01) == choose(FOR_ALL, LOCKED, "y", kind, half=True)
+    assert Bound(0.0, 1.0, "config") == choose(named, LOCKED, "y", kind, half=True)
+
+
+def test_words_are_exact_in_16_bits_too() -> None:
+    """A label in words is never left out."""
+    assert Bound(0.0, 0.0, "type") == choose(None, None, "y", np.dtype("U3"), half=True)
+
+
 def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
     """Only `rtol` given: nothing is allowed beside it."""
     assert Bound(1e-3, 0.0, "config") == choose({"rtol": 1e-3}, LOCKED, "y", F32, half=False)

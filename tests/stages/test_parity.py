@@ -199,3 +199,14 @@ def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
 def test_one_runtime_at_one_level_has_nothing_to_compare(tmp_path: Path) -> None:
     """Without a source that is no comparison, and nothing that could not be done."""
     assert _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT})) == ([], [])
+
+
+def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path) -> None:
+    """What an integer output is decided from is right to a share; a model of 32 bits is held exactly."""
+    labels, near = np.zeros(200, np.int64), np.zeros(200, np.int64)
+    near[:2] = 1
+    jobs, eager = _ran(tmp_path, NEW, _both(near)), {NAME: saved(tmp_path, labels, labels)}
+    half = ParityModel("m.onnx", PLACE, Comparability(half=True), None, None)
+
+    assert _failing(_gather(half, jobs, eager)[0]) == []
+    assert _failing(_gather(PLAIN, jobs, eager)[0]) == [("source", NEW, "the source")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -31,7 +31,7 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject.place,
         f"{said_outputs(found)} with optimisation `all` from that without",
         model=subject.model,
-        fix="lower the session's optimisation level, or set `tolerance` for the model if this much is accepted",
+        fix=f"lower the session's optimisation level, or {accepting(found)}",
         runtime=subject.runtime,
         detail=figure(subject),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -32,7 +32,7 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject.place,
         f"{said_outputs(found)} from that of {subject.reference}",
         model=subject.model,
-        fix="narrow the target to releases that agree, or set `tolerance` for the model if this much is accepted",
+        fix=f"narrow the target to releases that agree, or {accepting(found)}",
         runtime=subject.runtime,
         detail=figure(subject),
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -24,8 +25,10 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     does, that release computes the model wrongly.
 
     ## What to do
-    Export the model again; look for branches on values or on "am I being exported", and for modules in training mode.
-    If the difference is accepted, say so with `tolerance` in `onnxgate.toml`.
+    Where the default for the type decided, `onnxgate lock --measure` puts the source's own rounding in its place. Else
+    export the model again; look for branches on values or on "am I being exported", and for modules in training mode.
+    If the difference is accepted, say so with `tolerance` in `onnxgate.toml`; for integers and booleans, by the name of
+    the output: `tolerance = { argmax = { rtol = 0, atol = 20 } }`.
     """
     found = mismatches(subject)
     if subject.pair != "source" or not found:
@@ -34,11 +37,20 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject.place,
         f"{said_outputs(found)} from what its source computes",
         model=subject.model,
-        fix="export it again, or set `tolerance` for the model if this much is accepted",
+        fix=_fix(subject.model, found),
         runtime=subject.runtime,
         detail=figure(subject),
         follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
+
+
+def _fix(model: str, found: Sequence[Difference]) -> str:
+    """Measuring comes first where a number is held to a default: the source may be no nearer to itself."""
+    again = f"export it again, or {accepting(found)}"
+    if not any(each.metric == "worst_abs" and each.bound_from == "type" for each in found):
+        return again
+    measured = f"`onnxgate lock --measure {shlex.quote(model)}`"
+    return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, {again}"
 
 
 def _is_strange(difference: Difference) -> bool:

@@ -1,0 +1,94 @@
+"""What the rules of the parity stage advise: what is named must work."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from onnxgate.evidence.mismatches import figure
+from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.findings import Place
+from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
+from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
+from onnxgate.rules.parity.source_mismatch import source_mismatch
+
+FAR = Difference(
+    output="y",
+    case="sizes batch=1",
+    optimization="all",
+    agrees=False,
+    metric="worst_abs",
+    value=0.5,
+    bound=1e-5,
+    bound_from="type",
+    detail="at [0]: 1.5 against 1; 1 of 4 elements differ",
+)
+LABELS = msgspec.structs.replace(
+    FAR,
+    output="label/0",
+    metric="mismatched elements",
+    value=2.0,
+    bound=0.0,
+    detail="at [3]: 4 against 5; 2 of 64 elements differ",
+)
+WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' against 'cut'; 2 of 64 elements differ")
+NAMED = 'set `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`, or how far it may be'
+
+
+def _comparison(pair: Literal["source", "runtime", "optimization"], *differences: Difference) -> Comparison:
+    return Comparison(
+        model="models/m.onnx",
+        place=Place("onnxgate.lock", 1),
+        pair=pair,
+        runtime="onnxruntime 1.31.1",
+        reference="",
+        differences=differences,
+    )
+
+
+def test_measuring_comes_first_where_a_default_decided() -> None:
+    """The source's own rounding may be larger than what is usual for its type."""
+    (hit,) = source_mismatch.judge(_comparison("source", FAR))
+
+    assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
+    assert "; if it is beyond that, export it again, or set `tolerance` for the model" in hit.fix
+
+
+@pytest.mark.parametrize("bound_from", ["config", "lock"])
+def test_measuring_is_not_advised_again(bound_from: Literal["config", "lock"]) -> None:
+    """What was measured, or set by hand, is not measured again."""
+    difference = msgspec.structs.replace(FAR, bound_from=bound_from)
+    (hit,) = source_mismatch.judge(_comparison("source", difference))
+
+    assert hit.fix == "export it again, or set `tolerance` for the model if this much is accepted"
+
+
+@pytest.mark.parametrize(
+    ("rule", "pair"),
+    [(source_mismatch, "source"), (runtime_mismatch, "runtime"), (optimization_mismatch, "optimization")],
+)
+def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
+    """One for all outputs is not applied to them; and nothing can be measured."""
+    (hit,) = rule.judge(_comparison(pair, LABELS))
+
+    assert hit.fix.endswith(f", or {NAMED}, for the model if this much is accepted")
+    assert "--measure" not in hit.fix
+
+
+def test_words_have_no_tolerance() -> None:
+    """Nothing is offered that would not work."""
+    (hit,) = runtime_mismatch.judge(_comparison("runtime", WORDS))
+
+    assert hit.fix.endswith(", or ignore the finding if this much is accepted: words have no tolerance")
+
+
+def test_figure_says_how_many_elements_may_differ() -> None:
+    """Where a share is allowed, it is said; where none is, nothing."""
+    some = msgspec.structs.replace(LABELS, bound=1.0)
+
+    assert figure(_comparison("source", LABELS)) == "is off: 2 of 64 elements differ, in `sizes batch=1`"
+    assert figure(_comparison("source", some)) == (
+        "is off: 2 of 64 elements differ, where 1 may by default for its type, in `sizes batch=1`"
+    )
