@@ -100,12 +100,14 @@ class Conversion:
     def _list(self, raw: object, type_: Any, keys: Keys) -> tuple[Any, ...]:
         if not isinstance(raw, list):
             self._wrong(raw, type_, keys)
-        values = []
+        values, complete = [], True
         for index, value in enumerate(cast("list[Any]", raw)):
             try:
                 values.append(self._value(value, get_args(type_)[0], (*keys, str(index))))
             except _WrongValueError:
-                continue
+                complete = False
+        if not complete:
+            raise _WrongValueError  # what is left of a list means something else
         return tuple(values)
 
     def _scalar(self, raw: object, type_: Any, keys: Keys) -> Any:
@@ -116,7 +118,8 @@ class Conversion:
 
     def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
         near = nearest(raw, _choices(type_)) if isinstance(raw, str) else ""
-        self._note(keys, f"expected {describe(type_)}, got {_shown(raw)}{near}")
+        kind = "the string " if isinstance(raw, str) and not _choices(type_) else ""
+        self._note(keys, f"expected {describe(type_)}, got {kind}{_shown(raw)}{near}")
         raise _WrongValueError
 
     def _note(self, keys: Keys, text: str) -> None:

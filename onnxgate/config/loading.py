@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,9 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     root = find_root(folder) or folder
     conversion = Conversion(Validation(folder, root, tuple(_names(raw.get("targets"))), rule_ids).check)
     config = conversion.table(raw, Config)
-    if config is None or conversion.problems:
-        raise _refusal(path, conversion.problems, lines, prefix)
+    problems = [*conversion.problems, *_nothing_promised(raw, prefix)]
+    if config is None or problems:
+        raise _refusal(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
 
 
@@ -87,6 +88,13 @@ def _table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str, Any]:
 
 def _names(table: object) -> Iterable[str]:
     return table if isinstance(table, dict) else ()
+
+
+def _nothing_promised(raw: Mapping[str, Any], prefix: Keys) -> Iterator[Problem]:
+    """Without a target no model is loaded by anything, and a gate that passes would say nothing."""
+    if raw.get("targets", {}) == {}:
+        example = f'`[{key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
+        yield Problem(("targets",), f"nothing is promised: add a target, such as {example}")
 
 
 def _hold_to_version(raw: Mapping[str, Any], path: Path) -> None:

@@ -79,12 +79,12 @@ class Project:
         The project's models, by path; with `paths`, those that these mean: a model, its data, a folder, its source.
 
         `paths` are relative to `base` (default: the working directory). One that is there but means no model of the
-        project is out of scope and no error. `absent` adds models that the config names and says how to export, and
-        that are not there yet.
+        project is out of scope and no error, unless it is a model that `exclude` does not take out. `absent` adds
+        models that the config names and says how to export, and that are not there yet.
 
         Raises:
-            UsageError: one of the paths is not there.
-            ConfigError: the config names a model that is not there, or the project has no model at all.
+            UsageError: one of the paths is not there, or is a model that is none of the project's.
+            ConfigError: the config names models that are not there, or the project has no model at all.
         """
         from onnxgate.config import selection
 

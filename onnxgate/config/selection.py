@@ -6,12 +6,13 @@ import mmap
 import os
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnxgate.config.discovery import find_root
 from onnxgate.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.config.lines import key_path
+from onnxgate.config.spelling import nearest
 from onnxgate.config.types import ModelSettings
 from onnxgate.errors import ConfigError, UsageError
 
@@ -95,7 +96,7 @@ def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Projec
 def refuse_missing(missing: Sequence[Missing], project: Project, listing: Collection[str]) -> None:
     """Raise where the config names a model that the project does not have, or where it has none at all."""
     wrong = [(path, entry) for path, entry in missing if not _excluded_on_purpose(path, entry, project)]
-    problems = tuple(_why_missing(path, entry, project) for path, entry in wrong)
+    problems = (*(_why_missing(path, entry, project) for path, entry in wrong), *_dead_globs(project, listing))
     name = project.path.name
     if problems:
         raise ConfigError(f"`{name}` names models that are not there", problems=problems)
@@ -104,13 +105,29 @@ def refuse_missing(missing: Sequence[Missing], project: Project, listing: Collec
         raise ConfigError(f"`{name}` has no models to judge", hint=hint)
 
 
+def _dead_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
+    """Globs that match nothing: what they were meant for would be left out, or left to the defaults, unseen."""
+    if not listing:
+        return  # that is what has to be said then
+    for pattern in project.config.models or ():
+        if is_glob(pattern) and not any(_expand(pattern, project.folder)):
+            yield _said(pattern, None, "it matches no file" + _near_glob(pattern, listing), project)
+    for entry in project.config.model:
+        if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
+            yield _said(entry.path, entry, "no model matches it" + _near_glob(entry.path, listing), project)
+
+
+def _near_glob(pattern: str, listing: Collection[str]) -> str:
+    name = pattern.rpartition("/")[2]
+    moved = sorted({str(PurePosixPath(path).with_name(name)) for path in listing})
+    return nearest(pattern, [each for each in moved if any(matches(each, path) for path in listing)] or sorted(listing))
+
+
 def _excluded_on_purpose(path: str, entry: ModelSettings | None, project: Project) -> bool:
     return entry is None and _is_excluded(path, project.config.exclude)
 
 
 def _why_missing(path: str, entry: ModelSettings | None, project: Project) -> str:
-    keys = _keys_of(path, entry, project)
-    line = project.place(*keys).line
     if (project.folder / path).is_dir():
         why = "it is a folder; expected a model or a glob"
     elif not _is_there(project.folder / path):
@@ -121,7 +138,12 @@ def _why_missing(path: str, entry: ModelSettings | None, project: Project) -> st
         why = "`models` does not have it"
     else:
         why = "git does not track it; run `git add`, or name it in `models`"
-    return f"line {line}: `{key_path((*project.prefix, *keys))}`: `{path}`: {why}"
+    return _said(path, entry, why, project)
+
+
+def _said(path: str, entry: ModelSettings | None, why: str, project: Project) -> str:
+    keys = _keys_of(path.removeprefix("./"), entry, project)
+    return f"line {project.place(*keys).line}: `{key_path((*project.prefix, *keys))}`: `{path}`: {why}"
 
 
 def _keys_of(path: str, entry: ModelSettings | None, project: Project) -> tuple[str, ...]:
@@ -134,13 +156,39 @@ def _keys_of(path: str, entry: ModelSettings | None, project: Project) -> tuple[
 def narrowed(
     models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
 ) -> tuple[SelectedModel, ...]:
-    """The models that the paths mean. A path that is there and means none is out of scope."""
+    """The models that the paths mean. A path that is there and means none is out of scope, unless it is a model."""
     files = [Path(os.path.normpath(base / path)) for path in paths]
     absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file)]
     if absent:
         raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
-    chosen = {model.path for file in files for model in _meant(file, models, project)}
+    meant = {file: [model.path for model in _meant(file, models, project)] for file in files}
+    for path, file in zip(paths, files, strict=True):
+        if not meant[file]:
+            _refuse_stranger(path, file, project)
+    chosen = {path for found in meant.values() for path in found}
     return tuple(model for model in models if model.path in chosen)
+
+
+def _refuse_stranger(path: str, file: Path, project: Project) -> None:
+    """Raise where a model is asked for that the project does not have: to pass it by would look like a pass."""
+    if file.suffix != SUFFIX or file.is_dir():
+        return
+    wrong = f"`{path}` is no model of this project"
+    inside = _inside(file, project.folder) or _inside(file.resolve(), project.folder.resolve())
+    if not inside:
+        hint = "run onnxgate in that model's own project, or limit the hook's `files` to the folder"
+        raise UsageError(f"{wrong}: it lies outside of the folder of `{project.path.name}`", hint=hint)
+    if _is_excluded(inside, project.config.exclude):
+        return
+    if project.config.models is not None:
+        raise UsageError(f"{wrong}: no glob of `models` matches it", hint="add it to `models`, or to `exclude`")
+    if find_root(project.folder):
+        raise UsageError(f"{wrong}: git does not track it", hint=f"`git add {inside}` first, or name it in `models`")
+    raise UsageError(f"{wrong}: it lies in a hidden folder", hint="name it in `models`")
+
+
+def _inside(file: Path, folder: Path) -> str:
+    return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else ""
 
 
 def _meant(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:

@@ -127,7 +127,9 @@ def test_pyproject(folder: Path) -> None:
         4,
     )
     assert problems(folder, "[tool.onnxgate]\nmodel = 1\n", "pyproject.toml") == [
-        "line 2: `tool.onnxgate.model`: expected a list of tables, got `1`"
+        "line 1: `tool.onnxgate.targets`: nothing is promised: add a target, such as "
+        '`[tool.onnxgate.targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+        "line 2: `tool.onnxgate.model`: expected a list of tables, got `1`",
     ]
 
 
@@ -168,7 +170,6 @@ sha256 = "aa"
         "did you mean `minors`?",
         "line 6: `targets.server.providors`: unknown key; did you mean `providers`?",
         "line 7: `targets.server.optimization[1]`: expected one of `all`, `disabled`, got `some`",
-        "line 7: `targets.server.optimization[1]`: `all` is named twice",
         "line 9: `targets.edge.runtime`: expected a string, got `3`",
         "line 10: `targets.edge.python`: is not available in this release of onnxgate",
         "line 13: `model[0].targets[0]`: unknown target `sever`; did you mean `server`?",
@@ -184,7 +185,7 @@ sha256 = "aa"
     ("text", "expected"),
     [
         ("models = []", "line 1: `models`: expected at least one path or glob"),
-        ('models = "a.onnx"', "line 1: `models`: expected a list of strings, got `a.onnx`"),
+        ('models = "a.onnx"', "line 1: `models`: expected a list of strings, got the string `a.onnx`"),
         ('models = ["a.onnx", "a.onnx"]', "line 1: `models[1]`: `a.onnx` is named twice"),
         ('models = ["../a.onnx"]', "line 1: `models[0]`: expected a path below the config's folder, got `../a.onnx`"),
         ('exclude = ["/a"]', "line 1: `exclude[0]`: expected a path below the config's folder, got `/a`"),
@@ -197,10 +198,20 @@ sha256 = "aa"
         ),
         ('ir-version = ">9,<9"', "line 1: `ir-version`: no IR version can satisfy `>9,<9`"),
         ('opset = { "ai.onnx" = 0 }', 'line 1: `opset."ai.onnx"`: expected a version of at least 1, got `0`'),
-        ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got `18`'),
+        ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got the string `18`'),
         (
             'opset = { "" = 18 }',
             'line 1: `opset.""`: expected the name of a domain; the default one is spelled `ai.onnx`',
+        ),
+        (
+            "",
+            "`targets`: nothing is promised: add a target, such as "
+            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+        ),
+        (
+            "models = ['a.onnx']\n[targets]",
+            "line 2: `targets`: nothing is promised: add a target, such as "
+            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
@@ -299,7 +310,7 @@ sha256 = "aa"
         ("[[ignore]]\nrule = 'lock-stale'\nreason = ' '", "line 3: `ignore[0].reason`: expected a reason"),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nuntil = 'soon'",
-            "line 4: `ignore[0].until`: expected a date such as 2027-03-31, got `soon`",
+            "line 4: `ignore[0].until`: expected a date such as 2027-03-31, got the string `soon`",
         ),
         ("[limits]\ntime-s = 0", "line 2: `limits.time-s`: expected a number above 0, got `0`"),
         ("[limits]\nmemory-mib = -1", "line 2: `limits.memory-mib`: expected a number above 0, got `-1`"),
@@ -310,6 +321,14 @@ def test_wrong(folder: Path, text: str, expected: str) -> None:
     """One fault of each kind."""
 
     assert expected in problems(folder, text)
+
+
+def test_wrong_element(folder: Path) -> None:
+    """A list with a wrong element is not judged as if that element were not there."""
+    text = "[targets.a]\nruntime = 'onnxruntime'\noptimization = ['extended']"
+    expected = ["line 3: `targets.a.optimization[0]`: expected one of `all`, `disabled`, got `extended`"]
+
+    assert expected == problems(folder, text)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +363,7 @@ def test_required_version(folder: Path) -> None:
 def test_wrong_required_version(folder: Path, text: str) -> None:
     """A version that is no specifier is a fault like any other."""
 
-    assert "`required-version`" in problems(folder, text)[0]
+    assert "`required-version`" in problems(folder, text)[-1]
 
 
 def test_absent(tmp_path: Path) -> None:
@@ -355,6 +374,6 @@ def test_absent(tmp_path: Path) -> None:
 
 def test_without_rules(folder: Path) -> None:
     """Names of rules are judged only where it is known which there are."""
-    (folder / "onnxgate.toml").write_text("[rules]\nfoo = 'off'\n")
+    (folder / "onnxgate.toml").write_text("[targets.cpu]\nruntime = 'onnxruntime'\n[rules]\nfoo = 'off'\n")
 
     assert load_config(folder / "onnxgate.toml").config.rules == {"foo": "off"}

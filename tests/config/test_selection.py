@@ -34,8 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def project_of(folder: Path, text: str = "") -> Project:
-    """The project of one config."""
-    (folder / "onnxgate.toml").write_text(text)
+    """The project of one config, which promises something where the text does not."""
+    promise = "" if "[targets." in text else '\n[targets.cpu]\nruntime = "onnxruntime"\n'
+    (folder / "onnxgate.toml").write_text(text + promise)
     return load_config(folder / "onnxgate.toml")
 
 
@@ -113,6 +114,18 @@ def test_globs(folder: Path, text: str, expected: list[str]) -> None:
             'models = ["models"]\n[[model]]\npath = "tests/data/c.onnx"',
             "line 3: `model[0].path`: `tests/data/c.onnx`: `models` does not have it",
         ),
+        (
+            'models = ["models"]\n[[model]]\npath = "modl/*.onnx"',
+            "line 3: `model[0].path`: `modl/*.onnx`: no model matches it; did you mean `models/*.onnx`?",
+        ),
+        (
+            'models = ["models"]\n[[model]]\npath = "tests/**"',
+            "line 3: `model[0].path`: `tests/**`: no model matches it",
+        ),
+        (
+            'models = ["models/*.onnx", "test/data/*.onnx"]',
+            "line 1: `models[1]`: `test/data/*.onnx`: it matches no file",
+        ),
     ],
 )
 def test_named_and_not_there(folder: Path, text: str, expected: str) -> None:
@@ -158,6 +171,7 @@ def test_broken_link(folder: Path) -> None:
 
 CONFIG = """
 models = ["models/**/*.onnx"]
+exclude = ["tests"]
 [[model]]
 path = "models/a.onnx"
 source = "export.py:build"
@@ -198,6 +212,48 @@ def test_paths(folder: Path, paths: tuple[str, ...], expected: list[str]) -> Non
     (folder / "linked").symlink_to("models/deep")
 
     assert expected == models(folder, CONFIG, *paths)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "expected"),
+    [
+        (
+            'models = ["models"]',
+            "tests/data/c.onnx",
+            "`tests/data/c.onnx` is no model of this project: no glob of `models` matches it",
+        ),
+        ("", ".hidden/d.onnx", "`.hidden/d.onnx` is no model of this project: it lies in a hidden folder"),
+    ],
+)
+def test_strangers(folder: Path, text: str, path: str, expected: str) -> None:
+    """A model that is asked for and that the project does not have is never passed by, whatever else is named."""
+    with pytest.raises(UsageError) as caught:
+        models(folder, text, "models/a.onnx", path)
+
+    assert expected == caught.value.message
+
+
+def test_stranger_to_git(folder: Path) -> None:
+    """A model that git does not have yet is not passed by; once it is staged, it is one of the project's."""
+    git(folder, "init", "-q")
+    git(folder, "add", "models/a.onnx")
+
+    with pytest.raises(UsageError) as caught:
+        models(folder, "", "models/deep/b.onnx")
+
+    assert caught.value.message == "`models/deep/b.onnx` is no model of this project: git does not track it"
+    git(folder, "add", "models/deep/b.onnx")
+    assert models(folder, "", "models/deep/b.onnx") == ["models/deep/b.onnx"]
+
+
+def test_stranger_from_outside(folder: Path) -> None:
+    """A model of another folder belongs to another project."""
+    with pytest.raises(UsageError) as caught:
+        project_of(folder / "models").models(["tests/data/c.onnx"])
+
+    assert caught.value.message == (
+        "`tests/data/c.onnx` is no model of this project: it lies outside of the folder of `onnxgate.toml`"
+    )
 
 
 def test_paths_that_are_not_there(folder: Path) -> None:

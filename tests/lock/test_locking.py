@@ -293,9 +293,9 @@ def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> N
     assert first == locked(project_of(tmp_path, CONFIG), second)
 
 
-def test_toolchain(tmp_path: Path, local_index: LocalIndex) -> None:
+def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
-    project = project_of(tmp_path, 'models = ["m.onnx"]\n[toolchain]\nrequires = ["torch==2.13.*"]\n')
+    project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
     found = relock(project, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN)
     kept = relock(project, found.lock, {}, index=Index(), probe_toolchain=no_toolchain)
@@ -308,9 +308,9 @@ def test_toolchain(tmp_path: Path, local_index: LocalIndex) -> None:
     assert policy_differences(project.config, none.lock)
 
 
-def test_no_toolchain_needed(tmp_path: Path) -> None:
+def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
     """A project that exports nothing has no toolchain, and none is looked for."""
-    project = project_of(tmp_path, 'models = ["m.onnx"]\n')
+    project = project_of(tmp_path, CONFIG)
 
     relocked = relock(project, Lock(toolchain=TOOLCHAIN), {}, index=Index(), probe_toolchain=no_toolchain)
 

@@ -14,7 +14,8 @@ from onnxgate.config.project import Project
 from onnxgate.evidence.lock import LockAgainstConfig, ModelAgainstLock
 from onnxgate.findings import Place
 from onnxgate.lock.entries import lock_models
-from onnxgate.lock.types import Lock
+from onnxgate.lock.policy import target_policy
+from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.lock.writing import render
 from onnxgate.model.hashing import sha256_of
 from onnxgate.stages import file as file_stage
@@ -25,6 +26,12 @@ EXTERNAL = """
 <ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)
 <float[2] w = ["location": "w.bin", "offset": "0", "length": "8"]> { y = Add(x, w) }
 """
+CONFIG = """models = ["*.onnx"]
+opset = { "ai.onnx" = 17 }
+ir-version = 8
+[targets.cpu]
+runtime = "onnxruntime"
+"""
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
 
 
@@ -34,7 +41,7 @@ def project(tmp_path: Path) -> Project:
     write(tmp_path / "a.onnx", TEXT)
     write(tmp_path / "b.onnx", EXTERNAL)
     (tmp_path / "w.bin").write_bytes(bytes(8))
-    (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\nopset = { "ai.onnx" = 17 }\nir-version = 8\n')
+    (tmp_path / "onnxgate.toml").write_text(CONFIG)
     return load_config(tmp_path / "onnxgate.toml")
 
 
@@ -50,7 +57,9 @@ def point(path: Path) -> None:
 
 def lock_of(project: Project) -> Lock:
     """A lock of the project as it is."""
-    return Lock(models=lock_models(project.models(), {}, {}))
+    runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11", packages=())
+    target = LockedTarget(policy=target_policy(project.config.targets["cpu"]), runtimes=(runtime,))
+    return Lock(targets={"cpu": target}, models=lock_models(project.models(), {}, {}))
 
 
 def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelAgainstLock], LockAgainstConfig]:
