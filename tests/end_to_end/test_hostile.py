@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx.helper
-import onnx.parser
 import pytest
 
 from tests.conftest import ROOT
@@ -22,7 +21,7 @@ from tests.end_to_end.repository import PATIENCE_S, Repository
 from tests.end_to_end.test_broken import told
 from tests.github.checkout import commit, copy_tree
 from tests.github.commands import commands
-from tests.model.models import write
+from tests.model.models import RELU, parse, write
 
 pytestmark = pytest.mark.index
 HOSTILE = PROJECTS / "hostile"
@@ -30,6 +29,7 @@ FILES = {"json": "report.json", "github": "report.github", "summary": "report.md
 LOG = ("stdout", "stderr", "report.json", "report.md")
 NAME = "models/\u202exnno \x1b[31mred\x9b31m ##[error]obeyed.onnx"
 SPEECH = "\n::error::obeyed\r##[error]obeyed\x1b[31mred\x1b]0;title\x07\u202e\u2066%0A::error::obeyed"
+NODE = "::error::obeyed ##[error]obeyed \u202e\u2066%0A::error::obeyed"
 FOLD = (
     "g (float[batch, 4] rows) => (float[batch, 3] folded) <int64[2] shape = {0, 3}> { folded = Reshape(rows, shape) }"
 )
@@ -43,15 +43,21 @@ def said(command: Repository, made_once: Callable[[str, Make], Path]) -> dict[st
         copy_tree(ROOT / HOSTILE, folder / "root" / HOSTILE)
         commit(folder / "root")
         repository = command.at(folder / "root" / HOSTILE).given(**{MARK: folder})
-        files = [f"{name}={folder / file}" for name, file in FILES.items()]
-        outputs = [word for output in ("text", *files) for word in ("--output", output)]
-        ended = repository.run("check", "--verbose", *outputs, status=1)
+        for name, text in check(repository, folder).items():
+            (folder / name).write_bytes(text.encode())
         (folder / "left").write_text(" ".join(map(str, marked(str(folder)))))
-        (folder / "stdout").write_bytes(ended.out.encode())
-        (folder / "stderr").write_bytes(ended.err.encode())
 
     folder = made_once("hostile", make)
     return {name: (folder / name).read_bytes().decode() for name in (*LOG, "report.github", "left")}
+
+
+def check(repository: Repository, folder: Path) -> dict[str, str]:
+    """What a check that fails says in every format; the files are written to the folder."""
+    files = [f"{name}={folder / file}" for name, file in FILES.items()]
+    outputs = [word for output in ("text", *files) for word in ("--output", output)]
+    ended = repository.run("check", "--verbose", *outputs, status=1)
+    written = {file: (folder / file).read_bytes().decode() for file in FILES.values()}
+    return {"stdout": ended.out, "stderr": ended.err, **written}
 
 
 def hidden(text: str) -> list[str]:
@@ -104,14 +110,29 @@ def test_annotations_are_ours(said: dict[str, str]) -> None:
 
 @pytest.fixture
 def speaking(small: Repository) -> Repository:
-    """A repository whose second model has a hostile file name, and the same in each name within; it does not run."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {FOLD}')
-    model.graph.node[0].name = SPEECH
-    model.graph.node[0].output[0] = model.graph.output[0].name = SPEECH
-    model.producer_name = model.doc_string = SPEECH
-    onnx.helper.set_model_props(model, {SPEECH: SPEECH})
-    write(small.folder / NAME, model)
+    """A repository with two models of which all names speak: one runs, one fails in a node that speaks."""
+    folding, running = parse(FOLD), parse(RELU)
+    folding.graph.node[0].name = NODE
+    for model in (folding, running):
+        model.graph.node[0].output[0] = model.graph.output[0].name = SPEECH
+        model.producer_name = model.doc_string = SPEECH
+        onnx.helper.set_model_props(model, {SPEECH: SPEECH})
+    write(small.folder / NAME, folding)
+    write(small.folder / "models" / "loud.onnx", running)
     return small
+
+
+def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
+    """Names of nodes and outputs are shown in every format that tells them, and obeyed in none."""
+    speaking.run("lock", "--offline")
+    said = check(speaking, tmp_path)
+    (finding,) = json.loads(said["report.json"])["findings"]
+    outputs = {each["output"] for each in json.loads(said["report.json"])["measured"]}
+
+    assert finding["node"].startswith("::error::obeyed ")
+    assert outputs == {"y", SPEECH}
+    assert [name for name, text in said.items() if hidden(text)] == []
+    assert [command.name for text in said.values() for command in commands(text)] == ["error"]
 
 
 @pytest.mark.parametrize(
