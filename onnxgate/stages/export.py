@@ -25,6 +25,8 @@ from onnxgate.stages.export_plan import Planned, asks_for_opset
 from onnxgate.stages.logs import last_words, own_line
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from onnxgate.config.project import Project
     from onnxgate.lock.types import LockedToolchain
     from onnxgate.model.reading import Reading
@@ -89,7 +91,7 @@ def _of_command(project: Project, planned: Planned, result: CommandResult) -> Ma
     if result.status != 0:
         failure = Failure(
             type=status_words(result.status),
-            text=last_words(result.log) or "it printed nothing",
+            text=last_words(result.log, project.folder, _names(planned)) or "it printed nothing",
             memory="MemoryError" in result.log,
             source=own_line(result.log, project.folder),
         )
@@ -101,9 +103,18 @@ def _of_command(project: Project, planned: Planned, result: CommandResult) -> Ma
     return _compared(project, planned, planned.written, result.log)
 
 
+def _names(planned: Planned) -> dict[Path, str]:
+    """What this machine's paths in a command's output are called in messages."""
+    assert planned.command is not None
+    pairs = zip(planned.model.settings.command or (), planned.command.argv, strict=True)
+    names = {Path(given): "python" for word, given in pairs if word == "{python}"}
+    return {**names, planned.written: "{output}"} if planned.written else names
+
+
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     differences: tuple[str, ...] = ()
+    restamped: str = ""
     reason: str = ""  # why it could not be judged
     hint: str = field(default="")
 
@@ -128,6 +139,7 @@ def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made
         opsets_asked=_asked(project, planned),
         opsets_written=reading.facts.opsets,
         differences=compared.differences,
+        restamped=compared.restamped,
         log=log,
     )
     undone = Undone(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
@@ -159,7 +171,7 @@ def _asked(project: Project, planned: Planned) -> dict[str, int]:
 def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
     from onnxgate.model.normal import differences
     from onnxgate.model.pointer import read_pointer
-    from onnxgate.model.structure import UnreadableModel
+    from onnxgate.model.structure import UnreadableModel, read_structure
 
     if not committed.exists():
         return _Comparison(("there is no such file",))
@@ -168,19 +180,23 @@ def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
             return _Comparison()
         return _not_fetched(Path(reading.facts.path), "the committed file")
     try:
-        if away := _pointer_beside(committed):
+        old = read_structure(committed)
+        if away := _pointer_beside(committed, old):
             return _not_fetched(Path(reading.facts.path).parent / away, f"its external data `{away}`")
-        return _Comparison(differences(committed, fresh))
+        return _Comparison(differences(committed, fresh), _restamped(old.ir_version, reading.facts.ir_version))
     except UnreadableModel as reason:
         return _Comparison(reason=f"the committed file cannot be compared: it is {reason}")
 
 
-def _pointer_beside(committed: Path) -> str:
+def _restamped(old: int, new: int) -> str:
+    return f"IR version {new}, was {old}" if old != new else ""
+
+
+def _pointer_beside(committed: Path, model: ModelProto) -> str:
     """External data of the committed file that were not fetched, "" where there are none."""
     from onnxgate.model.external import external_uses
-    from onnxgate.model.structure import read_structure
 
-    uses = external_uses(read_structure(committed), committed)
+    uses = external_uses(model, committed)
     return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
 
 

@@ -576,6 +576,22 @@ def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
     assert np.load(project.ask("masked.py:switched")["sample"][0]).item() == 1.0
 
 
+def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
+    """A finding is the same wherever the project lies."""
+    project.write(
+        "weights.py",
+        """
+        from pathlib import Path
+
+        def build():
+            return (Path(__file__).parent / "data" / "gone.pt").read_bytes()
+        """,
+    )
+
+    says = "[Errno 2] No such file or directory: 'data/gone.pt'"
+    assert ("FileNotFoundError", says) == failure(project.ask("weights.py:build"))
+
+
 def test_one_case_fails_alone(project: Asker) -> None:
     """A case that the source refuses has its own failure; the others keep their outputs."""
     project.write("classifier.py", CNN)

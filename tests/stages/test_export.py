@@ -223,6 +223,19 @@ def test_stale(new_project: NewProject) -> None:
     assert all("Tanh" in each for each in made.subject.differences)
 
 
+def test_restamped(new_project: NewProject) -> None:
+    """Another IR version makes no file stale; it is recorded for who writes the file anew."""
+    project = new_project(SOURCE)
+    old = onnx.load(project.folder / "models/m.onnx")
+    old.ir_version = 10
+    onnx.save(old, project.folder / "models/m.onnx")
+    planned = planned_for(project)
+    made = stage.gather(project, planned, exported(planned))
+
+    assert made.subject is not None
+    assert (made.subject.differences, made.subject.restamped) == ((), "IR version 8, was 10")
+
+
 def test_other_opset(new_project: NewProject) -> None:
     """The opset that was written is read from the file, whatever the exporter says."""
     project = new_project(SOURCE)
@@ -272,6 +285,18 @@ def test_command_that_fails(new_project: NewProject, status: int, log: str, kind
 
     assert made.subject is not None
     assert made.subject.failure == Failure(type=kind, text=text)
+
+
+def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: NewProject) -> None:
+    """The interpreter and the file to write are called by what the config calls them."""
+    project = new_project(COMMAND)
+    planned = planned_for(project)
+    log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
+    made = stage.gather(project, planned, ended(1, log))
+
+    assert made.subject is not None
+    assert made.subject.failure is not None
+    assert made.subject.failure.text == "python: cannot write '{output}' from 'export/m.py'"
 
 
 def test_command_that_raises(new_project: NewProject) -> None:

@@ -26,10 +26,17 @@ def describe(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
     cause = _cause(error)
     return {
         "type": type(cause).__name__,
-        "text": one_line(_words(cause)),
+        "text": one_line(_without(folders, _words(cause))),
         "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
         "source": _source(error, folders),
     }
+
+
+def _without(folders: Sequence[str], text: str) -> str:
+    """The same on each machine: paths of the project without where it lies."""
+    for folder in sorted({*folders, *map(os.path.realpath, folders)}, key=len, reverse=True):
+        text = text.replace(folder.rstrip(os.sep) + os.sep, "") if folder.strip(os.sep) else text
+    return text
 
 
 def plain(text: str) -> str:
