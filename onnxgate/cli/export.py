@@ -140,7 +140,7 @@ def _settle(model: SelectedModel, made: Made, check: bool) -> tuple[str, list[st
             f"{model.path}: cannot be compared: {made.undone.reason}",
             *_hint(made.undone.hint),
         ]
-    differences = made.subject.differences if made.subject else ()
+    differences = _differences(made, check)
     if not differences:
         return "unchanged", [f"{model.path}: is what its source exports"]
     changes = [f"  {each}" for each in differences]
@@ -149,6 +149,14 @@ def _settle(model: SelectedModel, made: Made, check: bool) -> tuple[str, list[st
     if not model.absolute.exists():
         return "written", [f"{model.path}: created", *_write(model, made)]
     return "written", [f"{model.path}: written", *changes, *_write(model, made)]
+
+
+def _differences(made: Made, check: bool) -> tuple[str, ...]:
+    """What the fresh file has otherwise; its IR version is a reason to write it, and none to call the old one stale."""
+    if made.subject is None:
+        return ()
+    restamped = made.subject.restamped
+    return (*((restamped,) if restamped and not check else ()), *made.subject.differences)
 
 
 def _wrong(made: Made) -> Iterator[Hit]:

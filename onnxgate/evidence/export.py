@@ -21,6 +21,8 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
     opsets_written: dict[str, int] = {}
     # What differs between the committed and the fresh export, normalised; the first few, in words.
     differences: tuple[str, ...] = ()
+    # "IR version 8, was 10": no difference of the model; rules about the committed file judge its own.
+    restamped: str = ""
     log: str = ""
 
 

@@ -18,6 +18,7 @@ _EXTERNAL = 1
 _NOWHERE = "#"
 """onnx takes a location that begins so for data in memory, and opens nothing. Source: onnx 1.16 and later."""
 _CONTRIB = "com.microsoft"
+_DEFAULT = "ai.onnx"
 _EXPERIMENTAL = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
     (
@@ -44,6 +45,7 @@ def checkable(model: ModelProto, path: Path) -> ModelProto:
     for _, tensor in tensors(copy):
         if _is_away(tensor):
             _point_nowhere(tensor)
+    _one_default_domain(copy)
     _rename_experimental(copy)
     _import_contrib(copy)
     return copy
@@ -172,10 +174,24 @@ def _point_nowhere(tensor: TensorProto) -> None:
     entry.key, entry.value = "location", _NOWHERE
 
 
+def _one_default_domain(model: ModelProto) -> None:
+    """The checker holds the two spellings of the default domain for two domains. Source: onnx 1.23, checker.cc.
+
+    ONNX Runtime 1.16 to 1.31 loads a node of one spelling under an import of the other.
+    """
+    for node in nodes(model):
+        if node.domain == _DEFAULT:
+            node.domain = ""
+    for holder in (model, *model.functions):
+        for imported in holder.opset_import:
+            if imported.domain == _DEFAULT:
+                imported.domain = ""
+
+
 def _rename_experimental(model: ModelProto) -> None:
     found = [node for node in nodes(model) if node.op_type in _EXPERIMENTAL_OPERATORS]
     for node in found:
-        if node.domain in ("", "ai.onnx"):
+        if not node.domain:
             node.domain = _EXPERIMENTAL
     if found:
         _import(model, _EXPERIMENTAL)

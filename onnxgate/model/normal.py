@@ -2,7 +2,8 @@
 
 Two models are the same when they compute the same from the same inputs by the same operators: metadata, document
 strings, producer, names of nodes, of inner values and of graphs, and the order of nodes do not count; defaults that one
-of them spells out are filled in in the other; weights count by what they hold, wherever it lies.
+of them spells out are filled in in the other; weights count by what they hold, wherever it lies. The IR version is how
+a model is written down, not what it computes, and does not count either.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> 
 
 def _differences(first: ModelProto, old: Path, second: ModelProto, new: Path) -> Iterator[str]:
     said = False
-    for text in (*_stamps(first, second), *_interface(first, second)):
+    for text in (*_opsets(first, second), *_interface(first, second)):
         said = True
         yield text
     matching = Matching(first, second)
@@ -63,9 +64,7 @@ def _differences(first: ModelProto, old: Path, second: ModelProto, new: Path) ->
         yield from _leftovers(first, second)
 
 
-def _stamps(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    if first.ir_version != second.ir_version:
-        yield f"IR version {second.ir_version}, was {first.ir_version}"
+def _opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
     before, after = opsets(first), opsets(second)
     for domain in sorted({*before, *after}):
         if domain not in before:

@@ -94,6 +94,18 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
+def test_restamped(run: Run, project: Path) -> None:
+    """A file that differs in nothing but its IR version is not stale, and is stamped anew where it is to be written."""
+    path = project / "models" / "made.onnx"
+    model = onnx.load(path)
+    model.ir_version = 10
+    onnx.save(model, path)
+
+    assert run("--check").stdout.splitlines()[0] == "models/made.onnx: is what its source exports"
+    assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version 8, was 10"]
+    assert onnx.load(path).ir_version == 8
+
+
 def test_change_is_written(run: Run, project: Path) -> None:
     """Without it the file is replaced, what changed is said, and the next step."""
     (project / "operator.txt").write_text("Tanh")

@@ -28,6 +28,12 @@ VALID = {
     "own domain": parse(
         "g (float[N] x) => (float[N] y) { y = my.Foo (x) }", '<ir_version: 8, opset_import: ["": 18, "my": 7]>'
     ),
+    "node of the default domain's long name": parse("g (float[N] x) => (float[N] y) { y = ai.onnx.Relu (x) }"),
+    "import of the default domain's long name": parse(head='<ir_version: 8, opset_import: ["ai.onnx": 18]>'),
+    "both names of the default domain": parse(
+        "g (float[N] x) => (float[N] y) { y = ai.onnx.Relu (x) }",
+        '<ir_version: 8, opset_import: ["": 18, "ai.onnx": 18]>',
+    ),
     "com.microsoft": parse("g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu (x) }"),
     "experimental": parse("g (float[N] x) => (float[N] y) { y = Affine (x) }"),
     "newer opset": parse(

@@ -19,7 +19,7 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
     ## Why it matters
     The source was changed, or the file was: what is tested, reviewed and deployed is not what the code says. Graphs are
     compared normalised (names of values, default attributes, metadata and document strings do not count), weights by
-    their content.
+    their content. The IR version is no difference: `ir-version-too-new` and `ir-version-mismatch` judge that.
 
     ## What to do
     Export the model again and lock it: `onnxgate export MODEL`, then `onnxgate lock MODEL`. If the file is the one that
