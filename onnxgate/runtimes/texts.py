@@ -40,6 +40,7 @@ FAMILIES: dict[str, re.Pattern[str]] = {
         "no_file": r"File doesn't exist",
         "raw_size": r"raw_data size \((\d+) bytes\) does not match expected size"
         r"|source and destination buffer size mismatch",
+        "locale": r"Failed to construct locale with name: ?([^\s:]+)",
         "constructor": r"Exception during initialization: (.*)",
     }.items()
 }

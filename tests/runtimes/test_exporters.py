@@ -579,17 +579,17 @@ def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
 def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
     """A finding is the same wherever the project lies."""
     project.write(
-        "weights.py",
+        "export/weights.py",
         """
         from pathlib import Path
 
         def build():
-            return (Path(__file__).parent / "data" / "gone.pt").read_bytes()
+            return (Path(__file__).resolve().parent / "data" / "gone.pt").read_bytes()
         """,
     )
 
-    says = "[Errno 2] No such file or directory: 'data/gone.pt'"
-    assert ("FileNotFoundError", says) == failure(project.ask("weights.py:build"))
+    says = "[Errno 2] No such file or directory: 'export/data/gone.pt'"
+    assert ("FileNotFoundError", says) == failure(project.ask("export/weights.py:build"))
 
 
 def test_one_case_fails_alone(project: Asker) -> None:

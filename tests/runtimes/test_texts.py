@@ -15,6 +15,12 @@ RUN = (
 
 # Text, family, node. As onnxruntime 1.15.1 to 1.31.1 print them, without the C++ signature.
 TEXTS = [
+    (
+        "Exception during initialization: Failed to construct locale with name:en_US.UTF-8:locale::facet::"
+        "_S_create_c_locale name not valid:Please, install necessary language-pack-en",
+        "locale",
+        None,
+    ),
     ("{model.cc:256} Unsupported model IR version: 14, max supported IR version: 13", "ir", None),
     ("{model.cc:111} Unknown model file format version.", "ir", None),
     ("{model.cc:100} Missing model IR version.", "ir", None),

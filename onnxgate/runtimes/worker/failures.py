@@ -11,12 +11,14 @@ READ_LIMIT = 40_000
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The C++ function that ONNX Runtime puts between the line that refused and the text. Bounded, so that no text is slow.
+# The line that refused and its C++ function, which ONNX Runtime puts before the text, also within one that it wraps.
+# Bounded, so that no text is slow.
 _SIGNATURE = re.compile(
-    r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\](\w+\.(?:cc|h)):(\d+) "
+    r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\]\w+\.(?:cc|h):\d+ "
     r".{0,2000}?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]{0,2000}\])? "
     r"(?=[A-Z\[a-z])"
 )
+_PLACE = re.compile(r"(?<![^\s:])\w+\.(?:cc|h):\d+ ")
 # Source: onnxruntime 1.16.3 to 1.31.1 (bfc_arena.cc), libstdc++, numpy, glibc.
 _NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocate|[Cc]annot allocate memory")
 
@@ -38,7 +40,7 @@ def failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Without terminal escapes, control characters and C++ signatures, and of bounded length."""
+    """Without terminal escapes, control characters and lines of C++, which change with releases, and of bounded length."""
     text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
-    text = _SIGNATURE.sub(r"{\1:\2} ", _CONTROLS.sub("", text)).strip()
+    text = _PLACE.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

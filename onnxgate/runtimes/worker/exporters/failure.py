@@ -33,9 +33,10 @@ def describe(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
 
 
 def _without(folders: Sequence[str], text: str) -> str:
-    """The same on each machine: paths of the project without where it lies."""
-    for folder in sorted({*folders, *map(os.path.realpath, folders)}, key=len, reverse=True):
-        text = text.replace(folder.rstrip(os.sep) + os.sep, "") if folder.strip(os.sep) else text
+    """The same on each machine: paths of the project relative to the first folder that they lie in."""
+    for folder in folders:
+        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
+            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
     return text
 
 
