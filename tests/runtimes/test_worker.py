@@ -26,8 +26,8 @@ SIGNATURES = {
     "failed:D:\\a\\_work\\1\\s\\onnxruntime\\core\\graph\\model.cc:149 onnxruntime::Model::Model(int) "
     "Unsupported": "failed:Unsupported",
     "matmul_helper.h:59 Compute MatMul dimension mismatch": "Compute MatMul dimension mismatch",
-    "Exception during initialization: /onnxruntime_src/onnxruntime/core/providers/cpu/nn/string_normalizer.cc:96 "
-    "onnxruntime::Locale::Locale(const string&) Failed to construct locale with name:en_US.UTF-8": "Exception during initialization: Failed to construct locale with name:en_US.UTF-8",
+    "during initialization: /onnxruntime_src/onnxruntime/core/providers/cpu/nn/string_normalizer.cc:96 onnxruntime::"
+    "Locale::Locale(const string&) Failed to construct": "during initialization: Failed to construct",
 }
 
 

@@ -40,7 +40,7 @@ def failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Without terminal escapes, control characters and lines of C++, which change with releases, and of bounded length."""
+    """Without terminal escapes, control characters and the lines of C++ that releases move; of bounded length."""
     text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
     text = _PLACE.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
