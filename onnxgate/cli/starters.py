@@ -60,7 +60,7 @@ def _works_since(survey: Survey) -> str | None:
     from onnxgate.support import limits
 
     since = [limits.ir_works_since(each.ir_version) for each in survey.facts]
-    since += [limits.opset_works_since(*opset) for each in survey.facts for opset in each.opsets.items()]
+    since += [limits.opset_works_since(*opset) for each in survey.facts for opset in each.needed_opsets.items()]
     if "" in since:
         return None
     return max(since, key=Version, default="")

@@ -100,7 +100,7 @@ def _takers(facts: ModelFacts, lock: Lock) -> tuple[str, ...]:
     return tuple(
         runtime.name
         for runtime in lock.targets[TARGET].runtimes
-        if (known := limits.limits_of(runtime.release)) and limits.loads(known, facts.ir_version, facts.opsets)
+        if (known := limits.limits_of(runtime.release)) and limits.loads(known, facts.ir_version, facts.needed_opsets)
     )
 
 
@@ -112,7 +112,7 @@ def _softened(finding: Finding, takers: dict[str, tuple[str, ...]]) -> Finding:
 
 
 def _remark(facts: ModelFacts, takers: Sequence[str], lock: Lock) -> str:
-    opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(facts.opsets.items()))
+    opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(facts.needed_opsets.items()))
     stamps = f"{facts.path}: IR version {facts.ir_version} and opsets {opsets}"
     if not takers:
         return f"{stamps} are taken by none of {len(lock.targets[TARGET].runtimes)} releases"

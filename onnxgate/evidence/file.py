@@ -36,6 +36,7 @@ class ModelFile:
     node: str = ""  # the node that the error is about, where it names one
     node_place: Place | None = None  # the source line that made that node
     loads_anyway: bool = False  # the error is against ONNX's rules, and every runtime that we know forgives it
+    unchecked: str = ""  # why onnx.checker could not judge the model, which is then no finding but to be said
     external: tuple[ExternalUse, ...] = ()
     passthroughs: tuple[Passthrough, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read

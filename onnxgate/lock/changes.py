@@ -23,6 +23,7 @@ def entry_of(facts: ModelFacts) -> LockedModel:
         operators=facts.operators,
         metadata_keys=facts.metadata_keys,
         external=facts.external,
+        function_opsets=facts.function_opsets,
     )
 
 
@@ -40,6 +41,7 @@ def facts_of(path: str, entry: LockedModel) -> ModelFacts:
         operators=entry.operators,
         metadata_keys=entry.metadata_keys,
         external=entry.external,
+        function_opsets=entry.function_opsets,
     )
 
 
@@ -56,6 +58,7 @@ def model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
         *_interface("input", old.inputs, new.inputs),
         *_interface("output", old.outputs, new.outputs),
         *_opsets(old.opsets, new.opsets),
+        *(f"in a local function {each}" for each in _opsets(old.function_opsets, new.function_opsets)),
         *_stamps(old, new),
         *_operators(old.operators, new.operators),
         *_keys("metadata key", old.metadata_keys, new.metadata_keys),

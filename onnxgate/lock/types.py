@@ -65,6 +65,7 @@ class LockedModel(Table, frozen=True, kw_only=True):
     operators: dict[str, int] = {}
     metadata_keys: tuple[str, ...] = ()
     external: tuple[ExternalFile, ...] = ()
+    function_opsets: dict[str, int] = {}
     tolerance: dict[str, MeasuredTolerance] = {}
 
 

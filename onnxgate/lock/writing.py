@@ -16,7 +16,7 @@ from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime,
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
 
 
-_OPTIONAL = ("producer", "inputs", "outputs", "metadata-keys", "external")
+_OPTIONAL = ("producer", "function-opsets", "inputs", "outputs", "metadata-keys", "external")
 
 
 def render(lock: Lock) -> str:
@@ -60,6 +60,7 @@ def _model(path: str, model: LockedModel) -> str:
     values = {
         **_plain(model),
         "opsets": dict(sorted(model.opsets.items())),
+        "function-opsets": dict(sorted(model.function_opsets.items())),
         "inputs": _Rows(map(_plain, model.inputs)),
         "outputs": _Rows(map(_plain, model.outputs)),
         "metadata-keys": sorted(model.metadata_keys),

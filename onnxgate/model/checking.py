@@ -46,7 +46,7 @@ def fault(model: ModelProto, path: Path) -> Fault | None:
     A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
     """
     own = next(_own_faults(model), None)
-    if own or _is_newer_than_onnx(model):
+    if own or unchecked(model):
         return own
     return _checker_fault(checkable(model, path)) or next(_shapeless(model.graph), None)
 
@@ -102,16 +102,22 @@ def _shapeless(graph: GraphProto) -> Iterator[Fault]:
                 yield Fault(f"{role} `{value.name}` says no shape, not even a rank", harmless=True)
 
 
-def _is_newer_than_onnx(model: ModelProto) -> bool:
-    from onnx import IR_VERSION, defs
+def unchecked(model: ModelProto) -> str:
+    """Why the installed onnx cannot judge the model; "" where it can."""
+    import onnx
 
-    newest = {
-        "": defs.onnx_opset_version(),
-        "ai.onnx": defs.onnx_opset_version(),
-        "ai.onnx.ml": defs.onnx_ml_opset_version(),
-    }
+    newest = {"ai.onnx": onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
     imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
-    return model.ir_version > IR_VERSION or any(it.version > newest.get(it.domain, it.version) for it in imports)
+    unknown = [f"IR version {model.ir_version}"] if model.ir_version > onnx.IR_VERSION else []
+    for imported in imports:
+        domain = imported.domain or "ai.onnx"
+        if imported.version > newest.get(domain, imported.version):
+            unknown.append(f"opset {imported.version} of `{domain}`")
+    if not unknown:
+        return ""
+    return (
+        f"onnx {onnx.__version__} does not know {' and '.join(dict.fromkeys(unknown))}: only onnxgate's own checks ran"
+    )
 
 
 def _checker_fault(copy: ModelProto) -> Fault | None:

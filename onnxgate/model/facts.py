@@ -38,3 +38,10 @@ class ModelFacts(msgspec.Struct, frozen=True):
     operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, subgraphs and local functions included
     metadata_keys: tuple[str, ...]
     external: tuple[ExternalFile, ...] = ()
+    function_opsets: dict[str, int] = {}  # what local functions import, the newest per domain; as `opsets`
+
+    @property
+    def needed_opsets(self) -> dict[str, int]:
+        """What a runtime must implement, for functions that nothing calls too. Source: ONNX Runtime 1.16 to 1.31."""
+        domains = sorted({*self.opsets, *self.function_opsets})
+        return {domain: max(self.opsets.get(domain, 0), self.function_opsets.get(domain, 0)) for domain in domains}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from onnxgate.model.structure import nodes, read_structure
 from onnxgate.model.types import type_name
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorShapeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, ValueInfoProto
 
 DEFAULT_DOMAIN = "ai.onnx"
 
@@ -57,6 +57,7 @@ def facts_of(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
         operators=operators(proto),
         metadata_keys=tuple(sorted(entry.key for entry in proto.metadata_props)),
         external=external_files(proto, path),
+        function_opsets=_newest(imported for function in proto.functions for imported in function.opset_import),
     )
 
 
@@ -67,8 +68,12 @@ def canonical_domain(domain: str) -> str:
 
 def opsets(proto: ModelProto) -> dict[str, int]:
     """Domain -> version, sorted; of a domain that is imported twice, the newer."""
+    return _newest(proto.opset_import)
+
+
+def _newest(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for imported in proto.opset_import:
+    for imported in imports:
         domain = canonical_domain(imported.domain)
         found[domain] = max(imported.version, found.get(domain, imported.version))
     return dict(sorted(found.items()))

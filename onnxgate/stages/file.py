@@ -11,7 +11,7 @@ from onnxgate.config.discovery import find_root
 from onnxgate.errors import OnnxgateError
 from onnxgate.evidence.file import ModelFile, Passthrough
 from onnxgate.findings import Place
-from onnxgate.model.checking import fault
+from onnxgate.model.checking import fault, unchecked
 from onnxgate.model.external import external_uses
 from onnxgate.model.identify import really
 from onnxgate.model.places import named_node, node_place
@@ -71,6 +71,7 @@ def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFil
         file,
         external=external_uses(reading.proto, model.absolute),
         passthroughs=tuple(_passthroughs(reading.proto)),
+        unchecked=unchecked(reading.proto),
     )
     wrong = fault(reading.proto, model.absolute)
     if wrong is None:

@@ -25,7 +25,7 @@ def gather_model(model: ModelFacts, place: Place, runtimes: Sequence[LockedRunti
             common_ir=min(each.max_ir for each in known),
             common_opsets=common_opsets,
             ir_works_since=limits.ir_works_since(model.ir_version),
-            opset_works_since={d: limits.opset_works_since(d, v) for d, v in model.opsets.items()},
+            opset_works_since={d: limits.opset_works_since(d, v) for d, v in model.needed_opsets.items()},
         )
 
 

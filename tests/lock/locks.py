@@ -73,6 +73,7 @@ models = st.builds(
     size_bytes=sizes,
     ir_version=sizes,
     opsets=st.dictionaries(texts, sizes, max_size=3),
+    function_opsets=st.dictionaries(texts, sizes, max_size=2),
     producer=texts,
     inputs=_tuples(values),
     outputs=_tuples(values),

@@ -22,6 +22,7 @@ X = MODEL.inputs[0]
     [
         ({}, ("its bytes; interface, stamps and operators are the same",)),
         ({"ir_version": 10}, ("IR version 10 instead of 8",)),
+        ({"function_opsets": {"ai.onnx": 22}}, ("in a local function imports opset 22 of `ai.onnx`",)),
         ({"opsets": {"ai.onnx": 17, "com.microsoft": 1}}, ("imports opset 17 of `ai.onnx` instead of 18",)),
         (
             {"opsets": {"ai.onnx": 18, "ai.onnx.ml": 3}},
@@ -113,3 +114,10 @@ def test_lock_changes() -> None:
     assert expected == lock_changes(old, new)
     assert kept_pins(old, new) == 1
     assert lock_changes(new, new) == ()
+
+
+def test_facts_come_back() -> None:
+    """What a pointer to the locked content stands for is all that was known of the model."""
+    facts = facts_of("m.onnx", msgspec.structs.replace(MODEL, function_opsets={"ai.onnx": 22}))
+
+    assert (facts.function_opsets, facts_of("m.onnx", entry_of(facts))) == ({"ai.onnx": 22}, facts)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.checking import Fault, fault
+from onnxgate.model.checking import Fault, fault, unchecked
 from onnxgate.model.structure import read_structure
 from tests.model.models import make_external, parse, write
 from tests.model.test_normal import BRANCHES, FUNCTION
@@ -54,6 +54,25 @@ def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.Captur
     said = judged(tmp_path, VALID[name], large_bytes)
 
     assert (said, capfd.readouterr()) == (None, ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("head", "unknown"),
+    [
+        ('<ir_version: 8, opset_import: ["": 18]>', ""),
+        ('<ir_version: 8, opset_import: ["": 18, "my": 99]>', ""),
+        (
+            '<ir_version: 8, opset_import: ["": 99, "ai.onnx.ml": 98]>',
+            "opset 99 of `ai.onnx` and opset 98 of `ai.onnx.ml`",
+        ),
+        ('<ir_version: 97, opset_import: ["ai.onnx": 99]>', "IR version 97 and opset 99 of `ai.onnx`"),
+    ],
+)
+def test_unchecked(head: str, unknown: str) -> None:
+    """What the installed onnx does not know it does not judge, and that is said."""
+    reason = f"onnx {onnx.__version__} does not know {unknown}: only onnxgate's own checks ran"
+
+    assert (reason if unknown else "") == unchecked(parse(head=head))
 
 
 FAULTS = {

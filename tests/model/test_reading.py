@@ -117,6 +117,20 @@ def test_both_spellings_of_the_default_domain(tmp_path: Path) -> None:
     assert facts(tmp_path, model).opsets == {"ai.onnx": 18}
 
 
+def test_opsets_of_functions(tmp_path: Path) -> None:
+    """What local functions import is kept apart from what the model does; a runtime needs the newest of both."""
+    body = "f%s (a) => (b) { b = Neg (a) }"
+    functions = "".join(
+        f'<domain: "my", opset_import: ["": {version}, "ai.onnx.ml": 3]> {body % version}\n' for version in (22, 17)
+    )
+    graph = "g (float[N] x) => (float[N] y) { y = my.f17 (x) }\n"
+    found = facts(tmp_path, parse(graph + functions, '<ir_version: 8, opset_import: ["": 18, "my": 1]>'))
+
+    assert found.opsets == {"ai.onnx": 18, "my": 1}
+    assert found.function_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3}
+    assert found.needed_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3, "my": 1}
+
+
 def test_unreadable(tmp_path: Path) -> None:
     """A file whose top level is sound and whose graph is not is a damaged model."""
     content = parse().SerializeToString().replace(b"\x0a\x01x", b"\x0a\x7fx")

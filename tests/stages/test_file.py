@@ -60,6 +60,15 @@ def test_sound_model(project: Path) -> None:
     )
 
 
+def test_model_newer_than_onnx(project: Path) -> None:
+    """Where onnx could not judge a model, the evidence says so, and there is no finding."""
+    write(project / "m.onnx", parse(head='<ir_version: 8, opset_import: ["": 99]>'))
+    file = look(project, "m.onnx")
+
+    assert "does not know opset 99 of `ai.onnx`" in file.unchecked
+    assert file.checker_error == ""
+
+
 def test_order_is_kept(project: Path) -> None:
     """Each model has its evidence, in the order of the selection."""
     for name in ("b.onnx", "a.onnx"):

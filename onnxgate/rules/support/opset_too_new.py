@@ -15,24 +15,30 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     A model imports an opset newer than a locked runtime implements.
 
     ## Why it matters
-    The runtime refuses the model when it is loaded, even if no operator that the newer opset changed is used.
+    The runtime refuses the model when it is loaded, even if no operator that the newer opset changed is used. What the
+    local functions of a model import counts as well, also of a function that nothing calls.
 
     ## What to do
     Export at the older opset, or raise the target's version in `onnxgate.toml`.
     """
-    for domain, version in sorted(subject.model.opsets.items()):
+    for domain, version in subject.model.needed_opsets.items():
         newest = subject.runtime.newest_opsets.get(domain)
         if newest is None or version <= newest:
             continue
         yield Hit(
             subject.place,
-            f"imports opset {version} of `{domain}`",
+            f"imports opset {version} of `{domain}`{_where(subject, domain)}",
             model=subject.model.path,
             runtime=subject.runtime.name,
             detail=f"implements up to {newest}",
             fix=_fix(subject, domain),
             works_since=subject.opset_works_since.get(domain, ""),
         )
+
+
+def _where(subject: ModelOnRuntime, domain: str) -> str:
+    version = subject.model.function_opsets.get(domain, 0)
+    return " in a local function" if version > subject.model.opsets.get(domain, 0) else ""
 
 
 def _fix(subject: ModelOnRuntime, domain: str) -> str:
