@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
+from onnxgate import followups
 from onnxgate.agreement.comparability import comparability
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
-from onnxgate.evidence.faults import is_unusable
-from onnxgate.evidence.parity import Comparison
-from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.feeding import Fed, feed
+from onnxgate.evidence.faults import is_guess
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.feeding import feed, feed_at
 from onnxgate.findings import Stage, Undone
 from onnxgate.inputs.sample import sample_case
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading import Reading, read
+from onnxgate.model.reading import read
 from onnxgate.plan import PlannedModel, PlannedRuntime
-from onnxgate.report import Measured
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import (
     Case,
@@ -30,10 +31,8 @@ from onnxgate.runtimes.jobs import (
     Completed,
     Crashed,
     ExportResult,
-    Failure,
     Observation,
     Probe,
-    Refused,
     Run,
     TimedOut,
     Unavailable,
@@ -46,48 +45,8 @@ from onnxgate.stages import parity as parity_stage
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
+from onnxgate.underway import Exporting, Prepared, Sourced, Started, figures, no_reference
 from onnxgate.work import Execution, Work
-
-
-@dataclass(frozen=True, slots=True)
-class Exporting:
-    """A model on its way through the toolchain."""
-
-    planned: export_plan.Planned
-    writes: Future[Observation] | None  # the job that writes the file; None where only eager outputs are asked for
-    source: Future[Observation] | None  # answers eager outputs; the same job as `writes` where there is no command
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A model with what it is fed."""
-
-    planned: PlannedModel
-    reading: Reading
-    fed: Fed
-    exporting: Exporting | None
-
-    @property
-    def path(self) -> str:
-        """The model's path."""
-        return self.planned.path
-
-
-@dataclass(frozen=True, slots=True)
-class Sourced:
-    """What the source computes, by case; None where there is no source, or nothing came of it."""
-
-    eager: Mapping[str, CaseResult] | None
-    sample: Case | None  # its own example inputs, as a case
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A model that is being run, level after level, on each of its runtimes."""
-
-    prepared: Prepared
-    sourced: Sourced
-    levels: Mapping[PlannedRuntime, Future[tuple[Ran, ...]]]
 
 
 def execute(work: Work, host: Host) -> Execution:
@@ -102,7 +61,7 @@ class _Executor:
         self._host = host
         self._scratch = scratch
         self._done = Execution()
-        self._started: list[str] = []
+        self._folders = itertools.count()
         self._wants_runs = bool(work.stages & {Stage.RUNTIME, Stage.PARITY})
         self._wants_source = bool(work.stages & {Stage.PARITY, Stage.EXPORT})
 
@@ -110,7 +69,7 @@ class _Executor:
         if self._wants_runs:
             self._warm_up()
         toolchain = self._find_toolchain() if self._wants_source else None
-        prepared = [self._prepare(planned, index, toolchain) for index, planned in enumerate(self._work.models)]
+        prepared = [self._prepare(planned, toolchain) for planned in self._work.models]
         started = [self._start_runs(each) for each in prepared]
         for each in started:
             self._collect(each)
@@ -120,6 +79,10 @@ class _Executor:
         """Have every environment made while models are being exported."""
         for runtime in {planned.runtime: None for each in self._work.models for planned in each.runtimes}:
             self._host.submit(self._seat(runtime), Probe())
+
+    def _folder(self) -> Path:
+        """A path of its own for what is fed, given or written."""
+        return self._scratch / str(next(self._folders))
 
     def _seat(self, runtime: LockedRuntime) -> Seat:
         return Seat.of_runtime(runtime, self._work.lock.packages)
@@ -153,8 +116,8 @@ class _Executor:
         stages = self._work.stages & {Stage.EXPORT, *([Stage.PARITY] if each.model.settings.source else [])}
         self._done.undone += [Undone(stage, each.path, "", reason, hint) for stage in stages]
 
-    def _prepare(self, planned: PlannedModel, index: int, toolchain: Path | None) -> Prepared:
-        folder = self._scratch / str(index)
+    def _prepare(self, planned: PlannedModel, toolchain: Path | None) -> Prepared:
+        folder = self._folder()
         reading = read(planned.model.absolute, planned.path)
         fed = feed(self._work.project, planned.model, reading, folder / "inputs")
         exporting = None
@@ -184,21 +147,17 @@ class _Executor:
 
     def _start_runs(self, prepared: Prepared) -> Started:
         sourced = self._source_of(prepared)
-        cases = (*prepared.fed.cases, *([sourced.sample] if sourced.sample else []))
-        levels = {}
-        if self._wants_runs:
-            for index, planned in enumerate(prepared.planned.runtimes):
-                folder = self._scratch / "runs" / f"{len(self._started)}-{index}"
-                levels[planned] = self._levels(prepared, planned, cases, folder)
-        self._started.append(prepared.path)
-        return Started(prepared, sourced, levels)
+        return self._start(prepared, sourced)
 
-    def _levels(
-        self, prepared: Prepared, planned: PlannedRuntime, cases: tuple[Case, ...], folder: Path
-    ) -> Future[tuple[Ran, ...]]:
+    def _start(self, prepared: Prepared, sourced: Sourced) -> Started:
+        cases = (*prepared.fed.cases, *([sourced.sample] if sourced.sample else []))
+        runtimes = prepared.planned.runtimes if self._wants_runs else ()
+        return Started(prepared, sourced, {planned: self._levels(prepared, planned, cases) for planned in runtimes})
+
+    def _levels(self, prepared: Prepared, planned: PlannedRuntime, cases: tuple[Case, ...]) -> Future[tuple[Ran, ...]]:
         """The model on one runtime, level after level; what crashed or hung at one is not tried at the next."""
         model = prepared.planned.model.absolute
-        jobs = list(runtime_stage.runtime_jobs(model, cases, planned.levels, planned.providers, folder))
+        jobs = list(runtime_stage.runtime_jobs(model, cases, planned.levels, planned.providers, self._folder()))
         ended: Future[tuple[Ran, ...]] = Future()
         ran: list[Ran] = []
 
@@ -226,7 +185,7 @@ class _Executor:
         observation = exporting.source.result()
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
-            self._done.undone.append(_no_reference(prepared.path, observation))
+            self._done.undone.append(no_reference(prepared.path, observation))
             return Sourced(None, None)
         eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = sample_case(prepared.reading.facts, result.input_names, result.sample)
@@ -234,10 +193,60 @@ class _Executor:
             return Sourced(eager, None)
         return Sourced({**eager, sample.name: result.eager[-1]}, sample)
 
+    # Following up where generated inputs fail
+
+    def _follow(self, started: Started, ran: Sequence[Ran]) -> Started:
+        """The model with what its source says of the cases, at other sizes where those that were guessed do not fit."""
+        prepared, cases = started.prepared, started.prepared.fed.cases
+        sourced = started.sourced
+        if Stage.PARITY not in self._work.stages:
+            sourced = Sourced(self._ask_source(prepared, cases), None)
+        if not followups.needs_sizes(ran, sourced.eager):
+            return Started(prepared, sourced, started.levels)
+        newest = next(planned for planned in started.levels if planned.name == followups.newest(ran))
+        sizes = followups.find_sizes(
+            prepared.reading.facts,
+            prepared.planned.model,
+            ran,
+            lambda setting: self._try(prepared, newest, setting),
+        )
+        if not sizes:
+            return Started(prepared, sourced, started.levels)
+        fed = feed_at(prepared.planned.model, prepared.reading, sizes, self._folder())
+        eager = self._ask_source(prepared, fed.cases) if sourced.eager is not None else None
+        both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
+        return self._start(replace(prepared, fed=fed), Sourced(both, sourced.sample))
+
+    def _try(self, prepared: Prepared, planned: PlannedRuntime, setting: Mapping[str, int]) -> Sequence[Ran]:
+        """One setting at one level of one runtime."""
+        fed = feed_at(prepared.planned.model, prepared.reading, [setting], self._folder())
+        return self._levels(prepared, replace(planned, levels=planned.levels[:1]), fed.cases).result()
+
+    def _ask_source(self, prepared: Prepared, cases: tuple[Case, ...]) -> Mapping[str, CaseResult] | None:
+        """What the source gives on the cases; None where it cannot be asked."""
+        project, model = self._work.project, prepared.planned.model
+        if model.settings.source is None:
+            return None
+        try:
+            python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+        except UnavailableError:
+            return None
+        plan = export_plan.plan(project, model, python, self._folder(), cases=cases, float64=False)
+        assert plan.source is not None
+        job = msgspec.structs.replace(plan.source, export=False)
+        answer = self._host.submit(export_plan.toolchain_seat(python), job).result()
+        result = answer.result if isinstance(answer, Completed) else None
+        if not isinstance(result, ExportResult) or not result.eager:
+            return None
+        return {case.name: found for case, found in zip(cases, result.eager, strict=False)}
+
     # Judging what came of it
 
     def _collect(self, started: Started) -> None:
-        ran = [each for future in started.levels.values() for each in future.result()]
+        ran = _results(started)
+        if followups.some_failed(ran):
+            started = self._follow(started, ran)
+            ran = _results(started)
         runs = self._judge_runs(started, ran)
         if Stage.PARITY in self._work.stages:
             self._judge_parity(started, ran, runs)
@@ -260,12 +269,15 @@ class _Executor:
         for each in undone:
             (self._done.skipped if each.runtime in optional else self._done.undone).append(each)
         self._done.ran |= {(each.model, each.runtime) for each in runs}
-        self._done.faulty += [each for each in runs if any(a.outcome != "completed" for a in each.attempts)]
+        self._done.faulty += [each for each in runs if _is_faulty(each)]
         if Stage.RUNTIME in work.stages:
             self._done.subjects += runs
-        if prepared.fed.reason and started.levels:
+        reason, hint = prepared.fed.reason, prepared.fed.hint
+        if not reason:
+            reason, hint = followups.why_nothing_ran(runs)
+        if reason and started.levels:
             asked = sorted(work.stages & {Stage.RUNTIME, Stage.PARITY})
-            self._done.undone += [Undone(s, prepared.path, "", prepared.fed.reason, prepared.fed.hint) for s in asked]
+            self._done.undone += [Undone(stage, prepared.path, "", reason, hint) for stage in asked]
         return runs
 
     def _judge_parity(self, started: Started, ran: Sequence[Ran], runs: Sequence[ModelRuns]) -> None:
@@ -277,11 +289,11 @@ class _Executor:
             tolerance=prepared.planned.model.settings.tolerance,
             locked=work.lock.models.get(prepared.path),
         )
-        unusable = {each.case for run in runs for each in run.attempts if _is_unusable(each, run)}
+        unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)
         self._done.subjects += comparisons
         self._done.undone += undone
-        self._done.measured += [figure for each in comparisons for figure in _figures(each)]
+        self._done.measured += [figure for each in comparisons for figure in figures(each)]
         self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.pair == "source"}
 
     def _judge_export(self, prepared: Prepared) -> None:
@@ -295,48 +307,16 @@ class _Executor:
         self._done.undone += [each.undone for each in made if each.undone is not None]
 
 
-def _is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
-    return attempt.outcome == "run-refused" and is_unusable(attempt, runs)
+def _results(started: Started) -> list[Ran]:
+    return [each for future in started.levels.values() for each in future.result()]
+
+
+def _is_faulty(runs: ModelRuns) -> bool:
+    """Whether something that the model promises did not complete; a size that was a guess is no promise."""
+    return any(each.outcome != "completed" and not is_guess(each, runs) for each in runs.attempts)
 
 
 def _memory_limit_mib(project: Project, prepared: Prepared) -> int:
     facts = prepared.reading.facts
     given = project.config.limits.memory_mib
     return given or usual_memory_mib(facts.size_bytes + sum(each.size_bytes for each in facts.external))
-
-
-def _no_reference(model: str, observation: Observation) -> Undone:
-    """Why there are no outputs of the source to compare with."""
-    match observation:
-        case Unavailable(reason=reason, hint=hint):
-            return Undone(Stage.PARITY, model, "", reason, hint)
-        case Completed(result=ExportResult(failure=Failure(type=kind, text=text))):
-            reason = f"the source gives no outputs: {kind}: {text}"
-        case Completed(result=ExportResult(eager_reason=why)):
-            reason = f"the source gives no outputs: {why}"
-        case Refused(failure=failure):
-            reason = f"the source gives no outputs: {failure.type}: {failure.text}"
-        case Crashed(signal=signal, during=during):
-            reason = f"the source gives no outputs: {signal} during {during}"
-        case TimedOut(limit_s=limit_s):
-            reason = f"the source gives no outputs within {limit_s:g} s"
-        case _:
-            reason = "the source gives no outputs"
-    return Undone(Stage.PARITY, model, "", reason.splitlines()[0])
-
-
-def _figures(comparison: Comparison) -> list[Measured]:
-    pair = f"{comparison.runtime} against {comparison.reference}"
-    return [
-        Measured(
-            model=comparison.model,
-            output=each.output,
-            pair=pair,
-            case=f"{each.case}, optimization {each.optimization}",
-            metric=each.metric,
-            value=each.value if math.isfinite(each.value) else None,
-            bound=each.bound,
-            bound_from=each.bound_from,
-        )
-        for each in comparison.differences
-    ]

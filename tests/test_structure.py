@@ -33,9 +33,13 @@ ALLOWED: dict[str, set[str]] = {
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
     "work": {"config", "lock", "model", "plan", "report", "evidence"},
+    "underway": {"model", "plan", "report", "evidence", "runtimes", "stages", "feeding"},
+    "followups": {"config", "model", "inputs", "evidence", "runtimes", "stages"},
     "execution": {
         *(
             "work",
+            "underway",
+            "followups",
             "model",
             "config",
             "lock",

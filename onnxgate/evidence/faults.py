@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Place
@@ -26,6 +27,9 @@ _CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
 _OUT_OF_BOUNDS = re.compile(r"out of (?:data )?bounds|index is out of range|must be within the inclusive range")
 """Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31."""
 
+_UNKNOWN_CATEGORY = re.compile("Unknown Category")
+"""Source: OneHotEncoder of ONNX Runtime 1.15 to 1.31, where `zeros` is 0."""
+
 
 def gravest(runs: ModelRuns) -> tuple[Attempt, ...]:
     """The attempts with the gravest outcome of those that end a level; none where every case came to its end."""
@@ -46,35 +50,92 @@ def refused(runs: ModelRuns) -> tuple[Attempt, ...]:
 def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """Whether a failure tells of the inputs rather than of the model.
 
-    That is so where the source fails on them too, and where a generated index is out of bounds, no source says
-    otherwise, and no other runtime took it.
+    That is so where the source fails on them too, and where nothing proves generated inputs and a value is out of
+    bounds, or their sizes are a mere guess.
     """
     if attempt.outcome != "run-refused" or attempt.failure is None:
         return False
+    return attempt.reference_failed or is_guess(attempt, runs) or (_is_unproven(attempt, runs) and _is_outside(attempt))
+
+
+def is_guess(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Whether a case that failed has sizes that nobody told and of which nothing proves that the model takes them.
+
+    Where a case runs on some runtime, the sizes that it has of the axes behind the leading ones are proven, and any size of a leading
+    axis should do.
+    """
+    if attempt.outcome != "run-refused" or not attempt.guessed or not _is_unproven(attempt, runs):
+        return False
+    doubtful = [axis for axis in attempt.guessed if axis not in attempt.leading]
+    return not any(all(each.sizes.get(axis) == attempt.sizes[axis] for axis in doubtful) for each in _taken(runs))
+
+
+def _taken(runs: ModelRuns) -> list[Attempt]:
+    """The attempts at cases that were run, here or on another runtime."""
+    return [each for each in runs.attempts if each.case and (_completed(each) or each.case in runs.usable_cases)]
+
+
+def _completed(attempt: Attempt) -> bool:
+    return attempt.outcome == "completed"
+
+
+def why_unusable(attempt: Attempt) -> str:
+    """Why the inputs of a case cannot be run, in words."""
+    text = attempt.failure.text if attempt.failure is not None else ""
     if attempt.reference_failed:
-        return True
-    unproven = attempt.origin == "generated" and attempt.reference_finite is None
-    return unproven and attempt.case not in runs.usable_cases and bool(_OUT_OF_BOUNDS.search(attempt.failure.text))
+        return "its source fails on them too"
+    if _OUT_OF_BOUNDS.search(text):
+        return "an index is out of bounds"
+    if _UNKNOWN_CATEGORY.search(text):
+        return "a value is none of the categories that it knows"
+    return "their sizes are a guess"
 
 
-def broken_sizes(runs: ModelRuns) -> tuple[dict[str, int], dict[str, int]] | None:
-    """Sizes at which the model does not run, and sizes at which it does: only the axes that tell them apart.
+def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Whether neither the source, nor another runtime, nor another level took the generated inputs."""
+    if attempt.origin != "generated" or attempt.reference_finite is not None or attempt.case in runs.usable_cases:
+        return False
+    return not any(each.outcome == "completed" and each.case == attempt.case for each in runs.attempts)
 
-    None where no axis does, or where the memory limit was hit.
+
+def _is_outside(attempt: Attempt) -> bool:
+    text = attempt.failure.text if attempt.failure is not None else ""
+    return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Sizes at which the model does not run, and sizes at which it does: only the axes that tell them apart."""
+
+    attempts: tuple[Attempt, ...]
+    fails_at: dict[str, int]
+    runs_at: dict[str, int]
+
+
+def broken_sizes(runs: ModelRuns) -> tuple[Broken, ...]:
+    """The axes that break a model, each set of them once.
+
+    None where not every failure is told from the cases that run by an axis, or where the memory limit was hit.
     """
     bad = refused(runs)
     failing = {each.case for each in bad}
     good = [each for each in runs.attempts if each.outcome == "completed" and each.case not in failing and each.sizes]
-    if not bad or not good or any(each.failure is not None and each.failure.memory for each in bad):
-        return None
-    axes = [axis for axis in bad[0].sizes if _values(bad, axis).isdisjoint(_values(good, axis))]
-    if not axes:
-        return None
-    return {axis: bad[0].sizes[axis] for axis in axes}, {axis: good[0].sizes[axis] for axis in axes}
+    if not good or any(each.failure is not None and each.failure.memory for each in bad):
+        return ()
+    found: dict[frozenset[str], list[Attempt]] = {}
+    for each in bad:
+        axes = (axis for axis, size in each.sizes.items() if size not in {other.sizes.get(axis) for other in good})
+        found.setdefault(frozenset(axes), []).append(each)
+    if frozenset() in found:
+        return ()
+    least = [axes for axes in found if not any(other < axes for other in found)]
+    return tuple(_broken(found[axes], axes, good) for axes in least)
 
 
-def _values(attempts: Iterable[Attempt], axis: str) -> set[int | None]:
-    return {attempt.sizes.get(axis) for attempt in attempts}
+def _broken(attempts: Sequence[Attempt], axes: frozenset[str], good: Sequence[Attempt]) -> Broken:
+    named = [axis for axis in attempts[0].sizes if axis in axes]
+    fails_at, runs_at = ({axis: each.sizes[axis] for axis in named} for each in (attempts[0], good[0]))
+    return Broken(tuple(attempts), fails_at, runs_at)
 
 
 def node_of(attempts: Iterable[Attempt]) -> str:

@@ -18,6 +18,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     case: str = ""  # "" where it ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
     sizes: dict[str, int] = {}
+    guessed: tuple[str, ...] = ()  # axes whose size nobody told
+    leading: tuple[str, ...] = ()  # those of them that are the first of an input: any size should do
     failure: Failure | None = None
     family: str = ""  # of the failure's text: "ir", "opset", "no_kernel", "run_node", …; "" for none that is known
     node: str = ""  # the model's own node that the failure names

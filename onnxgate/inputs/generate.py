@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from onnxgate.errors import OnnxgateError
-from onnxgate.inputs.sizes import axis_names, size_settings
+from onnxgate.inputs.sizes import axis_names, guessed_axes, leading_axes, size_settings
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.runtimes.jobs import Case
 
@@ -27,35 +29,50 @@ class Unfeedable(OnnxgateError):  # noqa: N818 - a property of a model, not a fa
 
 
 def make_cases(
-    facts: ModelFacts, proto: onnx.ModelProto, sizes: Mapping[str, Sequence[int]], folder: Path
+    facts: ModelFacts,
+    proto: onnx.ModelProto,
+    sizes: Mapping[str, Sequence[int]],
+    folder: Path,
+    settings: Sequence[Mapping[str, int]] = (),
 ) -> tuple[Case, ...]:
     """One case per size setting, its arrays written below `folder` as `.npy` files.
 
-    `proto` is the model's structure; large weights may be without data. `sizes` are the config's for this model.
+    `proto` is the model's structure; large weights may be without data. `sizes` are the config's for this model;
+    `settings` are those to use in place of the first ones that are tried.
 
     Raises:
         Unfeedable: an input has a type or a shape for which no values can be made.
     """
     from onnxgate.inputs.graph import Graph
 
-    reason = why_unfeedable(facts.inputs)
-    if reason:
-        raise Unfeedable(reason, hint=HINT)
+    _check_feedable(facts.inputs)
     graph = Graph(proto)
-    settings = size_settings(facts.inputs, sizes)
-    return tuple(_case(facts, graph, setting, folder / str(index)) for index, setting in enumerate(settings))
+    chosen = settings or size_settings(facts.inputs, sizes)
+    guessed, leading = guessed_axes(facts.inputs, sizes), leading_axes(facts.inputs)
+    first = tuple(name for name in guessed if name in leading)
+    cases = (_case(facts, graph, setting, folder / str(index)) for index, setting in enumerate(chosen))
+    return tuple(msgspec.structs.replace(case, guessed=guessed, leading=first) for case in cases)
 
 
-def why_unfeedable(inputs: Sequence[ValueInfo]) -> str:
-    """Why no values can be made for the inputs; "" where they can."""
+def why_untakeable(inputs: Sequence[ValueInfo]) -> str:
+    """Why a model cannot be fed at all, neither with generated values nor with the user's; "" where it can."""
     from onnxgate.inputs.values import DTYPES
 
     for value in inputs:
         if _element(value) not in DTYPES:
-            return f"no values can be generated for input `{value.name}` of type `{value.type}`"
-        if value.shape is None:
-            return f"no values can be generated for input `{value.name}`: the file does not say how many axes it has"
+            return f"input `{value.name}` of type `{value.type}` cannot be fed: no array of onnxgate can hold it"
     return ""
+
+
+def _check_feedable(inputs: Sequence[ValueInfo]) -> None:
+    """Raise Unfeedable where no values can be made; with a hint where the user can help."""
+    reason = why_untakeable(inputs)
+    if reason:
+        raise Unfeedable(reason)
+    for value in inputs:
+        if value.shape is None:
+            reason = f"no values can be generated for input `{value.name}`"
+            raise Unfeedable(f"{reason}: the file does not say how many axes it has", hint=HINT)
 
 
 def case_name(sizes: Mapping[str, int]) -> str:
@@ -63,7 +80,7 @@ def case_name(sizes: Mapping[str, int]) -> str:
     return f"sizes {' '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else FIXED
 
 
-def _case(facts: ModelFacts, graph: Graph, sizes: dict[str, int], folder: Path) -> Case:
+def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Path) -> Case:
     import numpy as np
 
     from onnxgate.inputs.roles import Control, role_of
@@ -82,7 +99,7 @@ def _case(facts: ModelFacts, graph: Graph, sizes: dict[str, int], folder: Path) 
         array = make_values(role, DTYPES[_element(value)], shape, f"{value.name}\0{name}")
         np.save(path, array, allow_pickle=False)
         paths[value.name] = str(path.absolute())
-    return Case(name=name, origin="generated", inputs=paths, sizes=sizes)
+    return Case(name=name, origin="generated", inputs=paths, sizes=dict(sizes))
 
 
 def _element(value: ValueInfo) -> str:

@@ -26,6 +26,7 @@ SOME_VALUES = SAME_VALUES | {
     "GatherElements",
     "Dropout",
     "Clip",
+    "ai.onnx.ml.ArrayFeatureExtractor",
 }
 """Operators whose outputs hold values of their first input, all or some."""
 
@@ -56,6 +57,13 @@ class Use:
     def attribute(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
         return next((int(each.i) for each in self.node.attribute if each.name == name), default)
+
+    def listed(self, name: str) -> tuple[str | int | float, ...]:
+        """An attribute that holds a list of numbers or texts."""
+        found = next((each for each in self.node.attribute if each.name == name), None)
+        if found is None:
+            return ()
+        return (*(text.decode() for text in found.strings), *found.ints, *found.floats)
 
     def other(self, position: int) -> str:
         """The name of another input of the node, "" where it has none."""

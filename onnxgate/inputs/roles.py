@@ -52,7 +52,21 @@ class Control:
     operator: str
 
 
-Role = Index | Mask | Length | Plain | Control
+@dataclass(frozen=True, slots=True)
+class Category:
+    """One of the values that an encoder knows."""
+
+    known: tuple[str | int | float, ...]
+
+
+Role = Index | Mask | Length | Plain | Control | Category
+
+CATEGORIES = {
+    "ai.onnx.ml.OneHotEncoder": ("cats_strings", "cats_int64s"),
+    "ai.onnx.ml.LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
+    "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
+}
+"""Encoder -> its attributes that list the values it knows."""
 
 REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
@@ -136,6 +150,9 @@ def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: 
     control = next((use.operator for use in uses if use.position in CONTROLS.get(use.operator, ())), "")
     if control:
         return Control(control)
+    known = _categories(uses, value.type)
+    if known:
+        return Category(known)
     element = value.type.removeprefix("tensor(").removesuffix(")")
     if element == "bool":
         return Mask(_polarity(uses, graph))
@@ -144,6 +161,15 @@ def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: 
     if "int" not in element:
         return Plain(next(_domains(uses, graph), "any"))
     return _integer(value, inputs, uses, graph, sizes)
+
+
+def _categories(uses: Sequence[Use], element: str) -> tuple[str | int | float, ...]:
+    """The values that every encoder of this input knows, else those of the first one."""
+    wanted = str if "string" in element else (int, float)
+    lists = [[each for name in CATEGORIES.get(use.operator, ()) for each in use.listed(name)] for use in uses]
+    every = [known for found in lists if (known := [each for each in found if isinstance(each, wanted)])]
+    shared = [each for each in every[0] if all(each in known for known in every)] if every else []
+    return tuple(shared or (every[0] if every else ()))
 
 
 def _integer(

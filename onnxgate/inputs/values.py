@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxgate.inputs.roles import Domain, Index, Length, Mask, Plain
+from onnxgate.inputs.roles import Category, Domain, Index, Length, Mask, Plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +35,7 @@ SMALL = 8  # integers whose meaning is not known lie below this
 EDGE = 0.1  # positive values keep this distance from zero
 
 
-def make_values(role: Index | Mask | Length | Plain, dtype: str, shape: Sequence[int], seed: str) -> Array:
+def make_values(role: Index | Mask | Length | Plain | Category, dtype: str, shape: Sequence[int], seed: str) -> Array:
     """Values of a numpy type that mean something to the graph."""
     match role:
         case Mask():
@@ -44,6 +44,8 @@ def make_values(role: Index | Mask | Length | Plain, dtype: str, shape: Sequence
             return _index(role, tuple(shape), seed).astype(dtype)
         case Length(limit):
             return _length(limit, tuple(shape), seed).astype(dtype)
+        case Category(known):
+            return np.array(known)[integers(seed, 0, len(known), tuple(shape))].astype(dtype)
         case Plain(domain):
             return _plain(domain, np.dtype(dtype), tuple(shape), seed)
 

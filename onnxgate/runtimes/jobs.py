@@ -24,6 +24,8 @@ class Case(Wire, frozen=True, kw_only=True):
     origin: Literal["generated", "source", "user"]
     inputs: dict[str, str]  # graph input -> absolute path of a .npy file; order is the graph's
     sizes: dict[str, int] = {}  # dynamic axis -> the size that this case gives it
+    guessed: tuple[str, ...] = ()  # axes whose size nobody told
+    leading: tuple[str, ...] = ()  # those of them that are the first of an input
 
 
 class Load(Wire, frozen=True, kw_only=True, tag="load", tag_field="kind"):

@@ -160,7 +160,13 @@ def _completed(job: Run, result: RunResult, eager: Mapping[str, CaseResult], pro
 
 def _attempt(job: Run, case: Case) -> Attempt:
     return Attempt(
-        optimization=job.optimization, outcome="completed", case=case.name, origin=case.origin, sizes=case.sizes
+        optimization=job.optimization,
+        outcome="completed",
+        case=case.name,
+        origin=case.origin,
+        sizes=case.sizes,
+        guessed=case.guessed,
+        leading=case.leading,
     )
 
 

@@ -40,6 +40,21 @@ def test_one_case_per_setting(tmp_path: Path) -> None:
     assert (arrays["ids"].dtype, arrays["mask"].dtype) == ("int64", "bool")
 
 
+def test_cases_tell_what_was_guessed(tmp_path: Path) -> None:
+    """Axes that the config does not name, and those of them that stand first."""
+    folders = {name: tmp_path / name for name in ("none", "batch", "all")}
+    sizes: list[dict[str, list[int]]] = [{}, {"batch": [1]}, {"batch": [1], "time": [8]}]
+    for folder in folders.values():
+        folder.mkdir()
+    found = [_cases(folder, ENCODER, given)[0] for folder, given in zip(folders.values(), sizes, strict=True)]
+
+    assert [(case.guessed, case.leading) for case in found] == [
+        (("batch", "time"), ("batch",)),
+        (("time",), ()),
+        ((), ()),
+    ]
+
+
 def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
     """Values follow from names and sizes alone."""
     one, two = (tmp_path / name for name in ("one", "two"))
@@ -66,13 +81,25 @@ def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
     [
         ("bfloat16[2] x", "of type `tensor(bfloat16)`"),
         ("seq(float[2]) x", "of type `seq(tensor(float))`"),
-        ("float x, int64[1] s", "input `s` decides a shape, an axis or a size of `Reshape`"),
+        ("complex64[2] x", "of type `tensor(complex64)`"),
     ],
+)
+def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
+    """The user cannot help: no hint says so."""
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Identity(x) }}'
+    with pytest.raises(Unfeedable) as caught:
+        _cases(tmp_path, text, {})
+
+    assert (reason in caught.value.message, caught.value.hint) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [("float x, int64[1] s", "input `s` decides a shape, an axis or a size of `Reshape`")],
 )
 def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
     """The reason names the input; the hint says how to give real ones."""
-    body = "y = Reshape(x, s)" if "s" in head.split()[-1] else "y = Identity(x)"
-    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ {body} }}'
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Reshape(x, s) }}'
     with pytest.raises(Unfeedable) as caught:
         _cases(tmp_path, text, {})
 

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 from onnxgate.inputs.graph import Graph
-from onnxgate.inputs.roles import Control, Index, Length, Mask, Plain, Role, role_of
+from onnxgate.inputs.roles import Category, Control, Index, Length, Mask, Plain, Role, role_of
 from onnxgate.model.reading import values
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
@@ -164,3 +164,19 @@ def test_what_decides_a_shape_is_not_made_up() -> None:
 def test_domain_of_a_function(nodes: str, domain: str) -> None:
     """Only what feeds the function directly must lie in its domain."""
     assert domain == getattr(_role(f"g (float[N] x) => (float[N] y) {nodes}"), "domain", "")
+
+
+def test_categories_of_encoders() -> None:
+    """What all encoders of an input know, of the input's own type; also of one column."""
+    head = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>\n'
+    one = "a = ai.onnx.ml.OneHotEncoder<cats_strings = {cats}, zeros = 0>({x})"
+    text = one.format(cats='["red", "blue"]', x="x")
+    label = 'c = ai.onnx.ml.ArrayFeatureExtractor(x, k)  b = ai.onnx.ml.LabelEncoder<keys_strings = ["blue"]>(c)'
+    for nodes, known in ((text, ("red", "blue")), (f"{text}  {label}", ("blue",))):
+        model = onnx.parser.parse_model(f"{head}g (string[N] x, int64[1] k) => (float[N, 2] a) {{ {nodes} }}")
+        inputs = values(model.graph.input)
+        assert Category(known) == role_of(inputs[0], inputs, Graph(model), {"N": 3})
+
+    numbers = "g (int64[N] x) => (float[N, 2] a) { a = ai.onnx.ml.OneHotEncoder<cats_int64s = [5, 9]>(x) }"
+    model = onnx.parser.parse_model(head + numbers)
+    assert Category((5, 9)) == role_of(values(model.graph.input)[0], [], Graph(model), {"N": 3})

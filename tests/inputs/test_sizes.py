@@ -40,9 +40,28 @@ def test_one_size_for_every_axis_is_one_case() -> None:
     assert size_settings([IDS], {"batch": [2], "time": [7]}) == ({"batch": 2, "time": 7},)
 
 
-def test_defaults_differ_between_cases_and_axes() -> None:
-    """A batch of 1 and of 3; no two axes of a text model have the same size in one case."""
-    assert size_settings([IDS, MASK], {}) == ({"batch": 1, "time": 8}, {"batch": 3, "time": 12})
+def test_each_case_changes_one_kind_of_axis() -> None:
+    """A batch of 1 and of 3, a length of 8 and of 12: what fails tells the axis."""
+    found = size_settings([IDS, MASK], {})
+
+    assert found == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
+
+
+def test_defaults_beside_sizes_of_the_config() -> None:
+    """Rows of the config vary alone; then what it does not name does, beside its first row."""
+    found = size_settings([IDS, MASK], {"batch": [2, 5]})
+
+    assert found == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
+
+
+def test_axes_without_a_name_agree_by_position() -> None:
+    """Ids of whole numbers and their mask of floats, and a table of another rank, have one length."""
+    inputs = [_value("ids", "?", "?", type="tensor(int64)"), _value("mask", "?", "?"), _value("z", "?", "?", 4)]
+
+    assert set(size_settings(inputs, {})[0].items()) == {
+        *((f"{name}[0]", 1) for name in ("ids", "mask", "z")),
+        *((f"{name}[1]", 8) for name in ("ids", "mask", "z")),
+    }
 
 
 def test_defaults_for_pictures_and_waveforms() -> None:
@@ -50,7 +69,7 @@ def test_defaults_for_pictures_and_waveforms() -> None:
     pictures = _value("x", "n", 3, "height", "width")
     wave = _value("x", "n", "samples")
 
-    assert size_settings([pictures], {})[1] == {"n": 3, "height": 96, "width": 64}
+    assert size_settings([pictures], {})[2] == {"n": 1, "height": 96, "width": 64}
     assert size_settings([wave], {})[0] == {"n": 1, "samples": 1600}
 
 
@@ -58,7 +77,7 @@ def test_equal_positions_have_equal_defaults_whatever_their_names() -> None:
     """tf2onnx names the batch of every input differently; a text's float mask is as long as its ids."""
     inputs = [_value("a", "unk__1", "time", type="tensor(int64)"), _value("b", "unk__2", "time")]
 
-    assert size_settings(inputs, {})[1] == {"unk__1": 3, "time": 12, "unk__2": 3}
+    assert size_settings(inputs, {})[1] == {"unk__1": 3, "time": 8, "unk__2": 3}
 
 
 def test_unnamed_axes_get_a_name_and_can_be_set() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.inputs.roles import Domain, Index, Length, Mask, Plain
+from onnxgate.inputs.roles import Category, Domain, Index, Length, Mask, Plain
 from onnxgate.inputs.values import DTYPES, make_values, normal
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3)
@@ -110,3 +110,11 @@ def test_domains(domain: Domain, low: float, high: float) -> None:
 def test_integers_that_divide_are_not_zero() -> None:
     """An integer division by zero ends the process on some systems."""
     assert make_values(Plain("positive"), "int64", [1000], "x").min() == 1
+
+
+def test_categories_are_known_ones() -> None:
+    """Texts and numbers of the encoder, in the input's type."""
+    words = make_values(Category(("red", "blue")), "str", [50], "x")
+    numbers = make_values(Category((5, 9)), "float32", [50], "x")
+
+    assert ({"red", "blue"}, {5.0, 9.0}) == (set(words.tolist()), set(numbers.tolist()))

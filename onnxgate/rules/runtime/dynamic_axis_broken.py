@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, said_sizes, saying
+from onnxgate.evidence.faults import broken_sizes, node_of, place_of, said_sizes, saying
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -23,21 +23,19 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     Export with an example whose batch is at least 2, declare the axis in `dynamic_shapes`, and compute shapes from
     tensors (`x.shape[0]`, `-1`) instead of writing numbers. If the axis has a fixed size, do not give it a name.
     """
-    sizes = broken_sizes(subject)
-    if sizes is None:
-        return
-    attempts = refused(subject)
-    node = node_of(attempts)
-    at_node = f"; it stops at node `{node}`" if node else ""
-    yield Hit(
-        place_of(subject, node),
-        f"does not run at {said_sizes(sizes[0])}, runs at {said_sizes(sizes[1])}{at_node}",
-        model=subject.model,
-        node=node,
-        fix=f"compute shapes from the input where the node takes its own from, or give {_axes(sizes[0])} a fixed size",
-        runtime=subject.runtime,
-        detail=saying(attempts, subject),
-    )
+    for broken in broken_sizes(subject):
+        node = node_of(broken.attempts)
+        at_node = f"; it stops at node `{node}`" if node else ""
+        computed = "compute shapes from the input where the node takes its own from"
+        yield Hit(
+            place_of(subject, node),
+            f"does not run at {said_sizes(broken.fails_at)}, runs at {said_sizes(broken.runs_at)}{at_node}",
+            model=subject.model,
+            node=node,
+            fix=f"{computed}, or give {_axes(broken.fails_at)} a fixed size",
+            runtime=subject.runtime,
+            detail=saying(broken.attempts, subject),
+        )
 
 
 def _axes(sizes: dict[str, int]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest, is_unusable, words
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.faults import gravest, is_guess, is_unusable, why_unusable, words
+from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -15,25 +15,38 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
     The inputs of a case cannot be run, and that is no fault of the model.
 
-    The source fails on them too, or a generated index points outside of what it selects from.
+    The source fails on them too, a generated value is outside of what the model knows, or nobody told the sizes that
+    they have, and nothing proves that the model is meant to take them.
 
     ## Why it matters
-    Nothing is known of the model at these inputs: whether it runs there and agrees is undecided.
+    Nothing is known of the model at these inputs: whether it runs there and agrees. Where no inputs at all can be run,
+    the check is undecided.
 
     ## What to do
-    Give real inputs as `.npz` files with `inputs`, or sizes that the model takes with `sizes`, in `onnxgate.toml`.
+    Give real inputs as `.npz` files with `inputs`, or sizes that the model takes with `sizes`, in `onnxgate.toml`. If
+    it is meant to take sizes that were a guess, `sizes` with these makes the failure an error.
     """
-    attempts = [attempt for attempt in subject.attempts if is_unusable(attempt, subject)]
-    if not attempts or gravest(subject):
+    if gravest(subject):
         return
-    first = attempts[0]
-    cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
-    why = "its source fails on them too" if first.reference_failed else "an index is out of bounds"
-    yield Hit(
-        subject.place,
-        f"the inputs of {cases} cannot be run: {why}",
-        model=subject.model,
-        fix='give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)',
-        runtime=subject.runtime,
-        detail=f"says `{words(first.failure)}`",
-    )
+    reasons: dict[str, list[Attempt]] = {}
+    for attempt in subject.attempts:
+        if is_unusable(attempt, subject):
+            reasons.setdefault(why_unusable(attempt), []).append(attempt)
+    for why, attempts in reasons.items():
+        cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
+        yield Hit(
+            subject.place,
+            f"the inputs of {cases} cannot be run: {why}",
+            model=subject.model,
+            fix=_fix(attempts[0], subject),
+            runtime=subject.runtime,
+            detail=f"says `{words(attempts[0].failure)}`",
+        )
+
+
+def _fix(attempt: Attempt, runs: ModelRuns) -> str:
+    if is_guess(attempt, runs) and any(each.outcome == "completed" for each in runs.attempts):
+        return "give `sizes` if the model is meant to take these, or `inputs`"
+    if attempt.sizes:
+        return 'give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)'
+    return 'give real inputs (`inputs = "samples/*.npz"`)'

@@ -23,12 +23,12 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     can be run, give some as `.npz` files with `inputs`, or the sizes of dynamic axes with `sizes`, in `onnxgate.toml`.
     """
     attempts = refused(subject)
-    if not attempts or broken_sizes(subject) is not None:
+    if not attempts or broken_sizes(subject):
         return
     node = node_of(attempts)
     memory = within_memory(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    case = f" on `{attempts[0].case}`" if _completes(subject, attempts) else ""
+    case = f" on {_cases(attempts)}" if attempts[0].sizes or _completes(subject, attempts) else ""
     yield Hit(
         place_of(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
@@ -44,6 +44,11 @@ def _completes(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
     """Whether some other case was run at a level at which these were not."""
     levels = {attempt.optimization for attempt in attempts}
     return any(each.outcome == "completed" and each.optimization in levels for each in subject.attempts)
+
+
+def _cases(attempts: Sequence[Attempt]) -> str:
+    """The cases with the sizes that they have."""
+    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
 
 
 def _fix(origin: str, memory: str) -> str:
