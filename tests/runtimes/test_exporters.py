@@ -494,8 +494,8 @@ def test_output_that_is_none(project: Asker) -> None:
     assert outputs(project.ask("none.py:build"), "eager", 0) == []
 
 
-def test_bfloat16_has_no_array(project: Asker) -> None:
-    """numpy cannot hold bfloat16: the output is there and has no file, and the sample is left out."""
+def test_bfloat16_is_held_as_float32(project: Asker) -> None:
+    """numpy cannot hold bfloat16: the output is widened, and the sample, whose type must be the model's, left out."""
     project.write(
         "half.py",
         """
@@ -508,7 +508,7 @@ def test_bfloat16_has_no_array(project: Asker) -> None:
     result = project.ask("half.py:build")
 
     assert result["failure"] is None
-    assert result["eager"][0]["outputs"] == [None]
+    assert [(each.dtype, each.shape) for each in outputs(result, "eager", 0)] == [(np.float32, (1, 2))]
     assert result["sample"] == []
 
 

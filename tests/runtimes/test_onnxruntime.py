@@ -64,6 +64,19 @@ ONLY_BFLOAT16 = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[N] x) => (bfloat16[N] b) { b = Cast<to: int = 16>(x) }
 """
+CLASSIFIER = """
+<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+g (float[N, 2] x) => (seq(map(string, float)) p) {
+    w = Constant <value: tensor = float[2, 2] {0.0, 0.5, 0.0, 0.5}> ()
+    s = MatMul(x, w)
+    n = Softmax(s)
+    p = ai.onnx.ml.ZipMap <classlabels_strings: strings = ["cat", "dog"]> (n)
+}
+"""
+FLOAT8 = """
+<ir_version: 9, opset_import: ["" : 19]>
+g (float[N] x) => (float8e4m3fn[N] b, float[N] y) { b = Cast<to: int = 17>(x)  y = Identity(x) }
+"""
 GATHER = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (float[N] x, int64[1] i) => (bfloat16[1] b, float[N] y) {
@@ -207,15 +220,39 @@ def test_strings_go_in_and_out(bench: Bench) -> None:
     assert value(case.outputs[0]).tolist() == ["", "grüezi", "日本"]
 
 
-def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> None:
-    """A sequence and a bfloat16 tensor are left out; those beside them are there."""
-    (case,) = results(bench.run(ODD_TYPES, {"x": np.array([1, 2], np.float32)}))
-    (only,) = results(bench.run(ONLY_BFLOAT16, {"x": np.array([1, 2], np.float32)}))
+def test_sequences_and_bfloat16_are_made_arrays(bench: Bench) -> None:
+    """A sequence is followed by its layout; a bfloat16 is the same number in float32."""
+    feed = {"x": np.array([1, 2.5], np.float32)}
+    (case,) = results(bench.run(ODD_TYPES, feed))
+    (only,) = results(bench.run(ONLY_BFLOAT16, feed))
 
-    assert case.outputs[:2] == (None, None)
-    assert value(case.outputs[2]).tolist() == [1.0, 2.0]
-    assert value(case.outputs[3]).item() == 3.0
-    assert CaseResult(outputs=(None,)) == only
+    assert [value(path).tolist() for path in case.outputs] == [
+        [[1.0, 2.5], [1.0, 2.5]],
+        ["sequence of 2", "shape [2]", "shape [2]"],
+        [1.0, 2.5],
+        [1.0, 2.5],
+        3.5,
+    ]
+    assert [value(path).dtype for path in (case.outputs[2], only.outputs[0])] == [np.float32, np.float32]
+    assert value(only.outputs[0]).tolist() == [1.0, 2.5]
+
+
+def test_probabilities_of_a_classifier_are_an_array(bench: Bench) -> None:
+    """What converters of scikit-learn write: a map of probabilities by class for each row."""
+    (case,) = results(bench.run(CLASSIFIER, {"x": np.ones((3, 2), np.float32)}))
+    values, layout = (value(path) for path in case.outputs)
+
+    assert values.shape == (3, 2)
+    assert values[0].tolist() == pytest.approx([1 / (1 + np.e), np.e / (1 + np.e)])
+    assert layout.tolist() == ["sequence of 3", *["map of 2", "'cat'", "'dog'"] * 3]
+
+
+def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> None:
+    """A float8 is left out; what is beside it is there."""
+    (case,) = results(bench.run(FLOAT8, {"x": np.array([1, 2], np.float32)}))
+
+    assert case.outputs[0] is None
+    assert value(case.outputs[1]).tolist() == [1.0, 2.0]
 
 
 def test_nodes_behind_an_output_that_is_left_out_are_run(bench: Bench) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
 from typing import Any, Callable, Dict, List
 
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, failures, versions
+from .. import arrays, containers, failures, versions
 
 Phase = Callable[[str], None]
 
@@ -18,7 +20,8 @@ ELEMENTS = (
     "float double float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string complex64 complex128".split()
 )
 HOLDABLE = frozenset("tensor(%s)" % element for element in ELEMENTS)
-"""Types of outputs that numpy can hold. The bits of others (bfloat16, float8, int4) come as they are, or not at all."""
+"""Types of outputs that numpy can hold. Those of others (float8, int4) are left out."""
+BFLOAT16 = "tensor(bfloat16)"
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -40,7 +43,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     return {
         "kind": "run",
         "providers": session.get_providers(),
-        "outputs": [output.name for output in session.get_outputs()],
+        "outputs": _names(session),
         "cases": [_run_case(session, index, case, job, phase) for index, case in enumerate(job["cases"])],
     }
 
@@ -67,14 +70,51 @@ def _run_case(session: Any, index: int, case: Dict[str, Any], job: Dict[str, Any
         return {"failure": failures.failure(error)}
 
 
+def _names(session: Any) -> List[str]:
+    """Of the arrays that `_outputs` gives: a container is followed by its layout."""
+    names = []
+    for output in session.get_outputs():
+        names += [output.name, containers.layout_name(output.name)] if _is_container(output.type) else [output.name]
+    return names
+
+
+def _is_container(type_name: str) -> bool:
+    """Whether it is a sequence, a map or an optional of what numpy can hold."""
+    elements = re.findall(r"tensor\((\w+)\)", type_name)
+    return not type_name.startswith("tensor(") and bool(elements) and set(elements) <= set(ELEMENTS)
+
+
 def _outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """One value per output, None for those that numpy cannot hold; all nodes are run in any case."""
+    """One value per name of `_names`, None for those that numpy cannot hold; all nodes are run in any case."""
     outputs = session.get_outputs()
-    wanted = [output.name for output in outputs if output.type in HOLDABLE]
+    wanted = [output.name for output in outputs if output.type in HOLDABLE or _is_container(output.type)]
     if not wanted:
         _run_for_nothing(session, feeds)
     values = dict(zip(wanted, session.run(wanted, feeds))) if wanted else {}  # noqa: B905 - Python 3.8
-    return [values.get(output.name) for output in outputs]
+    values.update(_bfloat16(session, feeds))
+    found: List[Any] = []
+    for output in outputs:
+        value = values.get(output.name)
+        found += containers.flat(value) if _is_container(output.type) else [value]
+    return found
+
+
+def _bfloat16(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
+    """Outputs in bfloat16, as float32: the same numbers. A run of their own; nothing where it is not possible."""
+    wanted = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
+    if not wanted or not hasattr(session, "run_with_ort_values"):
+        return {}
+    given = {name: ort.OrtValue.ortvalue_from_numpy(np.asarray(value)) for name, value in feeds.items()}
+    values = session.run_with_ort_values(wanted, given)
+    return {name: _widened(value) for name, value in zip(wanted, values)}  # noqa: B905 - Python 3.8
+
+
+def _widened(value: Any) -> Any:
+    """The upper half of a float32 is a bfloat16."""
+    shape = value.shape()
+    size_bytes = 2 * int(np.prod(shape))
+    bits = np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), np.uint16)
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).reshape(shape)
 
 
 def _run_for_nothing(session: Any, feeds: Dict[str, Any]) -> None:

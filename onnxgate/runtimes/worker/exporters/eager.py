@@ -131,7 +131,14 @@ def _attempt(call: Call, feed: Callable[[], List[Any]], output: str, folders: Se
         outputs = _outputs(call, feed())
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
         return {"outputs": [], "failure": describe(error, folders)}
-    return {"outputs": save(outputs, output), "failure": None}
+    return {"outputs": save([_holdable(each) for each in outputs], output), "failure": None}
+
+
+def _holdable(tensor: Any) -> Any:
+    """A bfloat16 as the same number in float32, as runtimes' outputs are held too."""
+    import torch
+
+    return tensor.float() if tensor.dtype == torch.bfloat16 else tensor
 
 
 def _outputs(call: Call, tensors: List[Any]) -> List[Any]:
