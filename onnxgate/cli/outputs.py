@@ -50,15 +50,27 @@ def _sink(output: str) -> Sink:
 
 
 def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool) -> None:
-    """Write the report to every sink, files first, so that a closed pipe loses none of them."""
+    """Write the report to every sink, files first, so that a closed pipe loses none of them.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
     for sink in sorted(sinks, key=lambda sink: sink.file is None):
         if sink.file is None:
             text = render(report, sink.format, color=uses_color(), width=_width(), quiet=quiet, verbose=verbose)
             click.echo(text, nl=False)
         else:
-            sink.file.parent.mkdir(parents=True, exist_ok=True)
             text = render(report, sink.format, color=False, width=0, quiet=quiet, verbose=verbose)
-            sink.file.write_text(text, encoding="utf-8", newline="\n")
+            _write_file(sink.file, text)
+
+
+def _write_file(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"`--output` names `{file}`, which cannot be written: {reason}") from error
 
 
 def render(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import need
 from tests.end_to_end.joining import MODEL
+from tests.end_to_end.lfs import clone_of_pointers
 from tests.end_to_end.repository import Repository, brief
-from tests.github.checkout import commit, git
+from tests.github.checkout import git
 
 pytestmark = [pytest.mark.index, pytest.mark.torch]
 
@@ -17,17 +17,7 @@ pytestmark = [pytest.mark.index, pytest.mark.torch]
 @pytest.fixture
 def pointers(joined: Repository, tmp_path: Path) -> Repository:
     """A clone of which nothing was fetched from Git LFS."""
-    need("git-lfs")
-    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
-    git(joined.folder, "lfs", "install", "--local")
-    git(joined.folder, "lfs", "track", "*.onnx")
-    git(joined.folder, "add", "--renormalize", ".")
-    commit(joined.folder)
-    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(origin))
-    git(joined.folder, "push", "--quiet", origin.as_uri(), "main")
-    git(tmp_path, "clone", "--quiet", origin.as_uri(), str(clone))
-    git(clone, "lfs", "install", "--local", "--skip-smudge")
-    return joined.at(clone)
+    return clone_of_pointers(joined, tmp_path, "*.onnx")
 
 
 def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:

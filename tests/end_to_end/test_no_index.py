@@ -59,6 +59,13 @@ def test_offline(small: Repository, cold: Variables) -> None:
     assert {each["hint"] for each in report["undecided"]} == {"run it once without"}
 
 
+def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
+    """Where environments cannot be stored nothing can be run, and the way out is said."""
+    report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
+
+    assert {each["hint"] for each in report["undecided"]} == {"`ONNXGATE_CACHE_DIR` names another folder for it"}
+
+
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
     """A target that was never locked cannot be locked, which is no fault of the config; the lock stays as it is."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
