@@ -59,7 +59,7 @@ def newest(ran: Sequence[Ran]) -> str:
 
 
 def why_nothing_ran(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Why nothing is known of how a model runs, and what would help; ("", "") where some case ran or none was unusable."""
+    """Why nothing is known of how a model runs, and what would help; ("", "") where a case ran or none was unusable."""
     attempts = [(each, model) for model in runs for each in model.attempts]
     unusable = [each for each, model in attempts if is_unusable(each, model)]
     if not unusable or any(each.outcome == "completed" and each.case for each, _ in attempts):

@@ -61,8 +61,8 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
 def is_guess(attempt: Attempt, runs: ModelRuns) -> bool:
     """Whether a case that failed has sizes that nobody told and of which nothing proves that the model takes them.
 
-    Where a case runs on some runtime, the sizes that it has of the axes behind the leading ones are proven, and any size of a leading
-    axis should do.
+    Where a case runs on some runtime, the sizes that it has of the axes behind the leading ones are proven, and any
+    size of a leading axis should do.
     """
     if attempt.outcome != "run-refused" or not attempt.guessed or not _is_unproven(attempt, runs):
         return False

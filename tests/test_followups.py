@@ -1,0 +1,217 @@
+"""What is run once more: through the whole execution, on runtimes that take what each test lets them take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate import execution
+from onnxgate.config.loading import load_config
+from onnxgate.errors import UnavailableError
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.findings import Place, Stage
+from onnxgate.lock.types import Lock, LockedRuntime
+from onnxgate.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.host import Host
+from onnxgate.runtimes.jobs import (
+    Case,
+    CaseResult,
+    Completed,
+    Export,
+    ExportResult,
+    Failure,
+    Job,
+    Observation,
+    Probe,
+    ProbeResult,
+    Run,
+    RunResult,
+)
+from onnxgate.runtimes.seats import Seat
+from onnxgate.work import Execution, Work
+
+OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
+WAVE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, samples] x) => (float[batch, samples] y) { y = Relu(x) }"""
+TABLE = """<ir_version: 8, opset_import: ["" : 17]> g (int64[2] x) => (int64[2] y) { y = Identity(x) }"""
+SEQUENCE = """<ir_version: 8, opset_import: ["" : 17]> g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }"""
+
+Takes = Callable[[str, Mapping[str, int]], bool]
+
+
+class Runtimes:
+    """A host whose runtimes take the sizes that `takes` says, and whose source takes those that `source` says."""
+
+    def __init__(self, takes: Takes, source: Takes | None, text: str) -> None:
+        self.jobs: list[tuple[str, tuple[str, ...]]] = []
+        self._takes, self._source, self._text = takes, source, text
+
+    def submit(self, seat: Seat, job: Job) -> Future[Observation]:
+        """Answer at once."""
+        future: Future[Observation] = Future()
+        future.set_result(Completed(result=self._answer(seat.name, job)))
+        return future
+
+    def _answer(self, name: str, job: Job) -> RunResult | ExportResult | ProbeResult:
+        match job:
+            case Probe():
+                return ProbeResult(python="3.11", packages={})
+            case Run():
+                self.jobs.append((name, tuple(case.name for case in job.cases)))
+                results = tuple(self._run(name, case, self._takes) for case in job.cases)
+                return RunResult(providers=(), outputs=("y",), cases=results)
+            case Export():
+                assert self._source is not None
+                self.jobs.append(("source", tuple(case.name for case in job.cases)))
+                return ExportResult(model=None, eager=tuple(self._run(name, case, self._source) for case in job.cases))
+            case other:
+                raise TypeError(type(other).__name__)
+
+    def _run(self, name: str, case: Case, takes: Takes) -> CaseResult:
+        if not takes(name, case.sizes):
+            return CaseResult(failure=Failure(type="Fail", text=self._text))
+        return CaseResult(outputs=(case.inputs["x"],))
+
+
+def _execute(
+    folder: Path,
+    takes: Takes,
+    *,
+    model: str = WAVE,
+    settings: str = "",
+    source: Takes | None = None,
+    text: str = "does not fit",
+    stages: frozenset[Stage] = frozenset({Stage.RUNTIME}),
+) -> tuple[Execution, Runtimes]:
+    onnx.save(onnx.parser.parse_model(model), folder / "m.onnx")
+    config = f'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "m.onnx"\n{settings}\n'
+    (folder / "onnxgate.toml").write_text(config)
+    (folder / "export.py").write_text("def build(): ...\n")
+    project = load_config(folder / "onnxgate.toml")
+    (selected,) = project.models()
+    runtimes = tuple(_planned(name) for name in (OLD, NEW))
+    work = Work(
+        project=project,
+        lock=Lock(targets={}, models={}),
+        models=(PlannedModel(selected, runtimes),),
+        facts={},
+        places={"m.onnx": Place("onnxgate.lock", 7)},
+        stages=stages,
+        predicted={},
+    )
+    host = Runtimes(takes, source, text)
+    return execution.execute(work, cast("Host", host)), host
+
+
+def _planned(name: str) -> PlannedRuntime:
+    engine, release = name.split()
+    runtime = LockedRuntime(engine=engine, release=release, python="3.11", packages=())
+    return PlannedRuntime(runtime, ("t",), ("all", "disabled"), ("CPUExecutionProvider",), required=True)
+
+
+def _judged(done: Execution) -> dict[str, set[str]]:
+    """The cases that are judged, by runtime."""
+    runs = [each for each in done.subjects if isinstance(each, ModelRuns)]
+    return {each.runtime: {attempt.case for attempt in each.attempts} for each in runs}
+
+
+def test_what_runs_is_run_once(tmp_path: Path) -> None:
+    """One job for each level of each runtime, and nothing more."""
+    done, host = _execute(tmp_path, lambda _, __: True)
+
+    assert len(host.jobs) == 4
+    assert [len(cases) for _, cases in host.jobs] == [3] * 4
+    assert done.undone == []
+
+
+def test_sizes_that_fit_replace_the_guesses(tmp_path: Path) -> None:
+    """They are looked for on the newest runtime alone, and judged on all."""
+    done, host = _execute(tmp_path, lambda _, sizes: sizes["samples"] in (32, 64))
+    fitting = {"sizes batch=1 samples=32", "sizes batch=3 samples=32"}
+
+    assert [(name, len(cases)) for name, cases in host.jobs[4:7]] == [(NEW, 1)] * 3
+    assert _judged(done) == {OLD: fitting, NEW: fitting}
+    assert (done.undone, done.faulty) == ([], [])
+
+
+def test_no_size_fits(tmp_path: Path) -> None:
+    """Nothing is known then, and that is said for each stage that was asked for."""
+    done, _ = _execute(tmp_path, lambda _, __: False, stages=frozenset({Stage.RUNTIME, Stage.PARITY}))
+
+    assert [(each.stage, each.runtime) for each in done.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
+    assert {each.reason for each in done.undone} == {"its inputs cannot be run at any of the sizes that were tried"}
+
+
+def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
+    """No other ones are tried: that they fail is a fault."""
+    done, host = _execute(tmp_path, lambda _, __: False, settings="sizes = { batch = [1], samples = [9] }")
+
+    assert len(host.jobs) == 4
+    assert done.undone == []
+
+
+def test_another_runtime_proves_the_sizes(tmp_path: Path) -> None:
+    """What one takes and another does not is a fault of the latter."""
+    _, host = _execute(tmp_path, lambda name, _: name == OLD)
+
+    assert len(host.jobs) == 4
+
+
+def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
+    """Without a dynamic axis there is nothing else to try; only real inputs help."""
+    done, host = _execute(tmp_path, lambda _, __: False, model=TABLE, text="indices element out of data bounds")
+    (undone,) = done.undone
+
+    assert len(host.jobs) == 4
+    assert (undone.stage, undone.reason) == (Stage.RUNTIME, "its inputs cannot be run")
+    assert undone.hint == 'give real inputs: `inputs = "samples/*.npz"`'
+
+
+@pytest.mark.parametrize(("source_fits", "searched"), [(True, False), (False, True)])
+def test_the_source_proves_the_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_fits: bool, searched: bool
+) -> None:
+    """It is asked only where something failed, also if the runtime stage alone is asked for."""
+    monkeypatch.setattr(execution, "find_toolchain", lambda *_: Path("python"))
+    settings = 'source = "export.py:build"'
+    _, calm = _execute(tmp_path, lambda _, __: True, settings=settings, source=lambda _, __: source_fits)
+    _, host = _execute(
+        tmp_path,
+        lambda _, sizes: sizes["samples"] == 8,
+        settings=settings,
+        source=lambda _, sizes: source_fits or sizes["samples"] == 8,
+    )
+    names = [name for name, _ in host.jobs]
+
+    assert "source" not in [name for name, _ in calm.jobs]
+    assert names[4] == "source"
+    assert (len(names) > 5) == searched
+
+
+def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runtime stage did not ask for one: it goes on without."""
+
+    def absent(*_: object) -> Path:
+        raise UnavailableError("no torch")
+
+    monkeypatch.setattr(execution, "find_toolchain", absent)
+    done, _ = _execute(tmp_path, lambda _, sizes: sizes["samples"] == 8, settings='source = "export.py:build"')
+
+    assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}
+
+
+def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
+    """The model is loaded and the reason said, also where the user gives inputs; the run goes on."""
+    np.savez(tmp_path / "a.npz", x=np.zeros(2, np.float32))
+    done, host = _execute(tmp_path, lambda _, __: True, model=SEQUENCE, settings='inputs = "a.npz"')
+    (undone,) = done.undone
+
+    assert {cases for _, cases in host.jobs} == {()}
+    assert ("`seq(tensor(float))` cannot be fed" in undone.reason, undone.hint) == (True, "")
