@@ -6,15 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnxgate.agreement.randomness import random_outputs
 from onnxgate.model.facts import ModelFacts
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
-
-RANDOM = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
-)
-"""Operators whose results differ by design between two runs, or between two runtimes whatever their seed."""
 
 QUANTIZED = frozenset(
     {
@@ -37,11 +33,19 @@ QUANTIZED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Comparability:
-    """`half`: 16 bits are computed with somewhere; `random` and `quantized` name the operators that make it so."""
+    """`half`: 16 bits are computed with somewhere; `random` and `quantized` name the operators that make it so.
+
+    `random` are those that reach an output, and `random_outputs` the outputs that they reach.
+    """
 
     half: bool = False
     random: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
+    random_outputs: frozenset[str] = frozenset()
+
+    def is_random(self, output: str) -> bool:
+        """Whether an output, or the layout of one that is no tensor, is drawn."""
+        return output.removesuffix(" (layout)") in self.random_outputs
 
 
 def comparability(facts: ModelFacts, proto: ModelProto) -> Comparability:
@@ -49,11 +53,11 @@ def comparability(facts: ModelFacts, proto: ModelProto) -> Comparability:
     from onnxgate.model.structure import nodes, tensors
 
     every = list(nodes(proto))
-    drawn = {name for name in facts.operators if name in RANDOM}
-    drawn |= {"Dropout"} if _drops(every, proto) else set()
+    drawn = random_outputs(proto)
     return Comparability(
         half=_casts_to_half(every) or any(tensor.data_type in _halves() for _, tensor in tensors(proto)),
-        random=tuple(sorted(drawn)),
+        random=tuple(sorted(frozenset().union(*drawn.values()))),
+        random_outputs=frozenset(drawn),
         quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED)),
     )
 
@@ -72,14 +76,3 @@ def _casts_to_half(nodes: Iterable[NodeProto]) -> bool:
         if node.op_type == "Cast"
         for attribute in node.attribute
     )
-
-
-def _drops(nodes: Iterable[NodeProto], proto: ModelProto) -> bool:
-    """Whether a Dropout was left in training mode: its third input is there and true."""
-    from onnx import numpy_helper
-
-    from onnxgate.model.structure import tensors
-
-    training = {node.input[2] for node in nodes if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]}
-    constants = {name: tensor for name, tensor in tensors(proto) if name in training}
-    return any(bool(numpy_helper.to_array(tensor).any()) for tensor in constants.values())

@@ -105,7 +105,7 @@ def _meaningless(model: ParityModel, runs: Runs) -> tuple[str, str]:
     if not runs:
         return "", ""
     random, quantized = model.comparability.random, model.comparability.quantized
-    if random:
+    if all(model.comparability.is_random(name) for name in _names(runs)):
         return f"its outputs are random by design ({_listed(random)})", ""
     if quantized and not model.tolerance:
         return (
@@ -113,6 +113,10 @@ def _meaningless(model: ParityModel, runs: Runs) -> tuple[str, str]:
             "set `tolerance` for the model to hold them to that",
         )
     return "", ""
+
+
+def _names(runs: Runs) -> set[str]:
+    return {name for levels in runs.values() for outputs in levels.values() for name in outputs.names}
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -211,6 +215,10 @@ def _difference(
     from onnxgate.agreement.tolerance import choose
 
     case, output = key
+    if gathered.model.comparability.is_random(output):
+        drawn = _listed(gathered.model.comparability.random)
+        gathered.reasons[f"output `{output}` is random by design ({drawn})"] = ""
+        return None
     if candidate is None or reference is None:
         gathered.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""
         return None

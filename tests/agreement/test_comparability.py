@@ -11,10 +11,14 @@ import pytest
 from onnxgate.agreement.comparability import Comparability, comparability
 from onnxgate.model.reading import read
 
+Y = frozenset({"y"})
+
 
 def _of(tmp_path: Path, text: str) -> Comparability:
     path = tmp_path / "m.onnx"
-    onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> ' + text), path)
+    onnx.save(
+        onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "f" : 1]> ' + text), path
+    )
     reading = read(path, "m.onnx")
     return comparability(reading.facts, reading.proto)
 
@@ -25,10 +29,13 @@ def _of(tmp_path: Path, text: str) -> Comparability:
         ("g (float[N] x) => (float[N] y) { y = Relu(x) }", Comparability()),
         ("g (float[N] x) => (float[N] y) { h = Cast<to = 10>(x)  y = Cast<to = 1>(h) }", Comparability(half=True)),
         ("g (float16[N] x) => (float16[N] y) <float16 w = {1}> { y = Add(x, w) }", Comparability(half=True)),
-        ("g (float[N] x) => (float[N] y) { y = RandomNormalLike(x) }", Comparability(random=("RandomNormalLike",))),
+        (
+            "g (float[N] x) => (float[N] y) { y = RandomNormalLike(x) }",
+            Comparability(random=("RandomNormalLike",), random_outputs=Y),
+        ),
         (
             "g (float[N] x) => (float[N] y) <float r = {0.5}, bool t = {1}> { y = Dropout(x, r, t) }",
-            Comparability(random=("Dropout",)),
+            Comparability(random=("Dropout",), random_outputs=Y),
         ),
         ("g (float[N] x) => (float[N] y) <float r = {0.5}, bool t = {0}> { y = Dropout(x, r, t) }", Comparability()),
         ("g (float[N] x) => (float[N] y) { y = Dropout(x) }", Comparability()),
@@ -53,3 +60,40 @@ def test_random_operator_in_a_branch_counts(tmp_path: Path) -> None:
         { y = If(c) <then_branch = a () => (z) { z = Bernoulli(x) }, else_branch = b () => (w) { w = Relu(x) }> }"""
 
     assert _of(tmp_path, text).random == ("Bernoulli",)
+
+
+@pytest.mark.parametrize(
+    ("text", "random", "outputs"),
+    [
+        ("g (float[N] x) => (float[N] y, float[N] z) { y = Bernoulli(x)  z = Relu(x) }", ("Bernoulli",), {"y"}),
+        ("g (float[N] x) => (float[N] y) { r = RandomNormalLike(x)  y = Relu(x) }", (), set()),
+        ("g (float[N] x) => (int64[1] y) { r = RandomNormalLike(x)  y = Shape(r) }", (), set()),
+        (
+            "g (float[N] x) => (float y, float[N] z) { r = RandomNormalLike(x)  s = Add(x, r)  z = Neg(s)  y = Abs(x) }",
+            ("RandomNormalLike",),
+            {"z"},
+        ),
+        (
+            """g (float[N] x, bool c) => (float[N] y, float[N] z) { r = Bernoulli(x)  z = Relu(x)
+            y = If(c) <then_branch = a () => (t) { t = Neg(r) }, else_branch = b () => (e) { e = Relu(x) }> }""",
+            ("Bernoulli",),
+            {"y"},
+        ),
+        (
+            """g (float[N] x) => (float[N] y, float[N] z) { y = f.outer(x)  z = f.still(x) }
+            <domain: "f", opset_import: ["" : 17, "f" : 1]> outer (a) => (b) { b = f.inner(a) }
+            <domain: "f", opset_import: ["" : 17]> inner (a) => (b) { b = Bernoulli(a) }
+            <domain: "f", opset_import: ["" : 17]> still (a) => (b) { b = Relu(a) }""",
+            ("Bernoulli",),
+            {"y"},
+        ),
+    ],
+)
+def test_random_operators_concern_the_outputs_that_they_reach(
+    tmp_path: Path, text: str, random: tuple[str, ...], outputs: set[str]
+) -> None:
+    """Through other nodes, into branches and out of local functions; not through a shape."""
+    found = _of(tmp_path, text)
+
+    assert (found.random, found.random_outputs) == (random, outputs)
+    assert all(found.is_random(f"{name} (layout)") for name in outputs)

@@ -154,7 +154,8 @@ def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
 
 def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     """A difference would mean nothing, so it is said instead."""
-    model = ParityModel("m.onnx", PLACE, Comparability(random=("RandomNormalLike",)), {"rtol": 1.0}, None)
+    drawn = Comparability(random=("RandomNormalLike",), random_outputs=frozenset({"y", "z"}))
+    model = ParityModel("m.onnx", PLACE, drawn, {"rtol": 1.0}, None)
     found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
 
     assert found == []
@@ -210,3 +211,14 @@ def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path
 
     assert _failing(_gather(half, jobs, eager)[0]) == []
     assert _failing(_gather(PLAIN, jobs, eager)[0]) == [("source", NEW, "the source")]
+
+
+def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> None:
+    """What a random operator does not reach is compared as ever."""
+    random = Comparability(random=("Bernoulli",), random_outputs=frozenset({"y"}))
+    model = ParityModel("m.onnx", PLACE, random, None, None)
+    found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert {each.output for each in found[0].differences} == {"z"}
+    assert _failing(found) == [("source", NEW, "the source")]
+    assert [each.reason for each in undone] == ["output `y` is random by design (`Bernoulli`)"]
