@@ -31,8 +31,6 @@ NAME = "models/\u202exnno \x1b[31mred\x9b31m ##[error]obeyed.onnx"
 SPEECH = "\n::error::obeyed\r##[error]obeyed\x1b[31mred\x1b]0;title\x07\u202e\u2066%0A::error::obeyed"
 NODE = "::error::obeyed ##[error]obeyed \u202e\u2066%0A::error::obeyed"
 FOLD = "g (float[N, 4] rows) => (float[N, 3] folded) <int64[2] shape = {0, 3}> { folded = Reshape(rows, shape) }"
-    "g (float[batch, 4] rows) => (float[batch, 3] folded) <int64[2] shape = {0, 3}> { folded = Reshape(rows, shape) }"
-)
 
 
 @pytest.fixture(scope="session")
