@@ -69,7 +69,8 @@ def test_random_operator_in_a_branch_counts(tmp_path: Path) -> None:
         ("g (float[N] x) => (float[N] y) { r = RandomNormalLike(x)  y = Relu(x) }", (), set()),
         ("g (float[N] x) => (int64[1] y) { r = RandomNormalLike(x)  y = Shape(r) }", (), set()),
         (
-            "g (float[N] x) => (float y, float[N] z) { r = RandomNormalLike(x)  s = Add(x, r)  z = Neg(s)  y = Abs(x) }",
+            "g (float[N] x) => (float y, float[N] z)"
+            " { r = RandomNormalLike(x)  s = Add(x, r)  z = Neg(s)  y = Abs(x) }",
             ("RandomNormalLike",),
             {"z"},
         ),
