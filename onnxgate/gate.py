@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from onnxgate import judge, rules
 from onnxgate.config.lines import key_lines, nearest_line
+from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import Hit, Judged, Level, Place, Stage, Undone
+from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
@@ -54,6 +55,7 @@ class Gathered:
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
+    remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
     execution: Execution = field(default_factory=Execution)
 
 
@@ -108,6 +110,7 @@ def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> 
 def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathered) -> None:
     """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
     gathered.away = {file.path: _away(file) for file in files if not file.is_whole}
+    gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
 
@@ -172,6 +175,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     gathered.execution = execution
     if Stage.RUNTIME not in asked:
         gathered.undone += _not_compared(execution)
+    gathered.undone += _misnamed(request, gathered.facts)
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
@@ -188,6 +192,21 @@ def _away(file: ModelFile) -> tuple[str, str]:
     data = PurePosixPath(file.git_path).parent / broken.location
     hint = f'git lfs pull --include "{data}"' if broken.problem == "lfs-pointer" else ""
     return f"its external data `{broken.location}` is not all here", hint
+
+
+def _misnamed(request: Request, facts: Mapping[str, ModelFacts]) -> list[Undone]:
+    """Sizes and tolerances that the config asks for by a name that no model has."""
+    known = {path: Names(_axes(each), [value.name for value in each.outputs]) for path, each in facts.items()}
+    asked = {Stage.RUNTIME, Stage.PARITY} & request.stages
+    problems = unknown_names(request.project, known) if asked else ()
+    hint = "spell it as the model does; a size or a tolerance that means nothing is not tried"
+    return [Undone(min(asked, key=ALL_STAGES.index), "", "", problem, hint) for problem in problems]
+
+
+def _axes(facts: ModelFacts) -> set[str]:
+    from onnxgate.inputs.sizes import axis_names
+
+    return {dim for value in facts.inputs for dim in axis_names(value) if isinstance(dim, str)}
 
 
 def _not_compared(execution: Execution) -> list[Undone]:

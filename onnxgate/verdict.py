@@ -44,6 +44,7 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         skipped=not_done(gathered.skipped),
         measured=tuple(gathered.execution.measured),
         counts=_counts(outcome),
+        remarks=tuple(sorted(gathered.remarks)),
     )
 
 

@@ -68,6 +68,7 @@ ALLOWED: dict[str, set[str]] = {
         "report",
         "execution",
         "work",
+        "inputs",
     },
     "verdict": {"gate", "plan", "report", "__init__"},
     "formats": {"report"},

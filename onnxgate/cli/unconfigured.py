@@ -47,7 +47,7 @@ def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonO
     takers = {path: _takers(each, lock) for path, each in facts.items()}
     findings = tuple(_softened(finding, takers) for finding in outcome.findings)
     report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on)
-    remarks = tuple(_remark(facts[path], takers[path], lock) for path in sorted(takers))
+    remarks = (*(_remark(facts[path], takers[path], lock) for path in sorted(takers)), *report.remarks)
     return msgspec.structs.replace(report, scope=SCOPE, remarks=remarks, cells=())
 
 
