@@ -292,7 +292,8 @@ class _Executor:
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)
         self._done.subjects += comparisons
-        self._done.undone += undone
+        self._done.undone += [each for each in undone if not each.by_design]
+        self._done.skipped += [each for each in undone if each.by_design]
         self._done.measured += [figure for each in comparisons for figure in figures(each)]
         self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.pair == "source"}
 

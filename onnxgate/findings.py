@@ -88,6 +88,7 @@ class Undone:
     runtime: str
     reason: str
     hint: str = field(default="", compare=False)
+    by_design: bool = False  # nothing could decide it: it does not apply, and is skipped
 
 
 def version_order(text: str) -> Version:

@@ -72,3 +72,9 @@ def node_name(text: str) -> str | None:
         if found := pattern.search(text):
             return found.group(1)
     return None
+
+
+def missing_locale(text: str) -> str | None:
+    """The locale that a text says this machine lacks, whether the model was loaded or run; None for other texts."""
+    found = FAMILIES["locale"].search(text)
+    return found.group(1) if found else None

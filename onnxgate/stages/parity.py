@@ -51,6 +51,7 @@ class Gathered:
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
+    by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: held against the source
 
 
@@ -69,14 +70,17 @@ def gather(
     runs = _outputs(ran)
     reason, hint = _meaningless(model, runs)
     if reason:
-        return (), (Undone(Stage.PARITY, model.path, "", reason, hint),)
+        return (), (Undone(Stage.PARITY, model.path, "", reason, hint, by_design=not hint),)
     if eager is not None:
         _against_source(gathered, runs, eager)
     unequal = _across_levels(gathered, runs)
     _across_runtimes(gathered, runs, unequal)
     for case in sorted(unusable):
         gathered.reasons[f"the inputs of `{case}` cannot be run"] = 'give real inputs: `inputs = "samples/*.npz"`'
-    undone = [Undone(Stage.PARITY, model.path, "", reason, hint) for reason, hint in gathered.reasons.items()]
+    undone = [
+        Undone(Stage.PARITY, model.path, "", reason, hint, by_design=reason in gathered.by_design)
+        for reason, hint in gathered.reasons.items()
+    ]
     return tuple(gathered.comparisons), tuple(undone)
 
 
@@ -217,7 +221,9 @@ def _difference(
     case, output = key
     if gathered.model.comparability.is_random(output):
         drawn = _listed(gathered.model.comparability.random)
-        gathered.reasons[f"output `{output}` is random by design ({drawn})"] = ""
+        reason = f"output `{output}` is random by design ({drawn})"
+        gathered.reasons[reason] = ""
+        gathered.by_design.add(reason)
         return None
     if candidate is None or reference is None:
         gathered.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""

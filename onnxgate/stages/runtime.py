@@ -26,7 +26,7 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.texts import family, node_name
+from onnxgate.runtimes.texts import family, missing_locale, node_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,9 +97,20 @@ def gather(
     for each in ran:
         if each.runtime not in undone:
             attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model.proto))
-    named = _same_nodes(attempts)
+    undone |= {runtime: lacking for runtime, found in attempts.items() if (lacking := _lacking(model, runtime, found))}
+    named = _same_nodes({runtime: found for runtime, found in attempts.items() if runtime not in undone})
     runs = tuple(_runs(model, runtime, named, predicted.get(runtime, ())) for runtime in named)
     return runs, tuple(undone.values())
+
+
+def _lacking(model: RunModel, runtime: str, attempts: Sequence[Attempt]) -> Undone | None:
+    """What this machine lacks to run the model, and is no fault of it."""
+    texts = [each.failure.text for each in attempts if each.failure is not None]
+    locale = next((locale for text in texts if (locale := missing_locale(text))), None)
+    if locale is None:
+        return None
+    reason = f"this machine lacks the locale `{locale}`, which the model asks for"
+    return Undone(Stage.RUNTIME, model.path, runtime, reason, f"install the locale `{locale}`")
 
 
 def _runs(

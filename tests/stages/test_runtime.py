@@ -183,3 +183,17 @@ def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
     """It raises: it must never be taken for a model that loads."""
     with pytest.raises(TypeError, match="Completed is no answer to a run"):
         _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
+
+
+@pytest.mark.parametrize("at_load", [True, False])
+def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) -> None:
+    """Newer releases say it when they load, older ones when they run; what runs elsewhere is judged there."""
+    text = "Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid"
+    failed = Refused(failure=Failure(type="Fail", text=text)) if at_load else done(refused(text), refused(text))
+    fine = saved(tmp_path, FINE, FINE)
+    runs, undone = gather(run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {})
+
+    assert [each.runtime for each in runs] == [OLD]
+    assert undone == (
+        Undone(Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"),
+    )
