@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +44,10 @@ def _processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def until(true: Callable[[], bool], patience_s: float = 60, every_s: float = 0.01) -> None:
-    """Wait until something is the case, which must happen."""
+def until(true: Callable[[], bool], patience_s: float = 300, *, running: subprocess.Popen[str] | None = None) -> None:
+    """Wait until something is the case, which must happen: soon enough, and before the process ends."""
     end = time.monotonic() + patience_s
     while not true():
         assert time.monotonic() < end, f"not within {patience_s:g} s"
-        time.sleep(every_s)
+        assert running is None or running.poll() is None, running.communicate()
+        time.sleep(0.01)

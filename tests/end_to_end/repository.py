@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conftest import FOREIGN, FOREIGN_PREFIXES
 
-PATIENCE_S = 240
+PATIENCE_S = 600
 """So long a command may take before it counts as one that hangs."""
 
 

@@ -32,7 +32,7 @@ def test_while_a_model_runs(endless: Repository, mark: str) -> None:
     endless.run("lock", "--offline")
     endless.write("models/page.onnx", PAGE)
     process = endless.given(**{MARK: mark}).start("check")
-    until(lambda: busiest_s(mark) > 2)
+    until(lambda: busiest_s(mark) > 2, running=process)
     ended = interrupt(process)
 
     assert (ended.status, ended.out, ended.err) == (130, "", "interrupted\n")
@@ -43,7 +43,7 @@ def test_while_a_model_runs(endless: Repository, mark: str) -> None:
 def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
     """No worker outlives a gate that had no time to end it."""
     process = endless.given(**{MARK: mark}).start("check")
-    until(lambda: busiest_s(mark) > 2)
+    until(lambda: busiest_s(mark) > 2, running=process)
     process.kill()
 
     assert wait(process).status == -signal.SIGKILL
@@ -55,7 +55,7 @@ def test_while_an_environment_is_built(small: Repository, silent_index: SilentIn
     variables = unanswered(silent_index.url, tmp_path)
     process = small.given(**variables, **{MARK: mark}).start("check")
     cache = Path(str(variables["ONNXGATE_CACHE_DIR"]))
-    until(lambda: silent_index.taken != [])
+    until(lambda: silent_index.taken != [], running=process)
     half_built = list(cache.glob("environments/*/attempts/*"))
     ended = interrupt(process)
 
@@ -71,7 +71,7 @@ def test_while_a_command_exports(small: Repository, mark: str) -> None:
     command = f"[[model]]\npath = 'models/small.onnx'\ncommand = ['{{python}}', '-c', '''{SLEEPS}''', '{{output}}']\n"
     small.write("onnxgate.toml", small.read("onnxgate.toml") + python + command)
     process = small.given(**{MARK: mark}).start("check", "--stage", "export")
-    until((small.folder / "started").exists)
+    until((small.folder / "started").exists, running=process)
     ended = interrupt(process)
 
     assert (ended.status, ended.err) == (130, "interrupted\n")

@@ -58,7 +58,7 @@ def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, s
     """What a killed gate leaves half built, or its children finish after it, is not trusted: it is built anew."""
     gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
     process = gate.given(**{MARK: mark}).start("check")
-    until(lambda: any(cold_cache.glob(f"environments/*/attempts/*/{sign}")))
+    until(lambda: any(cold_cache.glob(f"environments/*/attempts/*/{sign}")), running=process)
     if with_children:
         for pid in marked(mark):
             os.kill(pid, signal.SIGKILL)
