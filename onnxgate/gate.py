@@ -110,6 +110,8 @@ def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> 
 def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathered) -> None:
     """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
     gathered.away = {file.path: _away(file) for file in files if not file.is_whole}
+    unreadable = [file.path for file in files if file.unreadable and Stage.FILE in request.stages]
+    gathered.undone += [Undone(Stage.FILE, path, "", *gathered.away[path]) for path in unreadable]
     gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
@@ -186,6 +188,8 @@ def _away(file: ModelFile) -> tuple[str, str]:
     pull = f'git lfs pull --include "{file.git_path}"'
     if file.pointer is not None:
         return "its content is not here: the file is a Git LFS pointer", pull
+    if file.unreadable:
+        return f"it cannot be opened: {file.unreadable}", ""
     broken = next((use for use in file.external if use.problem), None)
     if broken is None:
         return f"it cannot be read: it is {file.really}", ""

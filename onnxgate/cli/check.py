@@ -55,7 +55,7 @@ def command(
 
     sinks = parse_outputs(outputs)
     asked = chosen_stages(static, stages)
-    config = None if target is not None else _config(options)
+    config = None if target is not None else _config(paths, options)
     if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
@@ -66,10 +66,22 @@ def command(
     return report.exit
 
 
-def _config(options: CommonOptions) -> Path | None:
-    from onnxgate.config.discovery import find_config
+def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
+    """The config to judge by; none where there is none above, and none of PATHS belongs to one.
 
-    return options.config or find_config(options.start)
+    Raises:
+        UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
+    """
+    from onnxgate.config.discovery import find_config
+    from onnxgate.errors import UsageError
+
+    found = options.config or find_config(options.start)
+    for path in paths if found is None else ():
+        own = find_config((options.start / path).resolve().parent)
+        if own is not None:
+            message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
+            raise UsageError(message, hint=f"give `--config {own}`")
+    return found
 
 
 def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], options: CommonOptions) -> Report:

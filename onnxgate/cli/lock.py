@@ -202,7 +202,8 @@ def _stale(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) 
         )
     for file in files:
         if file.path not in compared:
-            yield f"`{file.path}` cannot be compared: it is {file.really or 'a Git LFS pointer to other content'}"
+            what = f"unreadable ({file.unreadable})" if file.unreadable else file.really
+            yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -29,7 +29,8 @@ def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
     """The sinks that `--output` names; `text` where it names none for standard output.
 
     Raises:
-        UsageError: an unknown format, or JSON mixed with something else on standard output.
+        UsageError: an unknown format, JSON mixed with something else on standard output, or a file that cannot be
+            written.
     """
     sinks = tuple(_sink(output) for output in outputs)
     on_stdout = [sink.format for sink in sinks if sink.file is None]
@@ -37,6 +38,9 @@ def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
         sinks = (*sinks, Sink("text"))
     if "json" in on_stdout and len(on_stdout) > 1:
         raise UsageError("`json` shares standard output with another format", hint="write it to a file: `json=FILE`")
+    for sink in sinks:
+        if sink.file is not None:
+            _write_file(sink.file, "")  # before any work is done: an old report must not stand for a new one either
     return sinks
 
 

@@ -33,7 +33,7 @@ def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonO
     models = tuple(_models(paths, start))
     lock = Lock(targets={TARGET: LockedTarget(policy="", runtimes=tuple(_releases(requirement)))})
     request = gate.Request(
-        project=_project(start, requirement),
+        project=_project(start, requirement, models),
         lock=lock,
         lock_text="",
         lock_name="",
@@ -85,10 +85,13 @@ def _releases(requirement: str | None) -> Iterator[LockedRuntime]:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
-def _project(start: Path, requirement: str | None) -> Project:
+def _project(start: Path, requirement: str | None, models: Sequence[SelectedModel]) -> Project:
+    """A project of just these models, whether or not git tracks them."""
     target = Target(runtime=requirement or limits.table().engine, select="all")
     config = Config(targets={TARGET: target})
-    return Project(path=start / "onnxgate.toml", folder=start, root=find_root(start) or start, config=config, lines={})
+    listing = tuple(sorted(model.path for model in models))
+    root = find_root(start) or start
+    return Project(start / "onnxgate.toml", start, root, config, lines={}, _listing=listing)
 
 
 def _no_host() -> NoReturn:

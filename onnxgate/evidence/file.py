@@ -28,6 +28,7 @@ class ModelFile:
     place: Place
     size_bytes: int
     really: str = ""  # what a file that is no model really is: "an empty file", "an HTML page"; "" where it is one
+    unreadable: str = ""  # why the file could not be opened: nothing is known of it
     pointer: LfsPointer | None = None
     locked_sha256: str = ""  # "" where the lock does not have it
     locked_external: dict[str, str] | None = None  # location -> sha256

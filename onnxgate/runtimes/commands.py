@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from onnxgate.runtimes import process
 
-# What says which Python or environment a user works in; ours are always named by path.
-FOREIGN = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON")
+# What says which Python or environment a user works in (ours are always named by path), and what a user sets for
+# installs of their own. Where the indexes are stays theirs.
+FOREIGN = (
+    *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
+)
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 TIMED_OUT = -1000
 
@@ -35,6 +43,9 @@ class Commands:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
+        # Programs run in an empty folder: `[tool.uv]` of the project is about the project's own environment.
+        self._folder = Path(tempfile.mkdtemp(prefix="onnxgate-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> Ended:
         """Run uv, with the settings that the user gave it."""
@@ -80,7 +91,7 @@ class Commands:
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
             self.stay_open()
-            running = process.start(argv, _environment())
+            running = process.start(argv, _environment(), self._folder)
             self._running.add(running)
             return running
 

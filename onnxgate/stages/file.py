@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.config.discovery import find_root
-from onnxgate.errors import OnnxgateError
 from onnxgate.evidence.file import ModelFile, Passthrough
 from onnxgate.findings import Place
 from onnxgate.model.checking import fault, unchecked
@@ -27,20 +26,17 @@ if TYPE_CHECKING:
 
 
 def gather(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
-    """What reading each model's file told, in the order of `models`; nothing that it holds is run.
-
-    Raises:
-        OnnxgateError: a file cannot be opened.
-    """
+    """What reading each model's file told, in the order of `models`; nothing that it holds is run."""
     locked = lock.models if lock else {}
     return tuple(_file(model, locked.get(model.path)) for model in models)
 
 
 def _file(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
+    file = _named(model, entry)
     try:
-        return _look(model, _named(model, entry))
+        return _look(model, file)
     except OSError as error:
-        raise OnnxgateError(f"cannot read `{model.path}`: {(error.strerror or str(error)).lower()}") from error
+        return replace(file, unreadable=(error.strerror or str(error)).lower())
 
 
 def _named(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
