@@ -1,0 +1,25 @@
+"""What a user sets for environments of their own does not reach the programs that make ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from onnxgate.runtimes.commands import Commands
+
+ASK = "import json, os; print(json.dumps([os.getcwd(), os.listdir(), sorted(os.environ)]))"
+
+
+def test_settings_of_the_project_do_not_reach_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the folder, where uv would look for `[tool.uv]`, nor by the environment; the index is the user's."""
+    (tmp_path / "pyproject.toml").write_text("[tool.uv]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UV_CONSTRAINT", "constraints.txt")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://index.example.org/simple")
+    folder, names, variables = json.loads(Commands().run([sys.executable, "-c", ASK], timeout_s=60).out)
+
+    assert (folder != str(tmp_path), names) == (True, [])
+    assert ("UV_CONSTRAINT" in variables, "UV_DEFAULT_INDEX" in variables) == (False, True)
