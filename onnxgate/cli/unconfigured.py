@@ -14,6 +14,7 @@ from onnxgate import gate, judge, verdict
 from onnxgate.cli.options import CommonOptions
 from onnxgate.config.discovery import find_root
 from onnxgate.config.project import MergedSettings, Project, SelectedModel
+from onnxgate.config.selection import is_text
 from onnxgate.config.types import Config, Target
 from onnxgate.errors import UsageError
 from onnxgate.findings import Place, Stage
@@ -64,6 +65,8 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
             raise UsageError(f"there is no `.onnx` file in `{path}`")
         for file in files:
             shown = file.relative_to(start).as_posix() if file.is_relative_to(start) else file.as_posix()
+            if not is_text(shown):
+                raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
             yield SelectedModel(shown, file, MergedSettings(targets=(TARGET,)), Place(shown))
 
 

@@ -24,10 +24,23 @@ Missing = tuple[str, ModelSettings | None]  # a path that the config names, and 
 
 
 def list_models(project: Project) -> tuple[str, ...]:
-    """Paths of the project's models, sorted: what `models` names, else what git tracks, less `exclude`."""
+    """Paths of the project's models, sorted: what `models` names, else what git tracks, less `exclude`.
+
+    Raises:
+        ConfigError: the name of one cannot be written into a lock or a report.
+    """
     patterns, folder = project.config.models, project.folder
     found = _tracked(folder) if patterns is None else {path for each in patterns for path in _expand(each, folder)}
-    return tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
+    models = tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
+    for path in models:
+        if not is_text(path):
+            raise ConfigError(f"the name of `{path}` is not UTF-8", hint="rename it, or name it in `exclude`")
+    return models
+
+
+def is_text(path: str) -> bool:
+    """Whether a path is text; bytes of a file's name that are none are surrogates in it."""
+    return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
 def _is_excluded(path: str, patterns: Iterable[str]) -> bool:

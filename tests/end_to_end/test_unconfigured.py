@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import onnx.parser
@@ -120,3 +122,17 @@ def test_a_config_without_a_lock(files: Repository) -> None:
 
     assert "hint: run `onnxgate lock`" in ended.err
     assert ended.out == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text on other systems")
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_name_that_is_no_text(files: Repository, configured: bool) -> None:
+    """It could be named in no report: an error that says so, and no bug of ours."""
+    name = os.fsdecode(b"b\xff.onnx")
+    stamped(files, name, 7, 13)
+    if configured:
+        files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
+        files.write("onnxgate.lock", "version = 1\nrevision = 0\n")
+    ended = files.run("check", "--static", *([] if configured else [name]), status=2)
+
+    assert ended.err.startswith("error: the name of `b\\udcff.onnx` is not UTF-8\nhint: rename it")
