@@ -31,9 +31,13 @@ class ConfigError(OnnxgateError):
 
 
 class LockError(OnnxgateError):
-    """`onnxgate.lock` is missing, unreadable or newer than this onnxgate."""
+    """`onnxgate.lock` is missing, unreadable or newer than this onnxgate; what is wrong in it is in `problems`."""
 
     exit_code = 2
+
+    def __init__(self, message: str, *, problems: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.problems = problems
 
 
 class ResolutionError(OnnxgateError):

@@ -31,6 +31,7 @@ class ModelFile:
     unreadable: str = ""  # why the file could not be opened: nothing is known of it
     pointer: LfsPointer | None = None
     locked_sha256: str = ""  # "" where the lock does not have it
+    locked_size_bytes: int = 0
     locked_external: dict[str, str] | None = None  # location -> sha256
     git_path: str = ""  # relative to git's root
     checker_error: str = ""  # what makes the model invalid: onnx.checker's own words, or ours
@@ -44,8 +45,11 @@ class ModelFile:
 
     @property
     def pointer_is_locked(self) -> bool:
-        """The pointer's oid proves that the content is the locked one."""
-        return self.pointer is not None and self.pointer.sha256 == self.locked_sha256
+        """The pointer's oid and size prove that the content is the locked one."""
+        if self.pointer is None:
+            return False
+        locked = (self.locked_sha256, self.locked_size_bytes)
+        return (self.pointer.sha256, self.pointer.size_bytes) == locked
 
     @property
     def is_whole(self) -> bool:

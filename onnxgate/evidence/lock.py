@@ -21,6 +21,7 @@ class ModelAgainstLock:
     opset_place: Place  # the line of the config that pins it
     ir_place: Place
     changes: tuple[str, ...] = ()  # what differs from the entry, in words; empty where it is the same content
+    misrecorded: tuple[str, ...] = ()  # of the same content: keys of the entry that say something else than the file
 
 
 @dataclass(frozen=True, slots=True)

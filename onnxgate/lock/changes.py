@@ -67,6 +67,22 @@ def model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
     return tuple(said) or ("its bytes; interface, stamps and operators are the same",)
 
 
+def misrecorded(entry: LockedModel, facts: LockedModel) -> tuple[str, ...]:
+    """The keys of the lock that say something else than the file; empty where the bytes are not the locked ones."""
+    if not same_content(entry, facts):
+        return ()
+    wrong = [key for key in _RECORDED if getattr(entry, key) != getattr(facts, key)]
+    if sorted(entry.metadata_keys) != sorted(facts.metadata_keys):
+        wrong.append("metadata_keys")
+    return tuple(key.replace("_", "-") for key in wrong)
+
+
+_RECORDED = (
+    *("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs"),
+    *("operators", "function_opsets"),
+)
+
+
 def _interface(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[str]:
     before, after = {value.name: value for value in old}, {value.name: value for value in new}
     yield from _keys(kind, before, after)
@@ -157,8 +173,13 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
         if name not in old:
             yield f"added target `{name}`: {_names(target)}"
         elif old[name] != target:
-            yield f"updated target `{name}`: {'; '.join(_pin_changes(old[name], target)) or 'its policy, and no pin'}"
+            said = "; ".join(_pin_changes(old[name], target)) or _unseen_change(old[name], target)
+            yield f"updated target `{name}`: {said}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
+
+
+def _unseen_change(old: LockedTarget, new: LockedTarget) -> str:
+    return "its policy, and no pin" if old.policy != new.policy else "the digest of its runtimes, and no pin"
 
 
 def _names(target: LockedTarget) -> str:

@@ -20,8 +20,7 @@ class UnlockableError(LockError):
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
-        super().__init__(f"{count} cannot be locked")
-        self.problems = problems
+        super().__init__(f"{count} cannot be locked", problems=problems)
 
 
 def lock_models(
@@ -54,7 +53,7 @@ def _entry(model: SelectedModel, old: LockedModel | None, measured: Mapping[str,
             return _with_tolerance(_read(model), old, measured)
     except OSError as error:
         raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
-    if old is not None and old.sha256 == pointer.sha256:
+    if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
         return old
     raise LockError("is a Git LFS pointer that was not fetched", hint=f'run `git lfs pull --include "{model.path}"`')
 

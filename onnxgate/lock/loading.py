@@ -13,10 +13,14 @@ from onnxgate.config.toml import TOMLDecodeError, decode, loads
 from onnxgate.errors import LockError
 from onnxgate.findings import Place
 from onnxgate.lock.types import VERSION, Lock
+from onnxgate.lock.validation import lock_problems
 
 _CONFLICT = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
+PROBLEMS_SAID = 10
 _WRITE_IT = "run `onnxgate lock`"
 _START_OVER = "take the file of one branch (`git checkout --ours` or `--theirs`), then run `onnxgate lock`"
+
+_RESTORE = "restore the file as it was committed, then run `onnxgate lock`"
 
 
 def load_lock(path: Path) -> Lock:
@@ -57,9 +61,11 @@ def parse_lock(text: str, name: str) -> Lock:
         raise LockError(f"`{name}` is damaged: {_lowered(str(error))}", hint=_START_OVER) from error
     _hold_to_version(raw, name)
     try:
-        return msgspec.convert(raw, Lock, strict=True)
+        lock = msgspec.convert(raw, Lock, strict=True)
     except msgspec.ValidationError as error:
         raise LockError(f"`{name}` is damaged: {_lowered(str(error))}", hint=_START_OVER) from error
+    _hold_to_meaning(lock, name)
+    return lock
 
 
 def lock_place(text: str, model: str, path: str = "onnxgate.lock") -> Place:
@@ -73,6 +79,16 @@ def _hold_to_version(raw: dict[str, Any], name: str) -> None:
         raise LockError(f"`{name}` is damaged: it has no `version`", hint=_START_OVER)
     if version > VERSION:
         raise LockError(f"`{name}` has version {version}; this onnxgate reads up to {VERSION}", hint="upgrade onnxgate")
+
+
+def _hold_to_meaning(lock: Lock, name: str) -> None:
+    problems = tuple(lock_problems(lock))
+    if len(problems) == 1:
+        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_RESTORE)
+    if problems:
+        more = (f"and {len(problems) - PROBLEMS_SAID} more",) if len(problems) > PROBLEMS_SAID else ()
+        said = (*problems[:PROBLEMS_SAID], *more)
+        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=said, hint=_RESTORE)
 
 
 def _lowered(words: str) -> str:

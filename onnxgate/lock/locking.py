@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from onnxgate.config.project import Project
 from onnxgate.errors import LockError, UnavailableError
@@ -39,7 +41,7 @@ def relock(
     The lock of the whole project; `entries` are those of all of its models.
 
     A target whose policy is the locked one keeps its runtimes, whatever has been released since. Where the policy
-    changed, a minor that both have keeps its patch. A toolchain that is not found here stays as it was locked.
+    changed, a minor that both have keeps its patch. A locked toolchain of this policy stays, whatever this machine has.
 
     Raises:
         ConfigError: no release satisfies a target.
@@ -48,8 +50,8 @@ def relock(
     old = old or Lock()
     pins = Pins(old, index, upgrade or Upgrade())
     targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
+    toolchain, notes = _toolchain(project, old.toolchain, probe_toolchain, pins.upgrade)
     pins.upgrade.refuse_unused()
-    toolchain, notes = _toolchain(project, old.toolchain, probe_toolchain)
     packages = pins.packages(targets.values())
     lock = Lock(targets=targets, toolchain=toolchain, models=dict(sorted(entries.items())), packages=packages)
     return Relocked(lock, notes)
@@ -75,7 +77,7 @@ def needs_toolchain(project: Project) -> bool:
 
 
 def _toolchain(
-    project: Project, locked: LockedToolchain | None, probe: ProbeToolchain
+    project: Project, locked: LockedToolchain | None, probe: ProbeToolchain, upgrade: Upgrade
 ) -> tuple[LockedToolchain | None, tuple[str, ...]]:
     if not needs_toolchain(project):
         return None, ()
@@ -84,4 +86,22 @@ def _toolchain(
     except UnavailableError as error:
         stays = "it is not locked" if locked is None else "the locked one stays"
         return locked, (f"{error.message}; {stays}",)
-    return msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain)), ()
+    found = msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain))
+    given_up = upgrade.takes(found.packages)
+    if locked is None or given_up or not _stays(project, locked):
+        return found, ()
+    return locked, tuple(_differing(locked, found))
+
+
+def _stays(project: Project, locked: LockedToolchain) -> bool:
+    """Whether the lock says of all that the config requires which release it is."""
+    required = {canonicalize_name(Requirement(text).name) for text in project.config.toolchain.requires}
+    return locked.policy == toolchain_policy(project.config.toolchain) and required <= locked.packages.keys()
+
+
+def _differing(locked: LockedToolchain, found: LockedToolchain) -> Iterator[str]:
+    here, there = {"Python": found.python, **found.packages}, {"Python": locked.python, **locked.packages}
+    names = [name for name in (here | there) if here.get(name) != there.get(name)]
+    if names:
+        said = ", ".join(f"{name} {here.get(name, 'is missing')} (locked: {there.get(name, 'not')})" for name in names)
+        yield f"the toolchain here is another one: {said}; the locked one stays, `--upgrade` takes this one"

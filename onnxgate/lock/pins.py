@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -14,7 +14,7 @@ from onnxgate.config.requirements import satisfiable
 from onnxgate.config.types import Select, Target
 from onnxgate.errors import UsageError
 from onnxgate.lock.index import Release
-from onnxgate.lock.policy import target_policy
+from onnxgate.lock.policy import resolved_digest, runtime_differences, satisfies, target_policy
 from onnxgate.lock.resolving import (
     AsksIndex,
     Companions,
@@ -43,12 +43,20 @@ class Upgrade:
         named = next((each for each in self.requirements if canonicalize_name(each.name) == package), None)
         return named or (Requirement(package) if self.everything else None)
 
+    def takes(self, versions: Mapping[str, str]) -> bool:
+        """Whether some packages were asked for in these versions."""
+        asked = {name: self.of(name) for name in versions}
+        taken = {name for name, each in asked.items() if each and each.specifier.contains(versions[name], True)}
+        self.used.update(taken)
+        return bool(taken)
+
     def refuse_unused(self) -> None:
-        """Raise where something was named that no target has, or that no target's range takes."""
+        """Raise where something was named that neither a target nor the toolchain has, or that no range takes."""
         for each in self.requirements:
             if canonicalize_name(each.name) not in self.used:
                 raise UsageError(
-                    f"no target takes `{each}`", hint="change the `runtime` of a target, then run `onnxgate lock`"
+                    f"neither a target nor the toolchain here takes `{each}`",
+                    hint="change the `runtime` of a target, then run `onnxgate lock`",
                 )
 
 
@@ -93,8 +101,11 @@ class Pins:
         requirement = Requirement(target.runtime)
         policy = target_policy(target)
         locked = self.old.targets.get(name)
-        runtimes = self._runtimes(requirement, target.select, locked, policy)
-        return LockedTarget(policy=policy, runtimes=tuple(map(self._with_numpy, runtimes)))
+        fits = locked is not None and locked.policy == policy and not any(runtime_differences(name, target, locked))
+        old = locked.runtimes if locked is not None else ()
+        chosen = self._runtimes(requirement, target.select, old, fits=fits)
+        runtimes = tuple(map(self._with_numpy, chosen))
+        return LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
         """The wheels of all that the targets pin; what the old lock lacks is asked for by its exact version."""
@@ -106,11 +117,10 @@ class Pins:
         return tuple(self.pool[key] for key in sorted(needed))
 
     def _runtimes(
-        self, requirement: Requirement, select: Select, locked: LockedTarget | None, policy: str
+        self, requirement: Requirement, select: Select, old: tuple[LockedRuntime, ...], *, fits: bool
     ) -> tuple[LockedRuntime, ...]:
+        """`fits`: the old rows are all that this requirement was resolved to."""
         asked = self.upgrade.of(canonicalize_name(requirement.name))
-        old = locked.runtimes if locked is not None else ()
-        fits = locked is not None and locked.policy == policy and bool(old)
         if asked is None:
             return old if fits else self._resolved(requirement, select, _fitting(old, requirement))
         if not asked.specifier or not fits:
@@ -174,9 +184,4 @@ class Pins:
 
 
 def _fitting(runtimes: Iterable[LockedRuntime], requirement: Requirement) -> tuple[LockedRuntime, ...]:
-    engine = canonicalize_name(requirement.name)
-    return tuple(
-        each
-        for each in runtimes
-        if each.engine == engine and requirement.specifier.contains(each.release, prereleases=True)
-    )
+    return tuple(each for each in runtimes if satisfies(each, requirement))

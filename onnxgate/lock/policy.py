@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.config.types import Config, Target, Toolchain
-from onnxgate.lock.types import Lock, LockedTarget
+from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 
 
 def target_policy(target: Target) -> str:
@@ -21,6 +21,12 @@ def target_policy(target: Target) -> str:
 def toolchain_policy(toolchain: Toolchain) -> str:
     """The digest of what the toolchain must have; where it lies does not matter."""
     return _digest({"requires": sorted(canonical(text) for text in toolchain.requires)})
+
+
+def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
+    """The digest of the rows of a target, in whatever order they stand."""
+    rows = sorted([each.engine, each.release, each.python, *sorted(each.packages)] for each in runtimes)
+    return _digest({"runtimes": rows})
 
 
 def canonical(requirement: str) -> str:
@@ -45,14 +51,39 @@ def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
         elif locked.policy != target_policy(target):
             yield f'target `{name}` was locked for another policy than `{target.runtime}`, `select = "{target.select}"`'
         else:
+            yield from runtime_differences(name, target, locked)
             yield from _missing_wheels(name, locked, lock)
     for name in sorted(lock.targets.keys() - config.targets.keys()):
         yield f"target `{name}` is locked, and the config has it no longer"
 
 
-def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
-    if not target.runtimes:
+def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
+    """Where a target's rows, of whatever policy the lock says they are, are not what its requirement asks for."""
+    requirement = Requirement(target.runtime)
+    if not locked.runtimes:
         yield f"target `{name}` is locked without any runtime"
+        return
+    for runtime in locked.runtimes:
+        if not satisfies(runtime, requirement):
+            yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
+    most = _MOST.get(target.select)
+    if most is not None and len(locked.runtimes) > most:
+        count = f"{len(locked.runtimes)} runtimes"
+        yield f'target `{name}` is locked with {count}, and `select = "{target.select}"` takes {most}'
+    if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
+        yield f"the runtimes of target `{name}` are not those that were resolved"
+
+
+def satisfies(runtime: LockedRuntime, requirement: Requirement) -> bool:
+    """Whether a row is a release of what is asked for."""
+    right_engine = runtime.engine == canonicalize_name(requirement.name)
+    return right_engine and requirement.specifier.contains(runtime.release, prereleases=True)
+
+
+_MOST = {"newest": 1, "bounds": 2}
+
+
+def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
     known = {(f"{package.name}=={package.version}", package.python) for package in lock.packages}
     for runtime in target.runtimes:
         for pin in runtime.packages:
@@ -69,5 +100,5 @@ def _toolchain_differences(config: Config, lock: Lock) -> Iterator[str]:
         yield f"the toolchain was locked for other requirements than {asked or 'none'}"
 
 
-def _digest(policy: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(policy, sort_keys=True).encode()).hexdigest()
+def _digest(said: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

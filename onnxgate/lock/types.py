@@ -35,6 +35,7 @@ class LockedTarget(Table, frozen=True, kw_only=True):
 
     policy: str  # digest of what the config asks for
     runtimes: tuple[LockedRuntime, ...]
+    resolved: str = ""  # digest of the runtimes as they were resolved, so that a lost row shows; "" in older locks
 
 
 class LockedToolchain(Table, frozen=True, kw_only=True):

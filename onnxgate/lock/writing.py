@@ -47,7 +47,9 @@ def write_lock(lock: Lock, path: Path) -> bool:
 
 def _target(name: str, target: LockedTarget) -> str:
     runtimes = sorted(target.runtimes, key=_runtime_order)
-    return _header("targets", name) + _lines([("policy", target.policy), ("runtimes", _Rows(map(_plain, runtimes)))])
+    resolved = [("resolved", target.resolved)] if target.resolved else []
+    rows = ("runtimes", _Rows(map(_plain, runtimes)))
+    return _header("targets", name) + _lines([("policy", target.policy), *resolved, rows])
 
 
 def _toolchain(toolchain: LockedToolchain) -> str:

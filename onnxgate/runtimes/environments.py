@@ -165,7 +165,7 @@ class Environments:
 
     def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Raises `UnavailableError` where it does not import, or is not what is locked."""
-        expected = {pin.name: pin.version for pin in needed}
+        expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         engine = [wheels.module_of(runtime.engine), _USES.get(runtime.engine, "")]
         examine = [str(interpreter), "-I", "-c", _HEALTH, *engine, *expected]
         ended = self._commands.run(examine, timeout_s=HEALTH_TIMEOUT_S)

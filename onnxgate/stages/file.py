@@ -45,7 +45,7 @@ def _named(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
     if entry is None:
         return file
     external = {data.location: data.sha256 for data in entry.external}
-    return replace(file, locked_sha256=entry.sha256, locked_external=external)
+    return replace(file, locked_sha256=entry.sha256, locked_size_bytes=entry.size_bytes, locked_external=external)
 
 
 def _look(model: SelectedModel, file: ModelFile) -> ModelFile:

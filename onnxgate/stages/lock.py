@@ -11,7 +11,7 @@ from onnxgate.config.project import Project
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import LockAgainstConfig, ModelAgainstLock
 from onnxgate.findings import Place
-from onnxgate.lock.changes import entry_of, facts_of, model_changes
+from onnxgate.lock.changes import entry_of, facts_of, misrecorded, model_changes
 from onnxgate.lock.policy import policy_differences
 from onnxgate.lock.types import Lock, LockedModel
 from onnxgate.model.external import data_file
@@ -55,6 +55,7 @@ def _model(project: Project, lock: Lock, lines: Mapping[Keys, int], file: ModelF
         opset_place=project.place("opset"),
         ir_place=project.place("ir-version"),
         changes=_changes(file, facts, entry),
+        misrecorded=_misrecorded(file, facts, entry),
     )
 
 
@@ -82,9 +83,15 @@ def _data(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFi
 
 
 def _changes(file: ModelFile, facts: ModelFacts, entry: LockedModel | None) -> tuple[str, ...]:
-    if entry is None:
-        return ()
-    return model_changes(entry, msgspec.structs.replace(entry_of(facts), external=_compared(file, facts, entry)))
+    return () if entry is None else model_changes(entry, _present(file, facts, entry))
+
+
+def _misrecorded(file: ModelFile, facts: ModelFacts, entry: LockedModel | None) -> tuple[str, ...]:
+    return () if entry is None else misrecorded(entry, _present(file, facts, entry))
+
+
+def _present(file: ModelFile, facts: ModelFacts, entry: LockedModel) -> LockedModel:
+    return msgspec.structs.replace(entry_of(facts), external=_compared(file, facts, entry))
 
 
 def _compared(file: ModelFile, facts: ModelFacts, entry: LockedModel) -> tuple[ExternalFile, ...]:

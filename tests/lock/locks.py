@@ -60,7 +60,8 @@ digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 sizes = st.integers(0, 2**63 - 1)
 versions = st.from_regex(r"[0-9]{1,2}\.[0-9]{1,3}(\.[0-9]{1,2})?(rc[0-9])?", fullmatch=True)
 values = st.builds(ValueInfo, texts, texts, st.none() | st.lists(sizes | texts, max_size=4).map(tuple))
-numbers = st.floats(allow_nan=False)
+numbers = st.floats(0, allow_nan=False, allow_infinity=False)
+pythons = st.from_regex(r"3\.[0-9]{1,2}", fullmatch=True)
 
 
 def _tuples(of: st.SearchStrategy) -> st.SearchStrategy:  # type: ignore[type-arg]
@@ -90,9 +91,7 @@ locks = st.builds(
         max_size=3,
     ),
     toolchain=st.none()
-    | st.builds(
-        LockedToolchain, policy=digests, python=versions, packages=st.dictionaries(texts, versions, max_size=3)
-    ),
+    | st.builds(LockedToolchain, policy=digests, python=pythons, packages=st.dictionaries(texts, versions, max_size=3)),
     models=st.dictionaries(texts, models, max_size=3),
     packages=versions.map(lambda each: (package("onnxruntime", each),)),
 )

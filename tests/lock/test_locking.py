@@ -282,6 +282,20 @@ def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
     assert first == locked(project, msgspec.structs.replace(first, packages=first.packages[:1]))
 
 
+def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
+    """A row that a merge lost is resolved anew; the pin that is left stays, whatever has been released since."""
+    project = project_of(tmp_path, CONFIG)
+    first = locked(project)
+    target = first.targets["server"]
+    lost = msgspec.structs.replace(target, runtimes=target.runtimes[1:])
+    published.add("onnxruntime", "1.19.1", ("3.11",))
+
+    again = locked(project, msgspec.structs.replace(first, targets={"server": lost}))
+
+    assert pins(again) == FIRST
+    assert first == again
+
+
 def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> None:
     """A target that is new is added, one that is gone is taken out, the other stays."""
     first = locked(project_of(tmp_path, CONFIG))
@@ -306,6 +320,45 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked one stays",)
     assert (none.lock.toolchain, none.notes) == (None, ("no toolchain with `torch==2.13.*`; it is not locked",))
     assert policy_differences(project.config, none.lock)
+
+
+NEWER = LockedToolchain(policy="?", python="3.12", packages={"torch": "2.13.1"})
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "requires", "expected"),
+    [
+        ((), "torch==2.13.*", TOOLCHAIN),
+        (("onnxruntime",), "torch==2.13.*", TOOLCHAIN),
+        (("",), "torch==2.13.*", NEWER),
+        (("torch",), "torch==2.13.*", NEWER),
+        (("torch=2.13.1",), "torch==2.13.*", NEWER),
+        ((), "torch>=2.13", NEWER),
+    ],
+)
+def test_another_toolchain(
+    tmp_path: Path, published: LocalIndex, upgrade: tuple[str, ...], requires: str, expected: LockedToolchain
+) -> None:
+    """A machine with another toolchain changes the lock where that is asked for, and is told of otherwise."""
+    text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
+    first = relock(
+        project_of(tmp_path, text.format("torch==2.13.*")), None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN
+    ).lock
+    project = project_of(tmp_path, text.format(requires))
+
+    asked = parse_upgrade(upgrade)
+    again = relock(project, first, {}, index=Index(), probe_toolchain=lambda: NEWER, upgrade=asked)
+
+    assert again.lock.toolchain is not None
+    assert again.lock.toolchain.packages == expected.packages
+    assert again.notes == (
+        ()
+        if expected is NEWER
+        else (
+            "the toolchain here is another one: Python 3.12 (locked: 3.11), torch 2.13.1 (locked: 2.13.0); "
+            "the locked one stays, `--upgrade` takes this one",
+        )
+    )
 
 
 def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:

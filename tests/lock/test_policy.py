@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from onnxgate.config.types import Config, Select, Target, Toolchain
-from onnxgate.lock.policy import canonical, policy_differences, target_policy, toolchain_policy
+from onnxgate.lock.policy import canonical, policy_differences, resolved_digest, target_policy, toolchain_policy
 from onnxgate.lock.types import Lock, LockedTarget, LockedToolchain
 
 from .locks import package, runtime
 
 SERVER = Target(runtime="onnxruntime>=1.18,<1.20")
+NEWEST = Target(runtime=SERVER.runtime, select="newest")
 RUNTIMES = (runtime("1.18.1", "1.26.4"), runtime("1.19.2"))
 PACKAGES = (
     package("numpy", "1.26.4"),
@@ -25,7 +26,8 @@ PACKAGES = (
 
 def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
     """A lock of one target."""
-    target = LockedTarget(policy=policy, runtimes=fields.pop("runtimes", RUNTIMES))
+    rows = {"runtimes": fields.pop("runtimes", RUNTIMES), "resolved": fields.pop("resolved", "")}
+    target = LockedTarget(policy=policy, **rows)
     return Lock(**{"targets": {"server": target}, "packages": PACKAGES, **fields})
 
 
@@ -66,7 +68,10 @@ def test_what_does_not_decide() -> None:
 def test_current() -> None:
     """A lock of this config is not stale."""
 
-    assert policy_differences(Config(targets={"server": SERVER}), locked()) == ()
+    config = Config(targets={"server": SERVER})
+
+    assert policy_differences(config, locked()) == ()
+    assert policy_differences(config, locked(runtimes=RUNTIMES[::-1], resolved=resolved_digest(RUNTIMES))) == ()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +89,21 @@ def test_current() -> None:
             Config(targets={"server": SERVER}),
             locked(packages=PACKAGES[1:]),
             "target `server` needs `numpy==1.26.4` for Python 3.11, and the lock has no wheels of it",
+        ),
+        (
+            Config(targets={"server": Target(runtime="onnxruntime==1.19.*")}),
+            locked(target_policy(Target(runtime="onnxruntime==1.19.*"))),
+            "target `server` is locked with onnxruntime 1.18.1, which does not satisfy `onnxruntime==1.19.*`",
+        ),
+        (
+            Config(targets={"server": NEWEST}),
+            locked(target_policy(NEWEST)),
+            'target `server` is locked with 2 runtimes, and `select = "newest"` takes 1',
+        ),
+        (
+            Config(targets={"server": SERVER}),
+            locked(runtimes=RUNTIMES[1:], resolved=resolved_digest(RUNTIMES)),
+            "the runtimes of target `server` are not those that were resolved",
         ),
         (
             Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.13.*",))),

@@ -169,6 +169,16 @@ def test_another_hash_is_another_environment_and_is_not_installed(small: Locked,
 
 
 @pytest.mark.index
+def test_the_engine_is_the_release_that_is_said(small: Locked, tmp_path: Path) -> None:
+    """What the pins install is not run under the name of another release."""
+    runtime, packages = small
+
+    with pytest.raises(UnavailableError) as caught:
+        prepare(tmp_path, (msgspec.structs.replace(runtime, release="1.17.0"), packages))
+
+    assert caught.value.message.endswith("was installed with onnxruntime 1.18.1, which is not locked")
+
+
 def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Locker) -> None:
     """Releases before 1.19 fall over numpy 2: the environment is not trusted, and the reason is said."""
     _need_python("3.11")

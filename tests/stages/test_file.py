@@ -40,7 +40,7 @@ def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
 
 def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
     """A lock that knows one model."""
-    entry = LockedModel(sha256=sha256, size_bytes=1, ir_version=8, opsets={}, external=external)
+    entry = LockedModel(sha256=sha256, size_bytes=12345, ir_version=8, opsets={}, external=external)
     return Lock(models={"models/a.onnx": entry})
 
 
@@ -102,6 +102,17 @@ def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | Non
     (hit,) = lfs_pointer.judge(look(project, "models/a.onnx", locked(sha256)))
 
     assert hit.level == level
+
+
+def test_locked_pointer_of_another_size(project: Path) -> None:
+    """A pointer that has the locked oid and another size is of nobody's making, and proves nothing."""
+    (project / "models").mkdir()
+    (project / "models/a.onnx").write_text(POINTER)
+    lock = locked(OID)
+
+    assert look(project, "models/a.onnx", lock).pointer_is_locked
+    (project / "models/a.onnx").write_text(POINTER.replace("12345", "12346"))
+    assert not look(project, "models/a.onnx", lock).pointer_is_locked
 
 
 @pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None)])

@@ -18,6 +18,7 @@ from onnxgate.lock.policy import target_policy
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.lock.writing import render
 from onnxgate.model.hashing import sha256_of
+from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 
@@ -150,6 +151,22 @@ def test_pointer_to_other_content(project: Project) -> None:
     against, _ = gather(project, lock)
 
     assert "a.onnx" not in against
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("ir_version", 10), ("opsets", {"ai.onnx": 9}), ("inputs", ()), ("size_bytes", 1), ("metadata_keys", ("author",))],
+)
+def test_edited_entry(project: Project, key: str, value: object) -> None:
+    """An entry with the locked bytes' sha256 and with another fact is told, as a finding that names the fact."""
+    lock = lock_of(project)
+    edited = msgspec.structs.replace(lock.models["a.onnx"], **{key: value})
+
+    against, _ = gather(project, msgspec.structs.replace(lock, models={**lock.models, "a.onnx": edited}))
+    (hit,) = model_changed.judge(against["a.onnx"])
+
+    assert against["b.onnx"].misrecorded == ()
+    assert hit.message == f"is the locked file, but the lock says something else of it: `{key.replace('_', '-')}`"
 
 
 @pytest.mark.parametrize("pointed", [False, True])

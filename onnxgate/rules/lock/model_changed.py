@@ -19,14 +19,22 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
 
     ## Why it matters
     A model that changes without its lock changes without review: a diff of the binary file shows nothing, a diff of
-    the lock shows which inputs, outputs, opsets and operators are others.
+    the lock shows which inputs, outputs, opsets and operators are others. A lock that says something else of a model
+    than its file does shows the reviewer another model than the one that ships.
 
     ## What to do
     If the change is meant, run `onnxgate lock` with the model's path and commit both. If it is not, restore the file.
     """
+    path = subject.facts.path
+    if subject.misrecorded:
+        yield Hit(
+            subject.place,
+            f"is the locked file, but the lock says something else of it: {_keys(subject.misrecorded)}",
+            model=path,
+            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
+        )
     if not subject.changes:
         return
-    path = subject.facts.path
     said = list(subject.changes[:CHANGES_SAID])
     if len(subject.changes) > CHANGES_SAID:
         said.append(f"{len(subject.changes) - CHANGES_SAID} more changes")
@@ -36,3 +44,7 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
         model=path,
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
     )
+
+
+def _keys(keys: tuple[str, ...]) -> str:
+    return ", ".join(f"`{key}`" for key in keys)
