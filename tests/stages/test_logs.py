@@ -92,8 +92,8 @@ def test_last_words(log: str, words: str, project: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        ("/opt/a b/bin/py: can't open file 'FOLDER/nope.py'", "python: can't open file 'nope.py'"),
-        ("/opt/venv/bin/python3.11: can't open file 'x.py'", "python: can't open file 'x.py'"),
+        ("/home/me/a b/bin/py: can't open file 'FOLDER/nope.py'", "python: can't open file 'nope.py'"),
+        ("/home/me/venv/bin/python3.11: can't open file 'x.py'", "python: can't open file 'x.py'"),
         (r"C:\hosted\python.exe: can't open file 'x.py'", "python: can't open file 'x.py'"),
         ("OSError: cannot write '/tmp/7f3a/m.onnx'", "OSError: cannot write '{output}'"),
         ("OSError: no 'LINK/weights/w.pt'", "OSError: no 'weights/w.pt'"),
@@ -107,7 +107,7 @@ def test_last_words_are_the_same_on_each_machine(
     """Neither where the project lies, nor its interpreter, nor a temporary folder is in them."""
     link = tmp_path_factory.mktemp("elsewhere") / "link"
     link.symlink_to(project)
-    names = {Path("/opt/a b/bin/py"): "python", Path("/tmp/7f3a/m.onnx"): "{output}"}
+    names = {Path("/home/me/a b/bin/py"): "python", Path("/tmp/7f3a/m.onnx"): "{output}"}
     log = log.replace("FOLDER", str(project)).replace("LINK", str(link))
 
     assert last_words(log, link, names) == words
