@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
@@ -103,3 +104,31 @@ def runtime_order(name: str) -> tuple[str, Version]:
     """A runtime's name for sorting: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")
     return engine, version_order(release)
+
+
+def listed(phrases: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(phrases) < 2:
+        return "".join(phrases)
+    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
+    """Runtimes in words: `onnxruntime 1.16.3, 1.17.3 and 1.20.1 to 1.22.1`; three neighbours in `known` are a range."""
+    by_engine: dict[str, list[str]] = {}
+    for name in sorted(runtimes, key=runtime_order):
+        by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
+    return "; ".join(f"{engine} {_ranges(engine, releases, known)}" for engine, releases in by_engine.items())
+
+
+def _ranges(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
+    every = [name.partition(" ")[2] for name in sorted(set(known), key=runtime_order) if name.startswith(f"{engine} ")]
+    runs: list[list[str]] = []
+    for release in releases:
+        after = every.index(release) - 1 if release in every else -1
+        if runs and after >= 0 and runs[-1][-1] == every[after]:
+            runs[-1].append(release)
+        else:
+            runs.append([release])
+    words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
+    return listed([word for run in words for word in run])

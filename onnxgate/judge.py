@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from onnxgate.config import globs
 from onnxgate.config.types import Ignore
-from onnxgate.findings import Hit, Judged, Level, Place, Stage, runtime_order, version_order
+from onnxgate.findings import Hit, Judged, Level, Place, Stage, listed, name_runtimes, runtime_order, version_order
 from onnxgate.report import Finding, ReportedPlace
 from onnxgate.rules.registry import AnyRule
 
@@ -166,34 +166,7 @@ def _details(hits: Sequence[Hit], known: Sequence[str]) -> str:
             phrases.append(f"{each}{names} {words[2] if same_verb else detail}")
             verb = words[0]
         engine = same_engine
-    return _listed(phrases)
-
-
-def _listed(phrases: Sequence[str]) -> str:
-    if len(phrases) < 2:
-        return "".join(phrases)
-    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
-
-
-def name_runtimes(runtimes: Sequence[str], known: Sequence[str]) -> str:
-    """Runtimes in words: `onnxruntime 1.16.3, 1.17.3 and 1.20.1 to 1.22.1`; three neighbours in `known` are a range."""
-    by_engine: dict[str, list[str]] = {}
-    for name in sorted(runtimes, key=runtime_order):
-        by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
-    return _listed([f"{engine} {_ranges(engine, releases, known)}" for engine, releases in by_engine.items()])
-
-
-def _ranges(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
-    every = [name.partition(" ")[2] for name in sorted(set(known), key=runtime_order) if name.startswith(f"{engine} ")]
-    runs: list[list[str]] = []
-    for release in releases:
-        after = every.index(release) - 1 if release in every else -1
-        if runs and after >= 0 and runs[-1][-1] == every[after]:
-            runs[-1].append(release)
-        else:
-            runs.append([release])
-    words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
-    return _listed([word for run in words for word in run])
+    return listed(phrases)
 
 
 def apply_ignores(

@@ -8,7 +8,7 @@ import pytest
 
 from onnxgate import judge
 from onnxgate.config.types import Ignore
-from onnxgate.findings import Hit, Judged, Level, Place, Stage
+from onnxgate.findings import Hit, Judged, Level, Place, Stage, name_runtimes
 
 PLACE = Place("onnxgate.lock", 7)
 KNOWN = [f"onnxruntime 1.{minor}.0" for minor in range(9, 20)]
@@ -46,7 +46,7 @@ def test_neighbours_become_a_range() -> None:
     """Three or more neighbours among the locked runtimes are a range, in order of release and not of text."""
     names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime 1.11.0", "onnxruntime 1.15.0"]
 
-    assert judge.name_runtimes(names, KNOWN) == "onnxruntime 1.9.0 to 1.11.0 and 1.15.0"
+    assert name_runtimes(names, KNOWN) == "onnxruntime 1.9.0 to 1.11.0 and 1.15.0"
 
 
 def test_runtimes_without_detail_are_listed() -> None:

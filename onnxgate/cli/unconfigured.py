@@ -10,14 +10,14 @@ from typing import NoReturn
 
 import msgspec
 
-from onnxgate import gate, judge, verdict
+from onnxgate import gate, verdict
 from onnxgate.cli.options import CommonOptions
 from onnxgate.config.discovery import find_root
 from onnxgate.config.project import MergedSettings, Project, SelectedModel
 from onnxgate.config.selection import is_text
 from onnxgate.config.types import Config, Target
 from onnxgate.errors import UsageError
-from onnxgate.findings import Place, Stage
+from onnxgate.findings import Place, Stage, name_runtimes
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.model.facts import ModelFacts
 from onnxgate.report import Finding, Report
@@ -123,4 +123,4 @@ def _remark(facts: ModelFacts, takers: Sequence[str], lock: Lock) -> str:
     if not takers:
         return f"{stamps} are taken by none of {len(lock.targets[TARGET].runtimes)} releases"
     every = [runtime.name for runtime in lock.targets[TARGET].runtimes]
-    return f"{stamps} are taken by {judge.name_runtimes(takers, every)}"
+    return f"{stamps} are taken by {name_runtimes(takers, every)}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from onnxgate.findings import runtime_order
+from onnxgate.findings import name_runtimes, runtime_order
 from onnxgate.report import Cell, Finding, Measured, NotDone, Report, ReportedPlace
 
 LEVELS = ("error", "warning", "note")
@@ -42,38 +41,7 @@ def runtime_names(report: Report) -> tuple[str, ...]:
 
 def runtimes(names: Iterable[str], report: Report) -> str:
     """`onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: neighbours among the report's are said as a range."""
-    order = {name: index for index, name in enumerate(runtime_names(report))}
-    known = sorted((name for name in set(names) if name in order), key=order.__getitem__)
-    unknown = sorted(set(names) - set(order))
-    engines = [_releases(engine, tuple(group), order) for engine, group in groupby(known, _engine)]
-    return "; ".join((*engines, *unknown))
-
-
-def _engine(name: str) -> str:
-    return name.rpartition(" ")[0]
-
-
-def _releases(engine: str, names: Sequence[str], order: dict[str, int]) -> str:
-    said = [_range(run) for run in _runs(names, order)]
-    listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
-    return f"{engine} {listed}"
-
-
-def _runs(names: Sequence[str], order: dict[str, int]) -> Iterator[list[str]]:
-    """Neighbours, three or more together; fewer stand alone."""
-    neighbours: list[list[str]] = []
-    for name in names:
-        if neighbours and order[name] == order[neighbours[-1][-1]] + 1:
-            neighbours[-1].append(name)
-        else:
-            neighbours.append([name])
-    for run in neighbours:
-        yield from [run] if len(run) > 2 else [[name] for name in run]
-
-
-def _range(run: Sequence[str]) -> str:
-    releases = [name.rpartition(" ")[2] for name in run]
-    return releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}"
+    return name_runtimes(set(names), runtime_names(report))
 
 
 def subject(finding: Finding) -> str:
