@@ -21,6 +21,7 @@ class PlannedRuntime:
     levels: tuple[Optimization, ...]
     providers: tuple[str, ...]
     required: bool  # at least one of its targets must be kept
+    extensions: tuple[str, ...] = ()  # packages and libraries that register custom operators
 
     @property
     def name(self) -> str:
