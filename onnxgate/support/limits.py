@@ -1,6 +1,6 @@
-"""The newest IR version and opsets that each release of ONNX Runtime loads.
+"""What each release of ONNX Runtime takes of a model, whatever its operators are.
 
-Source: measured by `tools/harvest_limits.py`, which loads a model of each version in each official wheel.
+Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes` in each official wheel.
 """
 
 from __future__ import annotations
@@ -12,11 +12,22 @@ import msgspec
 from packaging.version import Version
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ExternalData(msgspec.Struct, frozen=True):
+    """Where a release takes external data from, beside the model's own folder. False: the model is refused."""
+
+    outside: bool  # a relative path that leads out of the folder: `../weights.bin`
+    link: bool  # a symbolic link in the folder to a file outside of it
+    linked_model: bool  # model and data are both symbolic links, into one folder elsewhere
+    absolute: bool  # an absolute path, be it into the folder
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one release takes at most. A domain that is not in `opsets` may be imported at any version."""
 
     ir: int
     opsets: dict[str, int]
+    dev_opsets: dict[str, int] = {}  # newer ones, taken with ALLOW_RELEASED_ONNX_OPSET_ONLY=0; where there are any
+    external_data: ExternalData | None = None  # None: not measured
 
 
 class LimitTable(msgspec.Struct, frozen=True):
