@@ -89,3 +89,28 @@ def type_name(proto: TypeProto) -> str:
             return f"opaque({proto.opaque_type.domain},{proto.opaque_type.name})"
         case _:
             return ""
+
+
+def type_proto(text: str) -> TypeProto:
+    """The type that ONNX Runtime spells so, without a shape; without content where the spelling is not known."""
+    from onnx import TypeProto
+
+    made = TypeProto()
+    kind, _, rest = text.partition("(")
+    inside = rest[:-1]
+    match kind:
+        case "tensor" | "sparse_tensor":
+            holder = made.tensor_type if kind == "tensor" else made.sparse_tensor_type
+            holder.elem_type = _NUMBERS.get(inside, 0)
+        case "seq":
+            made.sequence_type.elem_type.CopyFrom(type_proto(inside))
+        case "optional":
+            made.optional_type.elem_type.CopyFrom(type_proto(inside))
+        case "map":
+            key, _, value = inside.partition(",")
+            made.map_type.key_type = _NUMBERS.get(key, 0)
+            made.map_type.value_type.CopyFrom(type_proto(value))
+    return made
+
+
+_NUMBERS = {element.name: number for number, element in ELEMENT_TYPES.items()}

@@ -134,6 +134,7 @@ class Implementation:
     _source: _Operators
     _bit: int
     _known: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
+    answers: dict[object, object] = field(default_factory=dict)  # what matching found already
 
     def operator(self, domain: str, name: str) -> Operator | None:
         """The operator's schemas and kernels; None where the release has neither."""
@@ -142,9 +143,9 @@ class Implementation:
             self._known[key] = self._source.operator(domain, name, self._bit)
         return self._known[key]
 
-    def domains(self) -> frozenset[str]:
-        """Domains that have an operator in this release."""
-        return self._source.domains(self._bit)
+    def has_domain(self, domain: str) -> bool:
+        """Whether the domain has an operator in this release."""
+        return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
 
     def operators(self, domain: str) -> tuple[str, ...]:
         """Names of the domain's operators in this release, sorted."""
@@ -178,13 +179,6 @@ class _Operators:
             own = tuple(schema for releases, schema in schemas if releases >> bit & 1)
             self._made[key] = Operator(domain, name, own, tuple(k for mask, k in kernels if mask >> bit & 1))
         return self._made[key]
-
-    def domains(self, bit: int) -> frozenset[str]:
-        return frozenset(
-            domain
-            for domain, names in self.table.operators.items()
-            if any(self.operator(domain, name, bit) for name in names)
-        )
 
     def _schema(self, row: SchemaRow) -> Schema:
         return Schema(

@@ -1,0 +1,44 @@
+"""What a release does with a model: its stamps and each of its nodes, all misses at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from onnxgate.support.limits import Limits
+from onnxgate.support.match import CPU, match
+from onnxgate.support.operations import Found, Miss, Prediction, Prepared, TypedNode
+from onnxgate.support.table import Implementation
+
+
+def predict(
+    prepared: Prepared, implementation: Implementation | None, limits: Limits, providers: Sequence[str] = (CPU,)
+) -> Prediction:
+    """All that the release refuses of the model. Without an implementation only the stamps are judged."""
+    return Prediction(
+        ir_too_new=prepared.ir_version > limits.ir,
+        opsets_too_new=tuple(
+            domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
+        ),
+        found=() if implementation is None else tuple(_found(prepared, implementation, providers)),
+    )
+
+
+def _found(prepared: Prepared, implementation: Implementation, providers: Sequence[str]) -> Iterator[Found]:
+    for node in prepared.every():
+        if node.calls:
+            continue
+        answer = match(node.operation, implementation, providers)
+        if isinstance(answer, Miss):
+            yield Found(_detached(node), answer)
+        elif answer is not None:
+            yield Found(_detached(node), None, answer)
+
+
+def _detached(node: TypedNode) -> TypedNode:
+    """The node without the model around it, which protobuf would keep in memory."""
+    from onnx import NodeProto
+
+    copy = NodeProto()
+    copy.CopyFrom(node.proto)
+    return replace(node, proto=copy, inner=())

@@ -1,0 +1,281 @@
+"""The types of all values of a model: inferred once, the same for every release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onnxgate.model.functions import instantiate
+from onnxgate.model.structure import subgraphs
+from onnxgate.model.types import ELEMENT_TYPES, type_name
+from onnxgate.support.binding import bound_outputs
+from onnxgate.support.operations import Attribute, Operation, Prepared, TypedNode
+from onnxgate.support.releases import any_schema
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
+
+DEFAULT = "ai.onnx"
+_DATA_BYTES = 4096
+"""Attributes up to this size are part of what is matched."""
+_ROUNDS = 16
+"""How often inference starts again behind operators that onnx does not know."""
+_DEPTH = 64
+"""Calls of local functions deeper than this are a recursion, which no runtime takes."""
+_HOLDERS = frozenset({"If", "Loop", "Scan"})
+_TENSORS = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
+
+
+def prepare(proto: ModelProto) -> Prepared:
+    """The model's nodes with the types of their arguments, those of subgraphs and of called functions included."""
+    return Prepared(proto.ir_version, _needed(proto), typed_nodes(proto))
+
+
+def _needed(proto: ModelProto) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for holder in (proto, *proto.functions):
+        for imported in holder.opset_import:
+            domain = imported.domain or DEFAULT
+            found[domain] = max(imported.version, found.get(domain, 0))
+    return dict(sorted(found.items()))
+
+
+def typed_nodes(proto: ModelProto, within: str = "", depth: int = 0) -> tuple[TypedNode, ...]:
+    """The nodes of a model's graph, typed. `within` is the function that the model was made of."""
+    imports = {imported.domain or DEFAULT: imported.version for imported in proto.opset_import}
+    functions = {(each.domain or DEFAULT, each.name, each.overload): each for each in proto.functions}
+    walk = _Walk(imports, functions, within, depth)
+    graph = _inferred(proto).graph
+    scope = walk.scope(graph, None)
+    for _ in range(_ROUNDS):
+        added = walk.propagate(graph, scope)
+        if not added or not walk.lacks(graph, scope):
+            break
+        again = _with_types(proto, {name: scope.values[name] for name in walk.learnt})
+        graph = _inferred(again).graph
+        scope = walk.scope(graph, None)
+    return tuple(walk.node(node, scope) for node in graph.node)
+
+
+def _inferred(proto: ModelProto) -> ModelProto:
+    from onnx import shape_inference
+
+    try:
+        return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
+    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError):
+        return proto
+
+
+def _with_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> ModelProto:
+    from onnx import ModelProto
+
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    said = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
+    for name, each in types.items():
+        if name not in said:
+            copy.graph.value_info.add(name=name, type=each)
+    return copy
+
+
+def spelled(proto: TypeProto) -> str:
+    """The type as ONNX Runtime spells it; "" where it is not known."""
+    if proto.HasField("tensor_type"):
+        return _TENSORS.get(proto.tensor_type.elem_type, "")
+    name = type_name(proto)
+    return "" if "type 0" in name or "()" in name else name
+
+
+def is_static(proto: TypeProto) -> bool:
+    """Whether the shape is known in full."""
+    tensor = proto.tensor_type
+    return tensor.HasField("shape") and all(
+        dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Scope:
+    values: dict[str, TypeProto]
+    parent: _Scope | None
+
+    def type_of(self, name: str) -> TypeProto | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.parent
+        return None
+
+
+@dataclass(slots=True, eq=False)
+class _Walk:
+    imports: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], FunctionProto]
+    within: str
+    depth: int
+    learnt: set[str] = field(default_factory=set)  # names whose types only the schemas of releases tell
+    called: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
+
+    # Values
+
+    def scope(self, graph: GraphProto, parent: _Scope | None) -> _Scope:
+        """All that the graph names, with its type."""
+        values = {
+            value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input) if _says(value.type)
+        }
+        for tensor in graph.initializer:
+            values[tensor.name] = _tensor_type(tensor.data_type, tensor.dims)
+        for sparse in graph.sparse_initializer:
+            values.setdefault(sparse.values.name, _tensor_type(sparse.values.data_type, sparse.dims))
+        return _Scope(values, parent)
+
+    def propagate(self, graph: GraphProto, scope: _Scope) -> bool:
+        """Types that follow from the operators' schemas alone, put into the scope; whether there were any."""
+        before = len(self.learnt)
+        for node in graph.node:
+            missing = [name for name in node.output if name and name not in scope.values]
+            if missing:
+                self._learn(node, scope)
+        return len(self.learnt) > before
+
+    def _learn(self, node: NodeProto, scope: _Scope) -> None:
+        domain = node.domain or DEFAULT
+        schema = any_schema(domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT else 0))
+        if schema is None or (domain, node.op_type, node.overload) in self.functions:
+            return
+        known = bound_outputs(schema, [self._spelled(name, scope) for name in node.input], len(node.output))
+        protos = {self._spelled(name, scope): scope.type_of(name) for name in node.input if name}
+        for name, text in zip(node.output, known, strict=True):
+            if name and text and name not in scope.values:
+                found = _type_from(text, protos)
+                if found is not None:
+                    scope.values[name] = found
+                    self.learnt.add(name)
+
+    def lacks(self, graph: GraphProto, scope: _Scope) -> bool:
+        """Whether a value of the graph has no type yet."""
+        return any(name and name not in scope.values for node in graph.node for name in node.output)
+
+    def _spelled(self, name: str, scope: _Scope) -> str | None:
+        if not name:
+            return None
+        found = scope.type_of(name)
+        return "" if found is None else spelled(found)
+
+    # Nodes
+
+    def node(self, node: NodeProto, scope: _Scope) -> TypedNode:
+        """The node with its types, and all inside it."""
+        function = self.functions.get((node.domain or DEFAULT, node.op_type, node.overload))
+        inner = self._called(node, function, scope) if function is not None else tuple(self._inside(node, scope))
+        return TypedNode(self._operation(node, scope), node.name, node, inner, function is not None, self.within)
+
+    def _operation(self, node: NodeProto, scope: _Scope) -> Operation:
+        domain = node.domain or DEFAULT
+        first = scope.type_of(node.input[0]) if node.input and node.op_type == "Shape" else None
+        return Operation(
+            domain=domain,
+            name=node.op_type,
+            version=self.imports.get(domain, 0),
+            opset=self.imports.get(DEFAULT, 0),
+            inputs=tuple(self._spelled(name, scope) for name in node.input),
+            outputs=tuple(self._spelled(name, scope) for name in node.output),
+            attributes=tuple(_attributes(node)),
+            static=first is not None and is_static(first),
+        )
+
+    def _inside(self, node: NodeProto, scope: _Scope) -> Iterator[TypedNode]:
+        for attribute in node.attribute:
+            for graph in subgraphs(attribute):
+                inner = self.scope(graph, scope)
+                self._pass_in(node, graph, inner, scope)
+                self.propagate(graph, inner)
+                for each in graph.node:
+                    yield self.node(each, inner)
+
+    def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _Scope, scope: _Scope) -> None:
+        """Loop hands its inputs on as they are; what a graph says of its own inputs is more."""
+        if node.op_type != "Loop":
+            return
+        names = [None, None, *node.input[2:]]
+        for value, name in zip(graph.input, names, strict=False):
+            given = scope.type_of(name) if name else None
+            if value.name not in inner.values and given is not None:
+                inner.values[value.name] = _without_shape(given)
+
+    def _called(self, node: NodeProto, function: FunctionProto, scope: _Scope) -> tuple[TypedNode, ...]:
+        if self.depth >= _DEPTH:
+            return ()
+        types = [scope.type_of(name) if name else None for name in node.input]
+        key = (id(function), *(each.SerializeToString() for each in node.attribute), *map(_key, types))
+        if key not in self.called:
+            imports = {imported.domain: imported.version for imported in function.opset_import}
+            model = instantiate(
+                function, node, types, imports=imports, defaults={}, functions=tuple(self.functions.values())
+            )
+            self.called[key] = typed_nodes(model, f"{function.domain}.{function.name}", self.depth + 1)
+        return self.called[key]
+
+
+def _key(each: TypeProto | None) -> bytes:
+    return b"" if each is None else each.SerializeToString()
+
+
+def _says(each: TypeProto) -> bool:
+    return each.WhichOneof("value") is not None and bool(spelled(each))
+
+
+def _tensor_type(element: int, dims: Sequence[int]) -> TypeProto:
+    from onnx import TypeProto
+
+    made = TypeProto()
+    made.tensor_type.elem_type = element
+    made.tensor_type.shape.SetInParent()
+    for dim in dims:
+        made.tensor_type.shape.dim.add(dim_value=dim)
+    return made
+
+
+def _type_from(text: str, given: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
+    """A type of this spelling, without a shape."""
+    like = given.get(text)
+    if like is not None:
+        return _without_shape(like)
+    number = next((number for number, name in _TENSORS.items() if name == text), None)
+    if number is None:
+        return None
+    from onnx import TypeProto
+
+    made = TypeProto()
+    made.tensor_type.elem_type = number
+    return made
+
+
+def _without_shape(given: TypeProto) -> TypeProto:
+    from onnx import TypeProto
+
+    made = TypeProto()
+    made.CopyFrom(given)
+    if made.HasField("tensor_type"):
+        made.tensor_type.ClearField("shape")
+    return made
+
+
+def _attributes(node: NodeProto) -> Iterator[Attribute]:
+    for attribute in sorted(node.attribute, key=lambda each: each.name):
+        yield Attribute(attribute.name, _kind(attribute), _data(node, attribute))
+
+
+def _kind(attribute: AttributeProto) -> str:
+    from onnx import AttributeProto
+
+    return str(AttributeProto.AttributeType.Name(attribute.type))
+
+
+def _data(node: NodeProto, attribute: AttributeProto) -> bytes:
+    """What a body or a constructor may read; tensors and the graphs of control flow are judged by themselves."""
+    if node.op_type == "Constant" or (node.op_type in _HOLDERS and attribute.HasField("g")):
+        return b""
+    return attribute.SerializeToString() if attribute.ByteSize() <= _DATA_BYTES else b""
