@@ -78,22 +78,18 @@ class _Matching:
         ]
         answers = [_takes(kernel, schema, operation) for kernel in kernels]
         if True in answers:
-            return self._constructed(operation, schema)
+            return refusal(operation, schema.since, self._on.release)
         expanded = expand(operation, schema, self._on) if depth < _DEPTH else None
         inside = self._expanded(operation, schema, expanded, depth) if expanded is not None else None
         if expanded is not None and inside is None:
             return None
         if self._casts(operation, schema, kernels):
-            return self._constructed(operation, schema)
+            return refusal(operation, schema.since, self._on.release)
         if operation.domain == "ai.onnx" and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are looked for
         if None in answers or isinstance(inside, str):
             return inside if isinstance(inside, str) else _untold(operation)
         return inside or _missing(operation, operator, schema, kernels)
-
-    def _constructed(self, operation: Operation, schema: Schema) -> Miss | None:
-        refused = refusal(operation, schema.since, self._on.release)
-        return Miss("attribute-unsupported", f"`{operation.label}({schema.since})`: {refused}") if refused else None
 
     def _expanded(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int

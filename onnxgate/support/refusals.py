@@ -1,25 +1,97 @@
-"""What constructors of kernels refuse although schema and types are right."""
+"""What a release refuses of a node although its schema and its types are right: constructors and shape inference.
+
+Source: each was measured by loading one node with and without the attribute on ONNX Runtime 1.16 to 1.31.
+"""
 
 from __future__ import annotations
 
-from onnxgate.support.operations import Operation
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from onnxgate.findings import version_order
+from onnxgate.support.operations import Miss, Operation
+
+Values = dict[str, int | str]
+"""Attributes that are one number or one text, by name."""
 
 
-def refusal(operation: Operation, since: int, release: str) -> str:
-    """What is refused of the node's attributes; "" where nothing is.
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One thing that releases from `first` to `last` ("": all that there are) refuse of some operators."""
 
-    Source: loads on ONNX Runtime 1.16 to 1.31.
-    """
-    if operation.name in ("GRU", "LSTM", "RNN") and integer(operation, "layout") == 1:
-        return "attribute `layout` = 1 is not implemented"
-    return ""
+    operators: tuple[str, ...]
+    holds: Callable[[Values], bool]
+    problem: str
+    first: str = ""
+    last: str = ""
+
+    def concerns(self, operation: Operation, release: str) -> bool:
+        """Whether the release refuses the node for it."""
+        return (
+            operation.domain == "ai.onnx"
+            and operation.name in self.operators
+            and (not self.first or version_order(release) >= version_order(self.first))
+            and (not self.last or version_order(release) <= version_order(self.last))
+            and self.holds(values(operation))
+        )
 
 
-def integer(operation: Operation, name: str) -> int | None:
-    """The value of an INT attribute, None where it is not given."""
+REFUSALS = (
+    Refusal(("GRU", "LSTM", "RNN"), lambda given: given.get("layout") == 1, "`layout` = 1 is not implemented"),
+    Refusal(
+        ("DFT",),
+        lambda given: bool(given.get("onesided")) and bool(given.get("inverse")),
+        "`onesided` and `inverse` are not implemented together",
+        last="1.24.4",
+    ),
+    Refusal(
+        ("RotaryEmbedding",),
+        lambda given: bool(given.get("rotary_embedding_dim")) and not given.get("num_heads"),
+        "`rotary_embedding_dim` is not implemented without `num_heads`",
+        first="1.23.0",
+        last="1.23.2",
+    ),
+)
+LOCALES = (
+    Refusal(("StringNormalizer",), lambda given: True, "", last="1.17.3"),
+    Refusal(("StringNormalizer",), lambda given: not given.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"),
+    Refusal(
+        ("StringNormalizer",),
+        lambda given: (
+            given.get("case_change_action", "NONE") != "NONE"
+            or (not given.get("is_case_sensitive") and "stopwords" in given)
+        ),
+        "",
+        first="1.27.0",
+    ),
+)
+"""Where a locale of the machine is asked for when the model is loaded."""
+
+
+def refusal(operation: Operation, since: int, release: str) -> Miss | str | None:
+    """What is refused of the node; a text where that depends on the machine."""
+    for each in REFUSALS:
+        if each.concerns(operation, release):
+            return Miss("attribute-unsupported", f"`{operation.label}({since})`: {each.problem}")
+    if any(each.concerns(operation, release) for each in LOCALES):
+        locale = values(operation).get("locale", "en_US.UTF-8")
+        return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
+    return None
+
+
+def values(operation: Operation) -> Values:
+    """The node's attributes; of those that are no single number or text only that they are there."""
+    return dict(_values(operation))
+
+
+def _values(operation: Operation) -> Iterator[tuple[str, int | str]]:
     from onnx import AttributeProto
 
     for attribute in operation.attributes:
-        if attribute.name == name and attribute.kind == "INT" and attribute.data:
-            return int(AttributeProto.FromString(attribute.data).i)
-    return None
+        given = AttributeProto.FromString(attribute.data) if attribute.data else None
+        if given is not None and attribute.kind == "INT":
+            yield attribute.name, int(given.i)
+        elif given is not None and attribute.kind == "STRING":
+            yield attribute.name, given.s.decode(errors="replace")
+        else:
+            yield attribute.name, 0
