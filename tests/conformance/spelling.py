@@ -1,0 +1,33 @@
+"""Types as runtimes spell them, made into what a model says."""
+
+from __future__ import annotations
+
+import re
+
+from onnx import TensorProto, TypeProto, helper
+
+_WRAPPED = re.compile(r"(seq|optional|tensor|sparse_tensor)\((.*)\)")
+_MAP = re.compile(r"map\((\w+), ?(.*)\)")
+
+
+def element(name: str) -> int:
+    """The number of the innermost element type: of `float`, `tensor(float)` or `seq(tensor(float))`."""
+    return TensorProto.DataType.Value(name.rstrip(")").rpartition("(")[2].upper())
+
+
+def type_proto(name: str) -> TypeProto:
+    """The type `seq(tensor(float))`; no tensor has a shape."""
+    if found := _MAP.fullmatch(name):
+        return helper.make_map_type_proto(element(found.group(1)), type_proto(found.group(2)))
+    found = _WRAPPED.fullmatch(name)
+    if found is None:
+        return helper.make_tensor_type_proto(element(name), None)
+    kind, inner = found.groups()
+    match kind:
+        case "seq":
+            return helper.make_sequence_type_proto(type_proto(inner))
+        case "optional":
+            return helper.make_optional_type_proto(type_proto(inner))
+        case "sparse_tensor":
+            return helper.make_sparse_tensor_type_proto(element(inner), None)
+    return helper.make_tensor_type_proto(element(inner), None)
