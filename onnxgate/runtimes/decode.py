@@ -14,6 +14,8 @@ from onnxgate.runtimes.jobs import (
     Completed,
     Export,
     ExportResult,
+    Harvest,
+    HarvestResult,
     Job,
     Load,
     LoadResult,
@@ -31,6 +33,7 @@ RESULTS: dict[type[Job], type[Result]] = {
     Load: LoadResult,
     Run: RunResult,
     Probe: ProbeResult,
+    Harvest: HarvestResult,
     Export: ExportResult,
     Command: CommandResult,
 }
@@ -84,6 +87,8 @@ def believed(reply: Reply, job: Job) -> Reply:
             _check_run(job, result)
         case Export(), ExportResult() as result:
             _check_files(_files_of_export(result), Path(job.output))
+        case Harvest(), HarvestResult():
+            _check_files([job.output], Path(job.output).parent)
         case _ if not isinstance(reply.result, RESULTS[type(job)]):
             raise NonsenseError(f"a {type(reply.result).__name__} is no answer to a {type(job).__name__}")
     return reply

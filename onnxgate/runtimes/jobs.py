@@ -52,6 +52,12 @@ class Probe(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
     packages: tuple[str, ...] = ()
 
 
+class Harvest(Wire, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):
+    """Write down what the build says of itself: kernels and schemas."""
+
+    output: str  # the .json file to write, in an existing folder
+
+
 class Export(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
     """Export a source, and run it eagerly on the cases (in float32, and in float64 where it can)."""
 
@@ -74,7 +80,7 @@ class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     environment: dict[str, str] = {}
 
 
-Job = Load | Run | Probe | Export | Command
+Job = Load | Run | Probe | Harvest | Export | Command
 
 
 class Failure(Wire, frozen=True, kw_only=True):
@@ -114,6 +120,14 @@ class ProbeResult(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"
     packages: dict[str, str]
 
 
+class HarvestResult(Wire, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):
+    """What the build calls itself; the rest is in the file."""
+
+    registry: bool  # whether it can say its kernels and schemas at all
+    release: str
+    commit: str  # of the build, where it says it
+
+
 class ExportResult(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
     """What the exporter made and what the source itself computes."""
 
@@ -136,7 +150,7 @@ class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="k
     log: str  # tail of its output
 
 
-Result = LoadResult | RunResult | ProbeResult | ExportResult | CommandResult
+Result = LoadResult | RunResult | ProbeResult | HarvestResult | ExportResult | CommandResult
 
 
 class Completed(Wire, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):

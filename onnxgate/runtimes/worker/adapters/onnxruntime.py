@@ -48,6 +48,14 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     }
 
 
+def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """Writes down what the build says of itself."""
+    from .. import registry
+
+    phase("harvest")
+    return registry.harvest(job["output"])
+
+
 def _session(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
     options = ort.SessionOptions()

@@ -1,0 +1,97 @@
+"""What real releases of ONNX Runtime say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.commands import Commands
+from onnxgate.runtimes.host import Host, Seat
+from onnxgate.runtimes.interpreters import find_interpreter
+from onnxgate.runtimes.jobs import Completed, Crashed, Harvest, HarvestResult
+from onnxgate.support.dump import Dump, DumpedKernel, decode_dump
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+
+OLD_NUMPY = "1.26.4"
+
+
+def harvest(host: Host, locked: Locked, output: Path) -> tuple[HarvestResult, Dump]:
+    """What a release answers, and what it writes."""
+    try:
+        find_interpreter(locked[0].python, Commands(), offline=True)
+    except UnavailableError as error:
+        pytest.skip(f"{error.message}: {error.hint}")
+    observation = host.submit(Seat.of_runtime(*locked), Harvest(output=str(output))).result(200)
+    assert isinstance(observation, Completed), observation
+    assert isinstance(observation.result, HarvestResult)
+    return observation.result, decode_dump(output.read_bytes())
+
+
+def kernels(dump: Dump, domain: str, name: str) -> list[DumpedKernel]:
+    """Those of one operator."""
+    return [each for each in dump.kernels if (each.domain, each.name) == (domain, name)]
+
+
+@pytest.mark.index
+def test_a_release_says_its_kernels_and_schemas(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+    """With versions and types. Source: 1.31.1 registers Det since opset 22 for float alone."""
+    result, dump = harvest(host, locked("1.31.1"), tmp_path / "a file.json")
+
+    assert HarvestResult(registry=True, release="1.31.1", commit="6af1a93") == result
+    assert (len(dump.kernels), len(dump.schemas)) == (1465, 847)
+    assert [((11, 21), {"T": ("tensor(float)",)}), ((22, 2**31 - 1), {"T": ("tensor(float)",)})] == [
+        (each.versions, each.constraints) for each in kernels(dump, "", "Det")
+    ]
+    assert {each.provider for each in dump.kernels} == {"CPUExecutionProvider"}
+    (clip,) = [each for each in dump.schemas if (each.domain, each.name, each.since) == ("", "Clip", 13)]
+    assert [(each.name, each.type, each.option) for each in clip.inputs] == [
+        ("input", "T", "Single"),
+        ("min", "T", "Optional"),
+        ("max", "T", "Optional"),
+    ]
+    assert "tensor(bfloat16)" in clip.constraints["T"]
+    assert ((1, 3), (1, 1), {}) == (clip.inputs_range, clip.outputs_range, clip.attributes)
+
+
+@pytest.mark.index
+def test_patch_releases_differ(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+    """MatMulNBits came with a patch: 1.16.1 has neither schema nor kernel."""
+    found = {}
+    for release in ("1.16.1", "1.16.3"):
+        result, dump = harvest(host, locked(release, numpy=OLD_NUMPY), tmp_path / f"{release}.json")
+        schemas = [each for each in dump.schemas if each.name == "MatMulNBits"]
+        found[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
+
+    assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == found
+
+
+@pytest.mark.index
+def test_an_older_release_says_that_it_has_no_registry(
+    host: Host, locked: Callable[..., Locked], tmp_path: Path
+) -> None:
+    """That is a result, and no failure."""
+    result, dump = harvest(host, locked("1.15.1", numpy=OLD_NUMPY), tmp_path / "dump.json")
+
+    assert not result.registry
+    assert ("1.15.1", (), ()) == (dump.release, dump.kernels, dump.schemas)
+
+
+@pytest.mark.index
+def test_two_pythons_hear_the_same(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+    """Byte for byte, under the oldest interpreter too, though each has a wheel of its own."""
+    for name, python, numpy in (("one", "3.8", "1.24.4"), ("other", "3.11", OLD_NUMPY)):
+        harvest(host, locked("1.16.3", python, numpy), tmp_path / name)
+
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_a_file_that_was_not_written_is_no_answer(fake_host: Host, fake: Seat, tmp_path: Path) -> None:
+    """A worker is not believed."""
+    observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
+
+    assert Crashed(signal="answered nonsense", during="start", log="") == observation
