@@ -40,12 +40,12 @@ def runtime_problem(text: str) -> str:
     return f"engine `{engine}` is not known" + (near or f"; expected {listed(ENGINES)}")
 
 
-def requirement_problem(text: str) -> str:
+def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:
     """Why the text is no requirement that some release of a package can satisfy; "" where it is one."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
-        return f"expected a requirement such as `onnxruntime>=1.18,<1.32`, got `{text}`"
+        return f"expected a requirement such as `{example}`, got `{text}`"
     if requirement.url:
         return "expected a requirement by name and version, got one by address"
     if not satisfiable(requirement.specifier):

@@ -23,6 +23,8 @@ class Target(Table, frozen=True, kw_only=True):
     select: Select = "minors"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")
+    extensions: tuple[str, ...] = ()  # packages, or paths of libraries, that register custom operators
+    python: str | None = None  # an interpreter or an environment's folder with a build of one's own; none is made then
     required: bool = True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from onnxgate.config.conversion import Problem
+from onnxgate.config.extensions import extension_problem, is_library, package_name
 from onnxgate.config.globs import is_glob
 from onnxgate.config.lines import Keys
 from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
@@ -30,6 +31,7 @@ from onnxgate.config.types import (
 PROVIDERS = ("CPUExecutionProvider",)
 PLACEHOLDERS = ("python", "output", "opset")
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
+_PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
 _SOURCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 
 
@@ -49,6 +51,7 @@ class Validation:
                 yield from self._config(table)
             case Target():
                 yield from _target(table, keys)
+                yield from self._libraries(table, (*keys, "extensions"))
             case Toolchain():
                 yield from _toolchain(table, keys)
             case ModelSettings():
@@ -71,6 +74,7 @@ class Validation:
             yield Problem(("ir-version",), problem)
         yield from _opsets(config.opset)
         yield from _same_model_twice(config.model)
+        yield from _same_python(config.targets)
         for rule in config.rules:
             yield from self._rule(rule, ("rules", rule))
 
@@ -92,6 +96,13 @@ class Validation:
             if name not in self.targets:
                 said = nearest(name, self.targets) or f"; the config has {listed(sorted(self.targets)) or 'none'}"
                 yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{said}")
+
+    def _libraries(self, target: Target, keys: Keys) -> Iterator[Problem]:
+        for index, text in enumerate(target.extensions):
+            if not is_library(text) or extension_problem(text):
+                continue
+            if not (self.folder / text).resolve().is_relative_to(self.root.resolve()):
+                yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
 
     def _source_problem(self, source: str) -> str:
         matched = _SOURCE.fullmatch(source)
@@ -120,11 +131,57 @@ def _target(target: Target, keys: Keys) -> Iterator[Problem]:
         if not values:
             yield Problem((*keys, name), "expected at least one")
         yield from _repeated(values, (*keys, name))
+    yield from _providers(target, (*keys, "providers"))
+    yield from _extensions(target.extensions, (*keys, "extensions"))
+    if target.python is not None:
+        yield from _python(target, keys)
+
+
+def _providers(target: Target, keys: Keys) -> Iterator[Problem]:
+    """A build of the user's own may have any provider; whether it has one is asked there."""
     for index, provider in enumerate(target.providers):
-        if provider not in PROVIDERS:
-            said = nearest(provider, PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+        if provider in PROVIDERS:
+            continue
+        said = nearest(provider, PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+        if target.python is None:
             text = f"provider `{provider}` is not available in this release of onnxgate{said}"
-            yield Problem((*keys, "providers", str(index)), text)
+            text += "" if said else "; `python` may name an environment that has it"
+            yield Problem((*keys, str(index)), text)
+        elif not _PROVIDER.fullmatch(provider):
+            wanted = "expected a name such as `CUDAExecutionProvider`"
+            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{said}")
+
+
+def _extensions(extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, text in enumerate(extensions):
+        here = (*keys, str(index))
+        if problem := extension_problem(text):
+            yield Problem(here, problem)
+            continue
+        name = text if is_library(text) else package_name(text)
+        if name in seen:
+            yield Problem(here, f"`{text}` names `{name}` a second time, after `{seen[name]}`")
+        seen.setdefault(name, text)
+
+
+def _python(target: Target, keys: Keys) -> Iterator[Problem]:
+    if not (target.python or "").strip():
+        yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
+    if target.select != "minors":
+        yield Problem((*keys, "select"), f"`{target.select}` means nothing with `python`, which has one release")
+
+
+def _same_python(targets: Mapping[str, Target]) -> Iterator[Problem]:
+    """One environment is one runtime, and a runtime is used with the same providers throughout."""
+    first: dict[str, str] = {}
+    for name, target in targets.items():
+        if target.python is None:
+            continue
+        other = first.setdefault(target.python, name)
+        if targets[other].providers != target.providers:
+            said = f"target `{other}` uses `{target.python}` with other providers; make both the same"
+            yield Problem(("targets", name, "providers"), said)
 
 
 def _toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:

@@ -1,0 +1,110 @@
+"""What a target may say of extensions, and of an environment of the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.config.extensions import is_library, package_name
+from onnxgate.config.loading import load_config
+from onnxgate.errors import ConfigError
+
+LIBRARY = "expected a library (`.so`, `.dll` or `.dylib`) or a package"
+OTHER = "python = '.venv'\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv'\nproviders = ['XExecutionProvider']"
+
+
+def problems(folder: Path, target: str) -> list[str]:
+    """What is wrong with a target, without the place of the target itself."""
+    text = f"[targets.a]\nruntime = 'onnxruntime'\n{target}\n"
+    (folder / "onnxgate.toml").write_text(text, encoding="utf-8")
+    try:
+        load_config(folder / "onnxgate.toml")
+    except ConfigError as error:
+        return [each.removeprefix("line 3: `targets.a.") for each in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "extensions = []",
+        "extensions = ['onnxruntime-extensions>=0.13', 'libs/foo.so', 'foo.DLL', 'a/libfoo.dylib']",
+        "python = '.venv'",
+        "python = '.venv'\nproviders = ['CUDAExecutionProvider', 'CPUExecutionProvider']",
+        "python = '.venv'\nextensions = ['foo']\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv'",
+    ],
+)
+def test_taken(tmp_path: Path, target: str) -> None:
+    """Packages, libraries below the project, and builds of the user's own with any provider."""
+
+    assert problems(tmp_path, target) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("extensions = 'foo'", "extensions`: expected a list of strings, got the string `foo`"),
+        (
+            "extensions = ['numpy']",
+            "extensions[0]`: `numpy` registers no custom operators; every environment has it",
+        ),
+        (
+            "extensions = ['a b']",
+            "extensions[0]`: expected a requirement such as `onnxruntime-extensions>=0.13`, got `a b`",
+        ),
+        ("extensions = ['foo>=2,<1']", "extensions[0]`: no release can satisfy `<1,>=2`"),
+        (
+            "extensions = ['foo[bar]']",
+            "extensions[0]`: expected a package and its releases, without extras and markers",
+        ),
+        ("extensions = ['libs/foo']", f"extensions[0]`: {LIBRARY}, got `libs/foo`"),
+        ("extensions = ['libs\\foo.dll']", "extensions[0]`: expected a path with `/`, got `libs\\foo.dll`"),
+        (
+            "extensions = ['/foo.so']",
+            "extensions[0]`: expected a path relative to the config's folder, got `/foo.so`",
+        ),
+        (
+            "extensions = ['C:/foo.dll']",
+            "extensions[0]`: expected a path relative to the config's folder, got `C:/foo.dll`",
+        ),
+        ("extensions = ['../foo.so']", "extensions[0]`: `../foo.so` is outside of the project"),
+        ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` names `foo` a second time, after `foo`"),
+        ("python = ''", "python`: expected an interpreter or the folder of an environment"),
+        (
+            "python = '.venv'\nselect = 'all'",
+            "line 4: `targets.a.select`: `all` means nothing with `python`, which has one release",
+        ),
+        (
+            "providers = ['CUDAExecutionProvider']",
+            "providers[0]`: provider `CUDAExecutionProvider` is not available in this release of onnxgate; "
+            "`python` may name an environment that has it",
+        ),
+        (
+            "python = '.venv'\nproviders = ['CPUExecutionProvidr']",
+            "line 4: `targets.a.providers[0]`: expected a name such as `CUDAExecutionProvider`, "
+            "got `CPUExecutionProvidr`; did you mean `CPUExecutionProvider`?",
+        ),
+        (OTHER, "line 7: `targets.b.providers`: target `a` uses `.venv` with other providers; make both the same"),
+    ],
+)
+def test_refused(tmp_path: Path, target: str, expected: str) -> None:
+    """What names nothing, or would be promised and not kept."""
+
+    assert problems(tmp_path, target) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("foo.so", True), ("libs/foo", True), ("libs\\foo", True), ("foo-extensions>=1.0", False), ("foo.sox", False)],
+)
+def test_is_library(text: str, expected: bool) -> None:
+    """What looks like a path is one; the rest are packages."""
+
+    assert expected == is_library(text)
+
+
+def test_package_name() -> None:
+    """Packages are compared by their normalised names."""
+
+    assert package_name("ONNXRuntime_Extensions >= 0.13") == "onnxruntime-extensions"
