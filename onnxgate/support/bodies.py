@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from onnxgate.findings import version_order
 from onnxgate.model.functions import Body, body_of, defaults_of, has_body, instantiate, schema_of
 from onnxgate.model.types import type_proto
+from onnxgate.support import contributed
 from onnxgate.support.operations import Operation, TypedNode
 from onnxgate.support.table import Implementation, Schema
 from onnxgate.support.typing import typed_nodes
@@ -16,18 +18,47 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 DEFAULT = "ai.onnx"
+_BY_MODEL = version_order("1.17.0")
+_NEWEST = 13
+"""The opset that stands in where a model imports none of ai.onnx."""
 Expansion = tuple[TypedNode, ...] | str | None
 """Nodes; why it cannot be told; None where there is no body."""
 
 
 def expand(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
     """The operation's body as the release takes it: not, where an operator in it has changed since it was written."""
-    found = _body(operation, schema.since)
+    label = operation.label
+    if label in contributed.BODIES:
+        return contributed_nodes(operation) if contributed.has_body(label, implementation.release) else None
+    asked = _asked(operation, schema, implementation)
+    found = _body(operation, schema.since, asked)
     if not isinstance(found, _Expanded):
         return found
-    if not found.contextual and not _is_current(found.body, operation.opset, implementation):
+    if not found.contextual and not _is_current(found.body, asked, implementation):
         return None
     return found.nodes
+
+
+def _asked(operation: Operation, schema: Schema, implementation: Implementation) -> int:
+    """The opset that a body is asked for. Source: ONNX Runtime 1.16 takes the schema's own, later ones the model's."""
+    old = version_order(implementation.release) < _BY_MODEL
+    return schema.since if old and operation.domain == DEFAULT else operation.opset
+
+
+@functools.lru_cache(maxsize=1024)
+def contributed_nodes(operation: Operation) -> tuple[TypedNode, ...]:
+    """The nodes of a body that is no part of ONNX."""
+    types = [None if each is None else type_proto(each) for each in operation.inputs]
+    function = contributed.body(operation.label)
+    return typed_nodes(
+        instantiate(function, _node(operation), types, imports={"": operation.opset or _NEWEST}, defaults={})
+    )
+
+
+def definition(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
+    """The nodes of the operation's body by ONNX, whether or not a release would expand it; None where it has none."""
+    found = None if operation.label in contributed.BODIES else _body(operation, since)
+    return found.nodes if isinstance(found, _Expanded) else None
 
 
 class _Expanded:
@@ -44,15 +75,15 @@ class _Expanded:
 
 
 @functools.lru_cache(maxsize=4096)
-def _body(operation: Operation, since: int) -> _Expanded | str | None:
+def _body(operation: Operation, since: int, asked: int) -> _Expanded | str | None:
+    node = _node(operation)
+    types = [None if each is None else type_proto(each) for each in operation.inputs]
     schema = schema_of(operation.domain, operation.name, since)
     if schema is None:
         return _unknown(operation, since)
     if not has_body(schema):
         return None
-    node = _node(operation)
-    types = [None if each is None else type_proto(each) for each in operation.inputs]
-    body = body_of(schema, operation.opset, node, types)
+    body = body_of(schema, asked, node, types)
     if body is None:
         return None
 
@@ -66,10 +97,13 @@ def _body(operation: Operation, since: int) -> _Expanded | str | None:
 
 
 def _unknown(operation: Operation, since: int) -> str | None:
-    if operation.domain != DEFAULT:
-        return None
+    """An operator newer than the installed onnx; what that does not know although it is older is the runtime's own."""
     import onnx
 
+    if operation.label in contributed.UNKNOWN:
+        return f"the function body of `{operation.label}({since})` is not known"
+    if operation.domain != DEFAULT or since <= onnx.defs.onnx_opset_version():
+        return None
     return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"
 
 

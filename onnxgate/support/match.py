@@ -21,6 +21,7 @@ Answer = Miss | str | None
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU = "CPUExecutionProvider"
 _DEPTH = 16
+_CAST_SINCE = 6
 
 
 def match(operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU,)) -> Answer:
@@ -59,7 +60,7 @@ class _Matching:
         if schema.deprecated:
             return Miss("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
         if (operation.domain, operation.name) == ("ai.onnx", "Constant"):
-            return fault(operation, schema)  # becomes an initializer before kernels are looked for
+            return _constant(operation, schema)
         return fault(operation, schema) or self._implemented(operation, operator, schema, depth)
 
     def _version(self, operation: Operation) -> int | None:
@@ -80,16 +81,14 @@ class _Matching:
         if True in answers:
             return refusal(operation, schema.since, self._on.release)
         expanded = expand(operation, schema, self._on) if depth < _DEPTH else None
-        inside = self._expanded(operation, schema, expanded, depth) if expanded is not None else None
-        if expanded is not None and inside is None:
-            return None
-        if self._casts(operation, schema, kernels):
+        if expanded is not None:
+            return self._expanded(operation, schema, expanded, depth)
+        answers += _cast(kernels, schema, operation)
+        if True in answers:
             return refusal(operation, schema.since, self._on.release)
         if operation.domain == "ai.onnx" and operation.name == "Shape" and operation.static:
             return None  # folded into a constant before kernels are looked for
-        if None in answers or isinstance(inside, str):
-            return inside if isinstance(inside, str) else _untold(operation)
-        return inside or _missing(operation, operator, schema, kernels)
+        return _untold(operation) if None in answers else _missing(operation, operator, schema, kernels)
 
     def _expanded(
         self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
@@ -106,12 +105,26 @@ class _Matching:
             told = told or answer
         return told
 
-    def _casts(self, operation: Operation, schema: Schema, kernels: Sequence[Kernel]) -> bool:
-        """Whether it is implemented once float16 is cast to float, which ONNX Runtime does by itself."""
-        if FLOAT16 not in (*operation.inputs, *operation.outputs):
-            return False
-        widened = replace(operation, inputs=_widened(operation.inputs), outputs=_widened(operation.outputs))
-        return any(_takes(kernel, schema, widened) for kernel in kernels)
+
+def _cast(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
+    """The same once float16 is cast to float, which ONNX Runtime does by itself where an input is float16.
+
+    Source: ONNX Runtime 1.16 to 1.31; not before opset 6, whose Cast takes a number, nor around subgraphs, nor into
+    sequences.
+    """
+    graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
+    if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
+        return []
+    if any(each and "float16" in each and not each.startswith("tensor(") for each in operation.outputs):
+        return []
+    widened = replace(operation, inputs=_widened(operation.inputs), outputs=_widened(operation.outputs))
+    return [] if fault(widened, schema) else [_takes(kernel, schema, widened) for kernel in kernels]
+
+
+def _constant(operation: Operation, schema: Schema) -> Miss | None:
+    """It becomes an initializer before kernels are looked for, whatever the type of its value."""
+    wrong = fault(operation, schema)
+    return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 
 
 def _widened(types: tuple[str | None, ...]) -> tuple[str | None, ...]:
@@ -124,10 +137,21 @@ def _takes(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
     for key, types in kernel.constraints.items():
         given = first_argument(schema, key, operation.inputs, operation.outputs)
         if given == "":
+            possible = _possible(schema, key)
+            if possible <= types:
+                continue
+            if not possible & types:
+                return False
             told = None
         elif given is not None and given not in types:
             return False
     return told
+
+
+def _possible(schema: Schema, key: str) -> frozenset[str]:
+    """The types that an argument which a kernel's constraint names may have."""
+    named = (formal for formal in (*schema.inputs, *schema.outputs) if key in (formal.type, formal.name))
+    return schema.types_of(next(named))
 
 
 def _untold(operation: Operation) -> str:

@@ -39,6 +39,9 @@ class Refusal:
 REFUSALS = (
     Refusal(("GRU", "LSTM", "RNN"), lambda given: given.get("layout") == 1, "`layout` = 1 is not implemented"),
     Refusal(
+        ("GRU", "LSTM", "RNN"), lambda given: int(given.get("hidden_size") or 0) <= 0, "`hidden_size` must be given"
+    ),
+    Refusal(
         ("DFT",),
         lambda given: bool(given.get("onesided")) and bool(given.get("inverse")),
         "`onesided` and `inverse` are not implemented together",

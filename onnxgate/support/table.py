@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import re
 import zlib
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ import msgspec
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
 TABLE = "data/onnxruntime-kernels.json.z"
+_MAP = re.compile(r"map\((\w+), ?(\w+)\)")
+"""How schemas spell maps; the types of values are spelled as in `map(int64,tensor(float))`."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +161,8 @@ class _Operators:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self._sets = [frozenset(table.types[index] for index in each) for each in table.sets]
+        types = [_MAP.sub(r"map(\1,tensor(\2))", each) for each in table.types]
+        self._sets = [frozenset(types[index] for index in each) for each in table.sets]
         self._rows: dict[tuple[str, str], tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]]]] = {}
         self._made: dict[tuple[str, str, tuple[bool, ...]], Operator] = {}
 
