@@ -24,6 +24,7 @@ from onnxgate.report import Finding
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
+from onnxgate.support.operations import Prediction
 from onnxgate.work import Execution, Work
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Gathered:
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
+    predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # by model and runtime
     remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
     execution: Execution = field(default_factory=Execution)
 
@@ -130,13 +132,15 @@ def _unread(request: Request, gathered: Gathered, blocked: frozenset[str]) -> li
 
 def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> list[object]:
     subjects: list[object] = []
+    folders = request.project.root, request.project.folder
     for each in planned:
         if each.path in gathered.facts:
-            runtimes = [planned.runtime for planned in each.runtimes]
             facts, place = gathered.facts[each.path], gathered.places[each.path]
-            subjects += support_stage.gather_model(facts, place, runtimes)
-    every = {planned.runtime: None for each in planned for planned in each.runtimes}
-    subjects += support_stage.gather_unpredicted(tuple(every), Place(request.lock_name))
+            predicted = support_stage.gather_model(each.model, facts, place, *folders, each.runtimes)
+            subjects += predicted.subjects
+            gathered.predictions |= {(each.path, name): found for name, found in predicted.predictions.items()}
+    every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
+    subjects += support_stage.gather_unpredicted(tuple(every.values()), Place(request.lock_name))
     return subjects
 
 

@@ -3,18 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from onnxgate.findings import Place
 from onnxgate.model.facts import ModelFacts
+from onnxgate.support.ways import Way
+
+RefusedBy = Literal[
+    "unknown-domain",
+    "unknown-operator",
+    "deprecated-operator",
+    "missing-kernel",
+    "type-mismatch",
+    "attribute-unsupported",
+]
+"""The rules that are about single operators."""
+OPSET = ("opset-too-new", "opset-experimental")
+"""Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSupport:
-    """What one runtime implements. Kernels and schemas come beside the limits."""
+    """What one runtime takes at most."""
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
     newest_opsets: dict[str, int]  # domain -> newest version; a domain that is not there is not limited
+    dev_opsets: dict[str, int] = field(default_factory=dict)  # domain -> newest version that is under development
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a model that ask for the same: the first of them, and how many others."""
+
+    name: str  # "" where the node has none
+    output: str  # the first value that it makes
+    others: int = 0
+    function: str = ""  # the local function that it is in
+    inside: str = ""  # the node in whose subgraph it is
+
+    @property
+    def words(self) -> str:
+        """ "node `conv0`, and 3 more"."""
+        said = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
+        if self.inside:
+            said += f" inside `{self.inside}`"
+        if self.function:
+            said += f" in the local function `{self.function}`"
+        return f"{said}, and {self.others} more" if self.others else said
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentalOperation:
+    """An operator of a model that a release calls experimental."""
+
+    place: Place  # the source line that made the first node, else where the model stands
+    operator: str  # "LayerNormalization(1)"
+    nodes: Nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +73,71 @@ class ModelOnRuntime:
     common_opsets: dict[str, int]  # likewise, per limited domain
     ir_works_since: str  # first release that takes the model's IR version, "" where none does
     opset_works_since: dict[str, str] = field(default_factory=dict)  # domain -> first release that takes its opset
+    experimental: tuple[ExperimentalOperation, ...] = ()
+
+    @property
+    def experimental_opsets(self) -> dict[str, int]:
+        """Opsets that the model imports and the runtime has only under development."""
+        newest, dev = self.runtime.newest_opsets, self.runtime.dev_opsets
+        imported = self.model.needed_opsets.items()
+        return {domain: v for domain, v in imported if newest.get(domain, v) < v <= dev.get(domain, 0)}
 
 
 @dataclass(frozen=True, slots=True)
-class UnpredictedRuntime:
-    """A runtime of which nothing can be predicted, and why."""
+class RefusedOperation:
+    """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
 
+    rule: RefusedBy
+    model: str
+    place: Place  # the source line that made the first node, else where the model stands
+    runtime: str
+    problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
+    detail: str  # what this release has, as a verb phrase: "implements `T` as `tensor(float)`"
+    operator: str  # "Det", or with its domain where that is not the default one
+    domain: str
+    nodes: Nodes
+    ways: tuple[Way, ...] = ()  # the best one first
+    works_since: str = ""
+    works_until: str = ""
+    opset_too_new: bool = False  # the runtime does not take the opset, and this may be but a consequence
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalDataOnRuntime:
+    """A file of external data that one runtime does not read, because of where it lies."""
+
+    model: str
     place: Place
     runtime: str
-    reason: str
+    location: str  # as the model writes it
+    layout: Literal["linked-model", "link", "outside", "absolute"]
+    tensors: int
+    works_since: str = ""
+    works_until: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFallback:
+    """Nodes that a provider of the target has no kernel for, and that another of its providers runs."""
+
+    model: str
+    place: Place
+    runtime: str
+    provider: str
+    runs_on: str
+    operators: dict[str, int]  # "Det(11)" -> how many nodes
+    nodes: Nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Unpredicted:
+    """A runtime of which nothing can be predicted, or something of a model, and why."""
+
+    place: Place
+    what: str  # "nothing is predicted"
+    reason: str = ""  # a verb phrase about the runtime
+    runtime: str = ""
+    model: str = ""
+    node: str = ""
+    fix: str = ""
+    follows_from: tuple[str, ...] = ()  # rules that have said so already

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal
@@ -31,6 +30,20 @@ ExternalProblem = Literal[
     "wrong-length",  # the length is not what shape and type need
     "short",  # the file ends before the tensor's last byte
 ]
+
+Layout = Literal[
+    "inside",  # below the model's folder, links followed
+    "linked-model",  # model and data are links into one folder, as in a Hugging Face cache
+    "link",  # a link in the model's folder that leads elsewhere
+    "outside",  # a relative path that leads out of the model's folder
+    "absolute",
+]
+_ESCAPES: dict[Layout, str] = {
+    "absolute": "is an absolute path",
+    "outside": "lies outside the model's folder",
+    "link": "is a link to a file outside the model's folder",
+}
+"""Source: ONNX Runtime 1.24.2 and later refuse these, and follow links of a linked model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +124,7 @@ def _files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
 def data_file(model: Path, location: str) -> DataFile:
     """The file that the model at `model` names `location`, looked at only where it lies inside the model's folder."""
     path = model.parent / location
-    if reason := _escape(model, location):
+    if reason := _ESCAPES.get(layout(model, location)):
         return DataFile(location, path, "escapes", reason)
     try:
         status = path.stat()
@@ -125,26 +138,17 @@ def data_file(model: Path, location: str) -> DataFile:
     return DataFile(location, path, size_bytes=status.st_size)
 
 
-def _escape(model: Path, location: str) -> str:
-    """Why `location` lies outside the model's folder, "" where it lies inside.
-
-    A link may lead into the folder that the model itself is linked from, as in a Hugging Face cache.
-    Source: ONNX Runtime 1.24.2 and later, `ValidateExternalDataPath`.
-    """
+def layout(model: Path, location: str) -> Layout:
+    """Where the data that the model at `model` names `location` lie; nothing is opened."""
     if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
-        return "is an absolute path"
+        return "absolute"
     folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links are not to be followed here
     if not Path(os.path.abspath(folder / location)).is_relative_to(folder):  # noqa: PTH100
-        return "lies outside the model's folder"
+        return "outside"
     real = Path(os.path.realpath(folder / location))
-    if any(real.is_relative_to(allowed) for allowed in _real_folders(model)):
-        return ""
-    return "is a link to a file outside the model's folder"
-
-
-def _real_folders(model: Path) -> Iterator[Path]:
-    yield Path(os.path.realpath(model.parent))
-    yield Path(os.path.realpath(model)).parent
+    if real.is_relative_to(os.path.realpath(model.parent)):
+        return "inside"
+    return "linked-model" if real.is_relative_to(Path(os.path.realpath(model)).parent) else "link"
 
 
 def _use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> ExternalUse:

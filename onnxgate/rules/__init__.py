@@ -32,9 +32,18 @@ from onnxgate.rules.runtime.prediction_contradicted import prediction_contradict
 from onnxgate.rules.runtime.run_failed import run_failed
 from onnxgate.rules.runtime.runtime_crashed import runtime_crashed
 from onnxgate.rules.runtime.runtime_timed_out import runtime_timed_out
+from onnxgate.rules.support.attribute_unsupported import attribute_unsupported
+from onnxgate.rules.support.deprecated_operator import deprecated_operator
+from onnxgate.rules.support.external_data_refused import external_data_refused
 from onnxgate.rules.support.ir_version_too_new import ir_version_too_new
+from onnxgate.rules.support.missing_kernel import missing_kernel
 from onnxgate.rules.support.no_support_data import no_support_data
+from onnxgate.rules.support.opset_experimental import opset_experimental
 from onnxgate.rules.support.opset_too_new import opset_too_new
+from onnxgate.rules.support.provider_fallback import provider_fallback
+from onnxgate.rules.support.type_mismatch import type_mismatch
+from onnxgate.rules.support.unknown_domain import unknown_domain
+from onnxgate.rules.support.unknown_operator import unknown_operator
 
 ALL: tuple[AnyRule, ...] = (
     # file
@@ -54,6 +63,15 @@ ALL: tuple[AnyRule, ...] = (
     # support
     ir_version_too_new,
     opset_too_new,
+    opset_experimental,
+    unknown_domain,
+    unknown_operator,
+    deprecated_operator,
+    missing_kernel,
+    type_mismatch,
+    attribute_unsupported,
+    external_data_refused,
+    provider_fallback,
     no_support_data,
     # runtime
     load_failed,

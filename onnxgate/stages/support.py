@@ -1,47 +1,114 @@
-"""The support stage: what each locked runtime takes, matched with what the models say. Nothing is executed."""
+"""The support stage: what each locked runtime implements, matched with what the models ask for. Nothing is executed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from onnxgate.evidence.support import ModelOnRuntime, RuntimeSupport, UnpredictedRuntime
+from onnxgate.config.project import SelectedModel
+from onnxgate.evidence.support import ExperimentalOperation, ModelOnRuntime, RuntimeSupport, Unpredicted
 from onnxgate.findings import Place
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.plan import PlannedRuntime
+from onnxgate.stages.operators import Model, Operators
+from onnxgate.stages.supported import Known, known_support
+from onnxgate.stages.surroundings import external_data, fallbacks
 from onnxgate.support import limits
+from onnxgate.support.operations import Prediction, Prepared
+from onnxgate.support.predict import predict
+from onnxgate.support.typing import prepare
+
+UPDATE = "update onnxgate, and rely on the runtime stage until then"
+JUDGED = {"schemas": "kernels are not predicted", "stamps": "operators are not predicted"}
+"""What is said to be missing, by what is judged."""
+RUN = "run the runtime stage: it loads the model there"
 
 
-def gather_model(model: ModelFacts, place: Place, runtimes: Sequence[LockedRuntime]) -> Iterator[ModelOnRuntime]:
-    """The model beside each of its runtimes that there is data of."""
-    known = [support for runtime in runtimes if (support := runtime_support(runtime)) is not None]
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is said of one model before anything runs."""
+
+    subjects: tuple[object, ...] = ()  # what the rules judge
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)  # by runtime; one that is not there has none
+
+
+def gather_model(
+    model: SelectedModel,
+    facts: ModelFacts,
+    place: Place,
+    project_root: Path,
+    folder: Path,
+    runtimes: Sequence[PlannedRuntime],
+) -> Predicted:
+    """The model beside each of its runtimes that there is data of: its stamps, and what its operators ask for."""
+    known = [support for runtime in runtimes if (support := known_support(runtime)) is not None]
     if not known:
-        return
+        return Predicted()
+    try:
+        proto = read_structure(model.absolute)
+    except (OSError, UnreadableModel):
+        return Predicted((*_stamps(facts, place, known), _unread(facts.path, place)), _by_stamps(facts, known))
+    where = Model(model, place, project_root, folder)
+    operators = Operators(where, prepare(proto), known)
+    found, predictions = operators.gather()
+    stamps = _stamps(facts, place, known, {each.name: operators.experimental(each) for each in known})
+    return Predicted((*stamps, *found, *external_data(where, proto, known), *fallbacks(operators)), predictions)
+
+
+def _by_stamps(facts: ModelFacts, known: Sequence[Known]) -> dict[str, Prediction]:
+    """Of a model that is not here, as far as the lock knows it: only that it is refused can be told."""
+    prepared = Prepared(facts.ir_version, facts.needed_opsets, ())
+    predictions = {each.name: predict(prepared, None, each.limits) for each in known}
+    return {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"}
+
+
+def _unread(path: str, place: Place) -> Unpredicted:
+    what = "its operators are not predicted: its content is not here"
+    return Unpredicted(place, what, model=path, follows_from=("lfs-pointer",))
+
+
+def _stamps(
+    facts: ModelFacts,
+    place: Place,
+    known: Sequence[Known],
+    experimental: Mapping[str, tuple[ExperimentalOperation, ...]] | None = None,
+) -> Iterator[ModelOnRuntime]:
     common_opsets = _common_opsets(known)
-    for support in known:
+    for each in known:
         yield ModelOnRuntime(
-            model=model,
+            model=facts,
             place=place,
-            runtime=support,
-            common_ir=min(each.max_ir for each in known),
+            runtime=RuntimeSupport(each.name, each.limits.ir, each.limits.opsets, each.limits.dev_opsets),
+            common_ir=min(other.limits.ir for other in known),
             common_opsets=common_opsets,
-            ir_works_since=limits.ir_works_since(model.ir_version),
-            opset_works_since={d: limits.opset_works_since(d, v) for d, v in model.needed_opsets.items()},
+            ir_works_since=limits.ir_works_since(facts.ir_version),
+            opset_works_since={d: limits.opset_works_since(d, v) for d, v in facts.needed_opsets.items()},
+            experimental=(experimental or {}).get(each.name, ()),
         )
 
 
-def gather_unpredicted(runtimes: Sequence[LockedRuntime], place: Place) -> Iterator[UnpredictedRuntime]:
-    """The runtimes of which nothing is known."""
+def _common_opsets(known: Sequence[Known]) -> dict[str, int]:
+    opsets = [each.limits.opsets for each in known]
+    domains = {domain for each in opsets for domain in each}
+    return {domain: min(each[domain] for each in opsets if domain in each) for domain in domains}
+
+
+def gather_unpredicted(runtimes: Sequence[PlannedRuntime], place: Place) -> Iterator[Unpredicted]:
+    """The runtimes of which nothing is known, or their limits alone."""
     for runtime in runtimes:
-        if runtime_support(runtime) is None:
-            yield UnpredictedRuntime(place, runtime.name, "is not in the support data of this onnxgate")
+        support = known_support(runtime)
+        if support is None:
+            yield _nothing(runtime.runtime, place)
+        elif support.reason:
+            yield Unpredicted(place, JUDGED[support.judged], support.reason, runtime.name, fix=RUN)
 
 
-def runtime_support(runtime: LockedRuntime) -> RuntimeSupport | None:
-    """What is known of one runtime, None where it is nothing."""
-    known = limits.limits_of(runtime.release) if runtime.engine == limits.table().engine else None
-    return None if known is None else RuntimeSupport(runtime.name, known.ir, known.opsets)
-
-
-def _common_opsets(supports: Sequence[RuntimeSupport]) -> dict[str, int]:
-    domains = {domain for support in supports for domain in support.newest_opsets}
-    return {domain: min(s.newest_opsets[domain] for s in supports if domain in s.newest_opsets) for domain in domains}
+def _nothing(runtime: LockedRuntime, place: Place) -> Unpredicted:
+    if runtime.engine == limits.table().engine:
+        reason = "is not in the support data of this onnxgate"
+        return Unpredicted(place, "nothing is predicted", reason, runtime.name, fix=UPDATE)
+    reason = "is an engine of which there is no support data"
+    return Unpredicted(place, "nothing is predicted", reason, runtime.name, fix=RUN)

@@ -150,6 +150,10 @@ class Implementation:
         """Whether the domain has an operator in this release."""
         return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
 
+    def domains(self) -> tuple[str, ...]:
+        """Domains that have an operator in this release, sorted."""
+        return tuple(sorted(filter(self.has_domain, self._source.table.operators)))
+
     def operators(self, domain: str) -> tuple[str, ...]:
         """Names of the domain's operators in this release, sorted."""
         names = self._source.table.operators.get(domain, {})

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.support import UnpredictedRuntime
+from onnxgate.evidence.support import Unpredicted
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
 
-@rule(UnpredictedRuntime, "no-support-data", level=Level.NOTE, since="0.1.0")
-def no_support_data(subject: UnpredictedRuntime) -> Iterator[Hit]:
+@rule(Unpredicted, "no-support-data", level=Level.NOTE, since="0.1.0")
+def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
     """
-    Nothing is predicted for a runtime, because onnxgate has no measured data of that release.
+    Something is not predicted: there is no data of a release, of its kernels, or of what a node is given.
+
+    For ONNX Runtime there are limits of every release since 1.8.0, and kernels of every one since 1.16.0, whose wheels
+    tell them. Of `onnxruntime-gpu` the limits and the operators' definitions are those of the same release. A build of
+    one's own, another engine, and an operator that an extension registers are looked at by the runtime stage alone.
 
     ## Why it matters
-    The static stages say nothing about this runtime: their pass is not a pass there. The runtime stage still loads
-    and runs every model on it.
+    Where the static stages say nothing, their pass is not a pass. The runtime stage still loads and runs every model.
 
     ## What to do
-    Update onnxgate, or run the runtime stage.
+    Update onnxgate if the release is newer than its data, and run the runtime stage.
     """
     yield Hit(
         subject.place,
-        "nothing is predicted",
+        subject.what,
+        model=subject.model,
+        node=subject.node,
         runtime=subject.runtime,
         detail=subject.reason,
-        fix="update onnxgate, and rely on the runtime stage until then",
+        fix=subject.fix,
+        follows_from=subject.follows_from,
     )

@@ -1,0 +1,56 @@
+"""Ways out in words."""
+
+from __future__ import annotations
+
+from onnxgate.evidence.support import RefusedOperation
+from onnxgate.support.ways import AtOpset, Expanded, Imported, Raised, Replaced, Retyped, Way, With, Without
+
+RECURRENT = ("GRU", "LSTM", "RNN")
+
+
+def fix(subject: RefusedOperation, otherwise: str) -> str:
+    """The ways out, the best first; what to do where none was found."""
+    return ", or ".join(_words(way, subject) for way in subject.ways) or otherwise
+
+
+def _words(way: Way, subject: RefusedOperation) -> str:
+    match way:
+        case AtOpset(domain, version, whole):
+            what = "all of the model" if whole else "this operator"
+            return f"export at opset {version}{_of(domain)}, where every locked runtime implements {what}"
+        case Retyped(parameter, to, exact):
+            return (
+                f"cast {_argument(parameter)} to `{to}` and the result back{'' if exact else ', which may lose values'}"
+            )
+        case Expanded():
+            return "write it as the operators that ONNX defines it by (`onnx.inliner`)"
+        case Replaced(domain, name, _, attributes):
+            given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
+            return f"use `{_label(domain, name)}` in its place{f' with {given}' if given else ''}"
+        case Imported(domain, version):
+            return f"import version {version} of `{domain}` in the model"
+        case Raised(release):
+            return f"raise the target to {release}"
+        case With(attributes):
+            return " and ".join(f"give it `{name}` ({kind})" for name, kind in attributes)
+        case Without(attribute):
+            return f"leave `{attribute}` out{_instead(subject, attribute)}"
+
+
+def _of(domain: str) -> str:
+    return "" if domain == "ai.onnx" else f" of `{domain}`"
+
+
+def _label(domain: str, name: str) -> str:
+    return name if domain == "ai.onnx" else f"{domain}.{name}"
+
+
+def _argument(parameter: str) -> str:
+    return "what is given for it" if "(" in parameter else f"`{parameter}`"
+
+
+def _instead(subject: RefusedOperation, attribute: str) -> str:
+    """What keeps the meaning where an attribute is left out."""
+    if subject.operator in RECURRENT and attribute == "layout":
+        return " and transpose what goes in and comes out to time first"
+    return ", if the model means the same without it"

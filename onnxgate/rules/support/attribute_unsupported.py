@@ -1,0 +1,40 @@
+"""The rule `attribute-unsupported`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import OPSET, RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
+def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    An operator has attributes or a number of arguments that a locked runtime does not take.
+
+    ## Why it matters
+    The runtime refuses the whole model when it is loaded. Either the definition of the imported opset has no such
+    attribute, as this release has it, or the kernel does not implement a value: `layout` = 1 of `LSTM` is valid ONNX,
+    and no release implements it.
+
+    ## What to do
+    Leave the attribute out where it says what is the default anyway, write what it does as operators of its own, or
+    export at an opset whose definition has it.
+    """
+    if subject.rule != "attribute-unsupported":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "export it as the definition of the imported opset has it"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=OPSET if subject.opset_too_new else (),
+    )

@@ -1,0 +1,39 @@
+"""The rule `deprecated-operator`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import OPSET, RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "deprecated-operator", level=Level.ERROR, since="0.1.0")
+def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    A model uses an operator that its own opset has abolished.
+
+    ## Why it matters
+    ONNX Runtime refuses such a model when it is loaded, although it still implements the operator at older opsets. It
+    is most often a model whose opset was stamped up by hand.
+
+    ## What to do
+    Export at an opset that still has the operator, or use the operator that took its place: `Resize` for `Upsample`,
+    `ScatterElements` for `Scatter`.
+    """
+    if subject.rule != "deprecated-operator":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "use the operator that took its place"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=OPSET if subject.opset_too_new else (),
+    )

@@ -1,0 +1,38 @@
+"""The rule `missing-kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
+def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    A locked runtime knows an operator, and has no kernel for the types or the version that a model needs.
+
+    ## Why it matters
+    The runtime refuses the whole model when it is loaded, and names one such node at a time; here are all of them.
+    ONNX's own check is content, since the operator and its types are allowed. Operators that ONNX defines by a function
+    of others are looked at in that form, and float16 is fine where the runtime casts to float by itself.
+
+    ## What to do
+    One of the ways that the message names: each of them is implemented by every locked runtime.
+    """
+    if subject.rule != "missing-kernel":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "export it with types that every locked runtime implements, or as other operators"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+    )

@@ -1,0 +1,38 @@
+"""The rule `type-mismatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import OPSET, RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "type-mismatch", level=Level.ERROR, since="0.1.0")
+def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    An operator is given types that its definition does not allow.
+
+    ## Why it matters
+    The runtime refuses the whole model when it is loaded. The types are those that follow from the model's inputs and
+    weights; the definition is that of the imported opset, as this release has it.
+
+    ## What to do
+    Cast what is given to a type that the operator takes, or export at an opset whose definition takes it.
+    """
+    if subject.rule != "type-mismatch":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "cast what is given to a type that the operator takes"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=OPSET if subject.opset_too_new else (),
+    )

@@ -1,0 +1,40 @@
+"""The rule `unknown-domain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
+def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    A model uses an operator of a domain that a locked runtime does not know, or that the model does not import.
+
+    ## Why it matters
+    The runtime refuses the whole model when it is loaded. Such an operator is a custom one, which a library must
+    register, or the domain is misspelled, or belongs to another engine.
+
+    Where the target names `extensions`, this is not predicted: the runtime stage looks whether they register it.
+
+    ## What to do
+    Name the package or library that registers the domain in the target's `extensions`, or export without the operator.
+    A domain that is used and not imported must be imported.
+    """
+    if subject.rule != "unknown-domain":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "name the package that registers it in the target's `extensions`, or export without it"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+    )

@@ -1,0 +1,39 @@
+"""The rule `unknown-operator`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.support import OPSET, RefusedOperation
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
+def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
+    """
+    A model uses an operator that a locked runtime does not have at the imported opset.
+
+    ## Why it matters
+    The runtime refuses the whole model when it is loaded. Patch releases differ, too: ONNX Runtime 1.25.1 has
+    `com.microsoft.LinearAttention`, and 1.25.0 does not.
+
+    ## What to do
+    Export at an opset that has the operator and that every locked runtime implements, write it as operators that they
+    have, or raise the target's version.
+    """
+    if subject.rule != "unknown-operator":
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, "export it as operators that every locked runtime has"),
+        runtime=subject.runtime,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=OPSET if subject.opset_too_new else (),
+    )
