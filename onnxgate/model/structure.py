@@ -96,6 +96,13 @@ def nodes(model: ModelProto) -> Iterator[NodeProto]:
         yield from holder.node
 
 
+def nodes_of(function: FunctionProto) -> Iterator[NodeProto]:
+    """Every node of a local function, those of its subgraphs included."""
+    yield from function.node
+    for graph in _graphs_below(function):
+        yield from graph.node
+
+
 def tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """Every tensor with the name that a reader knows it by: its own, or the output of the Constant that holds it."""
     for graph in graphs(model):

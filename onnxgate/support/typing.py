@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onnxgate.model.functions import instantiate
-from onnxgate.model.structure import subgraphs
+from onnxgate.model.structure import nodes_of, subgraphs
 from onnxgate.model.types import ELEMENT_TYPES, type_name
 from onnxgate.support.binding import bound_outputs
 from onnxgate.support.operations import Attribute, Operation, Prepared, TypedNode
@@ -59,11 +59,11 @@ def typed_nodes(proto: ModelProto, within: str = "", depth: int = 0) -> tuple[Ty
 
 
 def _inferred(proto: ModelProto) -> ModelProto:
-    from onnx import shape_inference
+    from onnx import checker, shape_inference
 
     try:
         return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
-    except (shape_inference.InferenceError, RuntimeError, ValueError, IndexError):
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
         return proto
 
 
@@ -212,11 +212,22 @@ class _Walk:
         key = (id(function), *(each.SerializeToString() for each in node.attribute), *map(_key, types))
         if key not in self.called:
             imports = {imported.domain: imported.version for imported in function.opset_import}
-            model = instantiate(
-                function, node, types, imports=imports, defaults={}, functions=tuple(self.functions.values())
-            )
+            functions = tuple(self._reached(function).values())
+            model = instantiate(function, node, types, imports=imports, defaults={}, functions=functions)
             self.called[key] = typed_nodes(model, f"{function.domain}.{function.name}", self.depth + 1)
         return self.called[key]
+
+    def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:
+        """The local functions that the function's nodes call, directly or not."""
+        found: dict[tuple[str, str, str], FunctionProto] = {}
+        ahead = [function]
+        while ahead:
+            for node in nodes_of(ahead.pop()):
+                key = (node.domain or DEFAULT, node.op_type, node.overload)
+                if key in self.functions and key not in found:
+                    found[key] = self.functions[key]
+                    ahead.append(found[key])
+        return found
 
 
 def _key(each: TypeProto | None) -> bytes:

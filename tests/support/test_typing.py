@@ -1,0 +1,75 @@
+"""The types of a model's values, as far as the file and the operators tell them."""
+
+from __future__ import annotations
+
+import onnx.parser
+
+from onnxgate.support.operations import TypedNode
+from onnxgate.support.typing import prepare
+
+STAMPS = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "local" : 1]>'
+
+
+def typed(text: str) -> dict[str, TypedNode]:
+    """Every node of the model, by its operator."""
+    return {node.operation.name: node for node in prepare(onnx.parser.parse_model(STAMPS + text)).every()}
+
+
+def test_types_pass_through_operators_that_onnx_does_not_know() -> None:
+    """Behind an operator of ONNX Runtime's own, inference goes on with what its schema says."""
+    nodes = typed(
+        "g (float16[N, 8] x) => (double[N, 8] z) {"
+        " a = com.microsoft.Gelu (x) b = Neg (a) c = com.microsoft.QuickGelu (b) d = Abs (c)"
+        " z = Cast <to: int = 11> (d) }"
+    )
+
+    assert ("tensor(float16)",) == nodes["Abs"].operation.inputs
+    assert ("tensor(float16)",) == nodes["Cast"].operation.inputs
+    assert ("tensor(double)",) == nodes["Cast"].operation.outputs
+
+
+def test_what_is_behind_the_unknown_is_unknown() -> None:
+    """A type is never guessed."""
+    nodes = typed("g (float[N] x) => (float[N] z) { u = local.Do (x) v = Neg (u) z = Relu (x) }")
+
+    assert ("",) == nodes["Neg"].operation.inputs
+    assert ("",) == nodes["Neg"].operation.outputs
+
+
+def test_subgraphs_see_what_is_around_them() -> None:
+    """Nodes of a branch are inside the node that holds it, with types of values from outside."""
+    nodes = typed(
+        "g (bool c, double[N] x) => (double[N] y) { y = If (c) <"
+        " then_branch = t () => (double[N] a) { q = Sqrt (x) a = Exp (q) },"
+        " else_branch = e () => (double[N] b) { b = Neg (x) }> }"
+    )
+
+    assert [node.operation.name for node in nodes["If"].inner] == ["Sqrt", "Exp", "Neg"]
+    assert ("tensor(double)",) == nodes["Exp"].operation.inputs
+
+
+def test_local_functions_are_entered_with_the_types_of_each_call() -> None:
+    """Attributes are filled in, and arguments that are left out are nothing."""
+    nodes = typed(
+        "g (int64[N] x) => (double[N] y) { y = local.Scale <to: int = 11> (x) }"
+        '<domain: "local", opset_import: ["" : 17]> Scale <to> (X, bias) => (Y)'
+        " { C = Cast <to: int = @to> (X) Y = Clip (C, bias) }"
+    )
+
+    assert nodes["Scale"].calls
+    assert "local.Scale" == nodes["Clip"].within
+    assert ("tensor(double)", None) == nodes["Clip"].operation.inputs
+
+
+def test_a_function_that_calls_itself_ends() -> None:
+    """No runtime takes it, but reading it must end."""
+    text = "g (float[N] x) => (float[N] y) { y = local.Again (x) }"
+    function = '<domain: "local", opset_import: ["" : 17, "local" : 1]> Again (X) => (Y) { Y = local.Again (X) }'
+
+    assert prepare(onnx.parser.parse_model(STAMPS + text + function)).nodes
+
+
+def test_a_static_shape_is_known() -> None:
+    """Shape of a value whose dims are all numbers is folded away by runtimes; one symbol is enough to keep it."""
+    assert typed("g (float[2, 3] x) => (int64[2] y) { y = Shape (x) }")["Shape"].operation.static
+    assert not typed("g (float[2, M] x) => (int64[2] y) { y = Shape (x) }")["Shape"].operation.static
