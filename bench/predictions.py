@@ -1,0 +1,76 @@
+"""How long predicting takes: small models from their files on 16 releases, and how the time grows with their number.
+
+    python bench/predictions.py [COUNT ...]
+
+The models are ONNX's own operator tests as the installed onnx makes them, repeated under other names until there are
+enough. Each count is done in a process of its own that begins with nothing, three times, in turn.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+COUNTS = (400, 1000, 2000, 4000)
+ROUNDS = 3
+RELEASES = 16
+CHILD = """
+import sys, time
+from collections import Counter
+from pathlib import Path
+begin = time.perf_counter()
+from onnxgate.model.structure import read_structure
+from onnxgate.support import limits, releases
+from onnxgate.support.predict import predict
+from onnxgate.support.typing import prepare
+names = releases.known()
+chosen = [names[round(i * (len(names) - 1) / (RELEASES - 1))] for i in range(RELEASES)]
+asked = [(releases.implementation(name), limits.limits_of(name)) for name in chosen]
+said = Counter()
+for path in sorted(Path(sys.argv[1]).iterdir())[: int(sys.argv[2])]:
+    prepared = prepare(read_structure(path))
+    said.update(predict(prepared, each, known).verdict for each, known in asked)
+print(time.perf_counter() - begin, sum(said.values()), *sorted(said.items()))
+"""
+
+
+def write_models(folder: Path, count: int) -> None:
+    """That many models, each a file with a name of its own in its graph."""
+    warnings.simplefilter("ignore")
+    from onnx.backend.test.case.node import collect_testcases
+
+    models = [case.model for case in collect_testcases(None) if case.model is not None]
+    for index in range(count):
+        model = models[index % len(models)]
+        model.graph.name = f"model {index}"
+        (folder / f"{index:05}.onnx").write_bytes(model.SerializeToString())
+
+
+def seconds(folder: Path, count: int) -> tuple[float, str]:
+    """The time that one process takes from its first import on, and what it found."""
+    script = f"RELEASES = {RELEASES}\n{CHILD}"
+    words = [sys.executable, "-c", script, str(folder), str(count)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    taken, _, found = done.stdout.strip().partition(" ")
+    return float(taken), found
+
+
+def main() -> None:
+    """Print one line per count."""
+    counts = [int(word) for word in sys.argv[1:]] or list(COUNTS)
+    with tempfile.TemporaryDirectory() as folder:
+        write_models(Path(folder), max(counts))
+        runs = [{count: seconds(Path(folder), count) for count in counts} for _ in range(ROUNDS)]
+    first = statistics.median(run[counts[0]][0] for run in runs)
+    for count in counts:
+        taken = statistics.median(run[count][0] for run in runs)
+        found = runs[0][count][1]
+        print(f"{count} models on {RELEASES} releases: {taken:.2f} s, {taken / first:.1f} times the first ({found})")
+
+
+if __name__ == "__main__":
+    main()
