@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnx import ModelProto, helper
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper
 
-from tests.conformance.filling import attributes
+from tests.conformance import subgraphs
+from tests.conformance.filling import values
 from tests.conformance.schemas import Formal, Schema, in_force
-from tests.conformance.spelling import type_proto
+from tests.conformance.spelling import inner, type_proto
 
 IR_VERSION = 8  # every release takes it
 USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)")
@@ -35,6 +36,11 @@ class Case:
         return " ".join(filter(None, (head, types, extent, "typed" if self.typed else "untyped")))
 
 
+THREES = "QLinearConcat"  # its variadic inputs come in threes: values, scale, zero point
+Given = list[Formal | None]
+"""The parameters of a node's arguments, None where it leaves one out."""
+
+
 def every(schemas: list[Schema], newest_opsets: dict[str, int]) -> Iterator[tuple[str, bytes]]:
     """Every model of a release by name."""
     for schema, last in in_force(schemas, newest_opsets):
@@ -55,36 +61,35 @@ def cases(schema: Schema, opset: int) -> Iterator[Case]:
                 yield from (Case(schema, opset, full, binding, typed) for typed in (True, False))
 
 
-def arguments(schema: Schema, full: bool) -> tuple[list[Formal | None], list[Formal | None]]:
-    """The parameters that a node gives, None where it leaves one out."""
-    return (
-        _given(schema.inputs, schema.least_inputs, full),
-        _given(schema.outputs, max(schema.least_outputs, 1) if schema.outputs else 0, full),
-    )
+def arguments(schema: Schema, full: bool) -> tuple[Given, Given]:
+    """The inputs and the outputs that a node has."""
+    inputs = _given(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
+    outputs = _given(schema.outputs, schema.least_outputs, full)
+    return inputs, outputs if any(outputs) else [*schema.outputs[:1]]
 
 
-def _given(formals: tuple[Formal, ...], least: int, full: bool) -> list[Formal | None]:
-    given: list[Formal | None] = []
+def _given(formals: tuple[Formal, ...], least: int, full: bool) -> Given:
+    given: Given = []
     for formal in formals:
         if formal.option == "Variadic":
-            given += [formal] * (max(2, least - len(given)) if full else max(0, least - len(given)))
+            given += [formal] * max(2 if full else 1, least - len(given))
         else:
-            given.append(formal if full or formal.option == "Single" or not any(given) and least == 1 else None)
+            given.append(formal if full or formal.option == "Single" else None)
     while given and given[-1] is None and len(given) > least:
         given.pop()
     return given
 
 
-def bindings(schema: Schema, given: list[Formal | None]) -> list[tuple[tuple[str, str], ...]]:
-    """Each type of each parameter: the others as usual, and the others of the same type where they allow it."""
+def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+    """Each type of each parameter, once with the others as usual and once with the others as like it as they can."""
     active = {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     found = {tuple(usual.items()): None}
     for parameter, types in active.items():
         for type_ in types:
             found[tuple({**usual, parameter: type_}.items())] = None
-            alike = {name: type_ if type_ in allowed else usual[name] for name, allowed in active.items()}
-            found[tuple(alike.items())] = None
+            alike = {name: _alike(type_, allowed) or usual[name] for name, allowed in active.items()}
+            found[tuple({**alike, parameter: type_}.items())] = None
     return list(found)
 
 
@@ -92,32 +97,47 @@ def _usual(types: tuple[str, ...]) -> str:
     return next((type_ for type_ in USUAL if type_ in types), types[0])
 
 
+def _alike(type_: str, allowed: tuple[str, ...]) -> str | None:
+    """The same type; else one that holds it, or what it holds."""
+    others = (type_, f"seq({type_})", f"optional({type_})", inner(type_))
+    return next((other for other in others if other in allowed), None)
+
+
 def model(case: Case, opset: int) -> ModelProto:
     """The one-node model of a case; `opset` is imported of ai.onnx where the node is of another domain."""
-    binding = dict(case.binding)
-    inputs, outputs = arguments(case.schema, case.full)
-    names = [_names(each, prefix) for each, prefix in ((inputs, "x"), (outputs, "y"))]
     domain = "" if case.schema.domain == "ai.onnx" else case.schema.domain
-    node = helper.make_node(case.schema.name, *names, domain=domain)
-    node.attribute.extend(attributes(case.schema, binding, len(names[0])))
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [_value(name, each, binding) for name, each in zip(names[0], inputs, strict=True) if each],
-        [_value(name, each, binding, case.typed) for name, each in zip(names[1], outputs, strict=True) if each],
-    )
     imports = {"": opset, domain: case.opset}
     opsets = [helper.make_opsetid(name, version) for name, version in imports.items()]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
+    return helper.make_model(_graph(case, domain), opset_imports=opsets, ir_version=IR_VERSION)
 
 
-def _names(given: list[Formal | None], prefix: str) -> list[str]:
-    return [f"{prefix}{index}" if formal else "" for index, formal in enumerate(given)]
+def _graph(case: Case, domain: str) -> GraphProto:
+    types = dict(case.binding)
+    inputs, outputs = arguments(case.schema, case.full)
+    taken, made = _named(inputs, "x", types), _named(outputs, "y", types)
+    node = helper.make_node(case.schema.name, [name for name, _ in taken], [name for name, _ in made], domain=domain)
+    attributes = values(case.schema, types, case.full) | _inner(case, inputs, outputs, types)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    given = [_value(name, type_) for name, type_ in taken if name]
+    if case.schema.name == "If":
+        given.append(_value(subgraphs.OUTER, made[0][1]))
+    return helper.make_graph([node], "g", given, [_value(name, type_, case.typed) for name, type_ in made if name])
 
 
-def _value(name: str, formal: Formal, binding: dict[str, str], typed: bool = True):
-    if not typed:
-        value = helper.ValueInfoProto()
-        value.name = name
-        return value
-    return helper.make_value_info(name, type_proto(binding.get(formal.type, formal.type)))
+def _named(given: Given, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
+    """Name and type of each argument, both "" for one that is left out."""
+    return [
+        (f"{prefix}{index}", types.get(formal.type, formal.type)) if formal else ("", "")
+        for index, formal in enumerate(given)
+    ]
+
+
+def _inner(case: Case, inputs: Given, outputs: Given, types: dict[str, str]) -> dict[str, GraphProto]:
+    """The graphs of an operator that has some."""
+    passed = [formal for formal in inputs if formal and (formal.option == "Variadic" or formal.type == "S")]
+    taken, made = ([types.get(formal.type, formal.type) for formal in given if formal] for given in (passed, outputs))
+    return subgraphs.graphs(case.schema.name, taken, made)
+
+
+def _value(name: str, type_: str, typed: bool = True) -> ValueInfoProto:
+    return helper.make_value_info(name, type_proto(type_)) if typed else ValueInfoProto(name=name)

@@ -26,16 +26,24 @@ class Observed(msgspec.Struct):
     texts: dict[str, str]
 
 
-def observed(release: str, python: Path, corpus: Path, stored: Path, optimization: str = "all") -> dict[str, str]:
-    """What the release does with each model; read from `stored` where these very models were loaded already."""
-    digest = corpora.digest(corpus)
+def observed(python: Path, corpus: Path, stored: Path, optimization: str = "all") -> dict[str, str]:
+    """What a release does with each model; read from `stored` where these very models were loaded already."""
+    digest = f"{corpora.digest(CHILD)}-{corpora.digest(corpus)}"
     if stored.exists():
         kept = msgspec.json.decode(stored.read_bytes(), type=Observed)
         if kept.corpus == digest:
             return kept.texts
-    texts = load_all(python, corpus, stored.with_suffix(f".{digest}.{os.getpid()}.lines"), LEVELS[optimization])
+    stored.parent.mkdir(parents=True, exist_ok=True)
+    texts = load_all(python, corpus, stored.with_suffix(f".{os.getpid()}.lines"), LEVELS[optimization])
     stored.write_bytes(msgspec.json.format(msgspec.json.encode(Observed(digest, texts))))
     return texts
+
+
+def listed(python: Path, path: Path) -> Path:
+    """The file of schemas that a release lists."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run([str(python), "-I", str(CHILD), "schemas", str(path)], check=True, stdin=subprocess.DEVNULL)
+    return path
 
 
 def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, str]:
@@ -57,9 +65,7 @@ def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, 
 def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> str:
     """Run one child until it ends or says nothing new for too long; how it ended."""
     command = [str(python), "-I", str(CHILD), "load", str(corpus), level, str(first), str(record)]
-    child = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     said, since = 0, time.monotonic()
     while child.poll() is None:
         time.sleep(POLL_S)

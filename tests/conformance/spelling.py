@@ -12,7 +12,26 @@ _MAP = re.compile(r"map\((\w+), ?(.*)\)")
 
 def element(name: str) -> int:
     """The number of the innermost element type: of `float`, `tensor(float)` or `seq(tensor(float))`."""
-    return TensorProto.DataType.Value(name.rstrip(")").rpartition("(")[2].upper())
+    return int(TensorProto.DataType.Value(name.rstrip(")").rpartition("(")[2].upper()))
+
+
+def inner(name: str) -> str:
+    """What a sequence or an optional holds."""
+    return name.partition("(")[2][:-1]
+
+
+def tensor(name: str) -> TensorProto:
+    """One element of the type `tensor(float)`: zero, or a text."""
+    made = TensorProto(name="t", data_type=element(name), dims=[1])
+    if made.data_type == TensorProto.STRING:
+        made.string_data.append(b"a")
+    else:
+        made.raw_data = bytes(_size_bytes(made.data_type))
+    return made
+
+
+def _size_bytes(number: int) -> int:
+    return int(helper.tensor_dtype_to_np_dtype(number).itemsize)  # of less than a byte too: one
 
 
 def type_proto(name: str) -> TypeProto:
@@ -22,12 +41,12 @@ def type_proto(name: str) -> TypeProto:
     found = _WRAPPED.fullmatch(name)
     if found is None:
         return helper.make_tensor_type_proto(element(name), None)
-    kind, inner = found.groups()
+    kind, held = found.groups()
     match kind:
         case "seq":
-            return helper.make_sequence_type_proto(type_proto(inner))
+            return helper.make_sequence_type_proto(type_proto(held))
         case "optional":
-            return helper.make_optional_type_proto(type_proto(inner))
+            return helper.make_optional_type_proto(type_proto(held))
         case "sparse_tensor":
-            return helper.make_sparse_tensor_type_proto(element(inner), None)
-    return helper.make_tensor_type_proto(element(inner), None)
+            return helper.make_sparse_tensor_type_proto(element(held), None)
+    return helper.make_tensor_type_proto(element(held), None)

@@ -1,0 +1,116 @@
+"""Compare predictions with real loads, and fail where they differ without an explanation.
+
+    python -m tests.conformance [--corpus backend|fuzz] [--releases 1.16.3,1.31.1] [--optimization disabled] [--list]
+
+Without arguments both corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
+known. What is fetched and measured is kept in `ONNXGATE_CONFORMANCE_CACHE`, so that a run that was ended goes on where
+it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from onnxgate.support.releases import known
+from tests.conformance.comparing import Comparison, Disagreement, Kind
+from tests.conformance.environments import cache
+from tests.conformance.explained import EXPLANATIONS, explanation, unexplained
+from tests.conformance.loading import LEVELS
+from tests.conformance.suite import RELEASES, compared
+
+COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "not told")
+
+
+def main() -> int:
+    """Run what is asked for; 1 where something is wrong that nobody has explained."""
+    arguments = _arguments()
+    failures = 0
+    for corpus in arguments.corpus or RELEASES:
+        releases = _releases(arguments.releases, corpus)
+        comparisons = []
+        print(f"{corpus}, optimization {arguments.optimization}", flush=True)
+        print(_row(COLUMNS), "  right", flush=True)
+        for comparison in compared(corpus, releases, cache(), arguments.optimization):
+            print(figures(comparison), flush=True)
+            comparisons.append(comparison)
+        failures += report(corpus, comparisons, whole=releases == RELEASES[corpus], every=arguments.list)
+    return 1 if failures else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__.partition("\n")[0])
+    parser.add_argument("--corpus", action="append", choices=list(RELEASES))
+    parser.add_argument("--releases", default="", help="separated by commas; `all` are those whose kernels are known")
+    parser.add_argument("--optimization", choices=list(LEVELS), default="all")
+    parser.add_argument("--list", action="store_true", help="list every disagreement and every model left out")
+    return parser.parse_args()
+
+
+def _releases(asked: str, corpus: str) -> tuple[str, ...]:
+    if not asked:
+        return RELEASES[corpus]
+    return known() if asked == "all" else tuple(asked.split(","))
+
+
+def figures(comparison: Comparison) -> str:
+    """One row of the table."""
+    right = comparison.right
+    cells = (
+        comparison.release,
+        comparison.counted + len(comparison.excluded),
+        comparison.counted,
+        right["loads"],
+        right["refused"],
+        comparison.number("refused but loads"),
+        comparison.number("loads but refused"),
+        comparison.number("not told"),
+    )
+    return f"{_row(cells)}  {100 * right.total() / comparison.counted:7.3f} %"
+
+
+def _row(cells: tuple[object, ...]) -> str:
+    return "  ".join(f"{cell:>{len(title)}}" for title, cell in zip(COLUMNS, map(str, cells), strict=True))
+
+
+def report(corpus: str, comparisons: list[Comparison], whole: bool, every: bool) -> int:
+    """Say what is left out and what differs; how much of it is unexplained."""
+    _excluded(comparisons, every)
+    disagreements = [each for comparison in comparisons for each in comparison.disagreements]
+    reasons = Counter(found.why for each in disagreements if (found := explanation(corpus, each)))
+    for why, number in reasons.items():
+        print(f"  explained, {number}: {why}")
+    wrong = unexplained(corpus, disagreements)
+    _differing(corpus, disagreements, wrong, every)
+    idle = [each.why for each in EXPLANATIONS if whole and each.corpus == corpus and each.why not in reasons]
+    for why in idle:
+        print(f"  IDLE explanation, take it out: {why}")
+    print(f"  {len(disagreements)} disagreements, {len(wrong)} unexplained\n")
+    return len(wrong) + len(idle)
+
+
+def _differing(corpus: str, disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
+    """Every disagreement, or the first unexplained one of each operator, or test, and kind."""
+    if every:
+        for each in disagreements:
+            print(f"  {'' if explanation(corpus, each) else 'UNEXPLAINED '}{each.line()}")
+        return
+    alike: dict[tuple[Kind, str], list[Disagreement]] = {}
+    for each in wrong:
+        alike.setdefault((each.kind, each.name.partition("(")[0]), []).append(each)
+    for group in alike.values():
+        print(f"  UNEXPLAINED, {len(group)}: {group[0].line()}")
+
+
+def _excluded(comparisons: list[Comparison], every: bool) -> None:
+    reasons = Counter(reason for comparison in comparisons for reason in comparison.excluded.values())
+    for reason, number in reasons.most_common():
+        print(f"  left out, {number}: {reason}")
+        names = {name for each in comparisons for name, said in each.excluded.items() if said == reason}
+        for name in sorted(names) if every or "locale" in reason else ():
+            print(f"    {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

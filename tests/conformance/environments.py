@@ -1,0 +1,48 @@
+"""Where the suite keeps what it fetches and measures, and the Python of each release."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from filelock import FileLock
+from packaging.version import Version
+from uv import find_uv_bin
+
+from onnxgate.runtimes.store import cache_dir
+
+PYTHON = "3.11"  # every release from 1.16.0 on has a wheel for it
+FIRST_WITH_NUMPY_2 = Version("1.19")
+FOLDER = "ONNXGATE_CONFORMANCE_CACHE"
+PYTHONS = "ONNXGATE_CONFORMANCE_PYTHONS"
+
+
+def cache() -> Path:
+    """The folder named by `ONNXGATE_CONFORMANCE_CACHE`, else one in the cache of onnxgate."""
+    named = os.environ.get(FOLDER)
+    return Path(named).absolute() if named else cache_dir() / "conformance"
+
+
+def python_of(release: str) -> Path:
+    """An interpreter that has the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder with one per release."""
+    home = Path(os.environ.get(PYTHONS) or cache() / "runtimes") / release
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if os.environ.get(PYTHONS):
+        return python
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(home.with_name(f"{release}.lock")):
+        if not (home / "ready").exists():
+            _install(release, home, python)
+            (home / "ready").touch()
+    return python
+
+
+def _install(release: str, home: Path, python: Path) -> None:
+    numpy = "numpy" if Version(release) >= FIRST_WITH_NUMPY_2 else "numpy<2"
+    packages = ["--no-deps", "--only-binary", ":all:", f"onnxruntime=={release}", numpy]
+    for words in (
+        ["venv", "--quiet", "--clear", "--python", PYTHON, str(home)],
+        ["pip", "install", "--quiet", "--python", str(python), *packages],
+    ):
+        subprocess.run([find_uv_bin(), *words], check=True, stdin=subprocess.DEVNULL)

@@ -1,0 +1,65 @@
+"""One corpus on some releases: made, really loaded, predicted, compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import onnx
+
+from onnxgate.support.limits import limits_of
+from onnxgate.support.operations import Prepared
+from onnxgate.support.typing import prepare
+from tests.conformance import backend, corpora, environments, fuzz, schemas
+from tests.conformance.comparing import Comparison, compare
+from tests.conformance.judging import BACKEND
+from tests.conformance.loading import listed, observed
+
+RELEASES = {
+    "backend": ("1.16.3", "1.17.3", "1.19.2", "1.21.1", "1.23.2", "1.24.4", "1.28.0", "1.31.1"),
+    "fuzz": ("1.16.3", "1.23.2", "1.31.1"),
+}
+
+
+def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: str = "all") -> Iterator[Comparison]:
+    """Each release in turn; loads of several run beside each other."""
+    paths = made(corpus, releases, cache)
+
+    def load(release: str) -> dict[str, str]:
+        stored = cache / "observed" / f"{release}-{corpus}-{optimization}.json"
+        return observed(environments.python_of(release), paths[release], stored, optimization)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        loads = {release: pool.submit(load, release) for release in releases}
+        known: dict[Path, list[tuple[str, Prepared]]] = {}
+        for release, texts in loads.items():
+            if paths[release] not in known:
+                known = {paths[release]: list(prepared(corpora.models(paths[release])))}
+            yield compare(corpus, release, known[paths[release]], texts.result())
+
+
+def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
+    """The file of models of each release: one for all, or one each."""
+    if corpus == BACKEND:
+        path = cache / "backend.zip"
+        corpora.write(backend.every(cache), path)
+        return dict.fromkeys(releases, path)
+    return {release: fuzzed(release, cache) for release in releases}
+
+
+def fuzzed(release: str, cache: Path) -> Path:
+    """The fuzz of the schemas that a release itself lists."""
+    limits = limits_of(release)
+    assert limits is not None
+    found = schemas.read(listed(environments.python_of(release), cache / f"schemas-{release}.json"))
+    path = cache / f"fuzz-{release}.zip"
+    corpora.write(dict(fuzz.every(found, limits.opsets)), path)
+    return path
+
+
+def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Prepared]]:
+    """Every model as predictions are made of it."""
+    for name, data in models:
+        yield name, prepare(onnx.ModelProto.FromString(data))
