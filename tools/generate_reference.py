@@ -1,4 +1,4 @@
-"""Write `docs/reference/` from the code: JSON Schemas of report and config. `--check` fails where they are stale."""
+"""Write `docs/reference/` from the code: JSON Schemas of config, matrix and report. `--check` fails where they are stale."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from onnxgate import rules
 from onnxgate.config import schema as config
 from onnxgate.formats import json as report
+from onnxgate.formats import matrix_json as matrix
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
@@ -18,6 +19,7 @@ def contents() -> dict[str, str]:
     """Every generated file by its name."""
     return {
         "config.schema.json": _pretty(config.schema(rules.by_id)),
+        "matrix.schema.json": _pretty(matrix.json_schema()),
         "report.schema.json": _pretty(report.json_schema()),
     }
 

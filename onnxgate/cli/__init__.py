@@ -16,6 +16,7 @@ from onnxgate.cli.errors import answered
 COMMANDS = {
     "init": "Look at the repository and write config, lock, workflow and hook entries.",
     "check": "Judge the models: do they load, run and agree on every locked runtime?",
+    "matrix": "Say on which releases models load, from support data, or by really loading them.",
     "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
     "export": "Export models again from their sources.",
     "explain": "Say what a rule means and what to do about it.",

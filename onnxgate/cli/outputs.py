@@ -25,14 +25,14 @@ class Sink:
     file: Path | None = None
 
 
-def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
+def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
     """The sinks that `--output` names; `text` where it names none for standard output.
 
     Raises:
         UsageError: an unknown format, JSON mixed with something else on standard output, or a file that cannot be
             written.
     """
-    sinks = tuple(_sink(output) for output in outputs)
+    sinks = tuple(_sink(output, known) for output in outputs)
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
         sinks = (*sinks, Sink("text"))
@@ -44,28 +44,41 @@ def parse_outputs(outputs: Sequence[str]) -> tuple[Sink, ...]:
     return sinks
 
 
-def _sink(output: str) -> Sink:
+def _sink(output: str, known: Sequence[str]) -> Sink:
     format_name, _, file = output.partition("=")
-    if format_name not in FORMATS:
-        near = difflib.get_close_matches(format_name, FORMATS, 1)
+    if format_name not in known:
+        near = difflib.get_close_matches(format_name, known, 1)
         meant = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(FORMATS)}")
+        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(known)}")
     return Sink(format_name, None if file in ("", "-") else Path(file))
 
 
 def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool) -> None:
-    """Write the report to every sink, files first, so that a closed pipe loses none of them.
+    """Write the report to every sink.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+
+    def rendered(sink: Sink, color: bool, width: int) -> str:
+        return render(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
+
+    write_sinks(sinks, rendered)
+
+
+def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
+    """Write what `render` makes for each sink, files first, so that a closed pipe loses none of them.
+
+    `render` is given whether to use colour, and the width of the terminal, 0 where there is none.
 
     Raises:
         UsageError: a file cannot be written.
     """
     for sink in sorted(sinks, key=lambda sink: sink.file is None):
         if sink.file is None:
-            text = render(report, sink.format, color=uses_color(), width=_width(), quiet=quiet, verbose=verbose)
-            click.echo(text, nl=False)
+            click.echo(render(sink, uses_color(), _width()), nl=False)
         else:
-            text = render(report, sink.format, color=False, width=0, quiet=quiet, verbose=verbose)
-            _write_file(sink.file, text)
+            _write_file(sink.file, render(sink, False, 0))
 
 
 def _write_file(file: Path, text: str) -> None:

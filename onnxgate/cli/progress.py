@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PREPARE = "prepare"
+LOOK_UP = "look up"
+WORDS = {PREPARE: "preparing its environment", LOOK_UP: "looking up its wheels"}
+"""What is no job."""
 
 
 @contextmanager
-def display(*, quiet: bool = False) -> Iterator[Progress]:
+def display(*, quiet: bool = False, board: Board | None = None) -> Iterator[Progress]:
     """A live display on stderr while the block runs, where stderr is a terminal that can have one."""
     if quiet or not sys.stderr.isatty():
         yield Silent()
@@ -29,7 +32,7 @@ def display(*, quiet: bool = False) -> Iterator[Progress]:
     if console.is_dumb_terminal:
         yield Silent()
         return
-    board = Board()
+    board = board or Board()
     with Live(get_renderable=board.lines, console=console, transient=True, refresh_per_second=8, redirect_stdout=False):
         yield board
 
@@ -52,7 +55,7 @@ class Board:
         """It is done with it; an environment that is ready is no job."""
         with self._lock:
             self._doing[seat] = "" if outcome != "unavailable" else "not available here"
-            self._done[seat] = self._done.get(seat, 0) + (what != PREPARE)
+            self._done[seat] = self._done.get(seat, 0) + (what not in WORDS)
 
     def lines(self) -> RenderableType:
         """What is shown now; strings of models are text, never markup."""
@@ -63,12 +66,36 @@ class Board:
 
         table = Table.grid(padding=(0, 2))
         with self._lock:
-            for seat, doing in sorted(self._doing.items()):
+            for seat, doing in self._shown():
                 words = (log_line(seat), log_line(said(doing)), f"{self._done[seat]} done")
                 table.add_row(
                     *(Text(word, style=style, no_wrap=True) for word, style in zip(words, STYLES, strict=True))
                 )
         return table
+
+    def _shown(self) -> Iterable[tuple[str, str]]:
+        return sorted(self._doing.items())
+
+
+class Tally(Board):
+    """For many runtimes: a line for each that is at work, and how many of all jobs are done."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def lines(self) -> RenderableType:
+        """The runtimes at work, above the count."""
+        from rich.console import Group
+        from rich.text import Text
+
+        at_work = super().lines()
+        with self._lock:
+            done = sum(self._done.values())
+        return Group(at_work, Text(f"{done} of {self._jobs} done", style="dim"))
+
+    def _shown(self) -> Iterable[tuple[str, str]]:
+        return sorted(each for each in self._doing.items() if each[1])
 
 
 STYLES = ("bold", "", "dim")
@@ -76,6 +103,4 @@ STYLES = ("bold", "", "dim")
 
 def said(doing: str) -> str:
     """What a runtime does, in words: `preparing its environment`, `run classifier.onnx`."""
-    if doing == PREPARE:
-        return "preparing its environment"
-    return doing or "waiting"
+    return WORDS.get(doing, doing) or "waiting"

@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from onnxgate import gate, verdict
+from onnxgate.cli.matrix_predicted import predicted
 from onnxgate.cli.options import CommonOptions
 from onnxgate.config.discovery import find_root
 from onnxgate.config.project import MergedSettings, Project, SelectedModel
 from onnxgate.config.selection import is_text
-from onnxgate.config.types import Config, Target
+from onnxgate.config.types import Config, Select, Target
 from onnxgate.errors import UsageError
-from onnxgate.findings import Place, Stage, name_runtimes
+from onnxgate.findings import Place, Stage, Undone, name_runtimes
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.model.facts import ModelFacts
+from onnxgate.matrix import MatrixModel, working_range
 from onnxgate.report import Finding, Report
 from onnxgate.support import limits
 
 TARGET = "every release"
 STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
-SCOPE = "no config: nothing was run, and operators and types were not judged"
+SCOPE = "no config: predicted from support data, nothing was run"
 
 
 def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonOptions) -> Report:
     """The file and support stages over files that no config knows, on all measured releases that fit."""
+    request = ask(paths, requirement, options)
+    outcome = gate.run(request)
+    models = predicted(outcome)
+    outcome.gathered.undone += _unknown(models, outcome)
+    findings = tuple(_softened(outcome, models))
+    report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on)
+    ranges = (
+        f"{model.path}: {working_range(model).sentence}" for model in models if model.path in outcome.gathered.facts
+    )
+    return msgspec.structs.replace(report, scope=SCOPE, remarks=(*sorted(ranges), *report.remarks), cells=())
+
+
+def ask(paths: Sequence[Path], requirement: str | None, options: CommonOptions, select: Select = "all") -> gate.Request:
+    """What is asked of files that no config knows: what is wrong with each, and which of the releases load it."""
     start = options.start.resolve()
     models = tuple(_models(paths, start))
-    lock = Lock(targets={TARGET: LockedTarget(policy="", runtimes=tuple(_releases(requirement)))})
-    request = gate.Request(
+    runtimes = tuple(_selected(_releases(requirement), select))
+    return gate.Request(
         project=_project(start, requirement, models),
-        lock=lock,
+        lock=Lock(targets={TARGET: LockedTarget(policy="", runtimes=runtimes)}),
         lock_text="",
         lock_name="",
         models=models,
@@ -43,13 +58,6 @@ def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonO
         today=datetime.date.min,
         open_host=_no_host,
     )
-    outcome = gate.run(request)
-    facts = outcome.gathered.facts
-    takers = {path: _takers(each, lock) for path, each in facts.items()}
-    findings = tuple(_softened(finding, takers) for finding in outcome.findings)
-    report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on)
-    remarks = (*(_remark(facts[path], takers[path], lock) for path in sorted(takers)), *report.remarks)
-    return msgspec.structs.replace(report, scope=SCOPE, remarks=remarks, cells=())
 
 
 def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
@@ -68,6 +76,21 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
             if not is_text(shown):
                 raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
             yield SelectedModel(shown, file, MergedSettings(targets=(TARGET,)), Place(shown))
+
+
+def _selected(runtimes: Iterable[LockedRuntime], select: Select) -> Iterator[LockedRuntime]:
+    """What `select` takes of them, as it does of a target's."""
+    ascending = list(runtimes)
+    if select != "all":
+        newest = {".".join(runtime.release.split(".")[:2]): runtime for runtime in ascending}
+        ascending = list(newest.values())
+    match select:
+        case "newest":
+            yield from ascending[-1:]
+        case "bounds":
+            yield from {each.release: each for each in (ascending[0], ascending[-1])}.values()
+        case _:
+            yield from ascending
 
 
 def _releases(requirement: str | None) -> Iterator[LockedRuntime]:
@@ -101,26 +124,23 @@ def _no_host() -> NoReturn:
     raise AssertionError("the static stages start no process")
 
 
-def _takers(facts: ModelFacts, lock: Lock) -> tuple[str, ...]:
-    """Names of the releases that take the model's stamps."""
-    return tuple(
-        runtime.name
-        for runtime in lock.targets[TARGET].runtimes
-        if (known := limits.limits_of(runtime.release)) and limits.loads(known, facts.ir_version, facts.needed_opsets)
-    )
+def _unknown(models: Sequence[MatrixModel], outcome: gate.Outcome) -> Iterator[Undone]:
+    """A model that no release is known to load, and the newest may: no verdict."""
+    for model in models:
+        if model.path not in outcome.blocked and model.outcome == "unknown":
+            every = [entry.runtime for entry in model.runtimes]
+            reason = f"whether it loads on {name_runtimes(model.on('unknown'), every)} cannot be told"
+            yield Undone(Stage.SUPPORT, model.path, "", reason, "`onnxgate matrix --verify` really loads it there")
 
 
-def _softened(finding: Finding, takers: dict[str, tuple[str, ...]]) -> Finding:
-    """What some releases refuse is a note as long as others take the model: nothing was promised."""
-    if finding.stage == Stage.SUPPORT.value and takers.get(finding.model):
-        return msgspec.structs.replace(finding, level="note", fix="")
-    return finding
+def _softened(outcome: gate.Outcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Nothing was promised: what a release refuses is an error where the newest one does, and no other loads the model.
 
-
-def _remark(facts: ModelFacts, takers: Sequence[str], lock: Lock) -> str:
-    opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(facts.needed_opsets.items()))
-    stamps = f"{facts.path}: IR version {facts.ir_version} and opsets {opsets}"
-    if not takers:
-        return f"{stamps} are taken by none of {len(lock.targets[TARGET].runtimes)} releases"
-    every = [runtime.name for runtime in lock.targets[TARGET].runtimes]
-    return f"{stamps} are taken by {name_runtimes(takers, every)}"
+    That operators are not predicted on old releases is said beside each model that it leaves open.
+    """
+    refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
+    for finding in outcome.findings:
+        if finding.stage != Stage.SUPPORT.value or refused.get(finding.model, "") in finding.runtimes:
+            yield finding
+        elif finding.model:
+            yield msgspec.structs.replace(finding, level="note", fix="")

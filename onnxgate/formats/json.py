@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxgate.formats.escape import json_text
 from onnxgate.report import Report
 
+if TYPE_CHECKING:
+    import msgspec
+
 
 def format(report: Report) -> str:
     """Indented JSON with a newline at its end; everything in the order in which the report has it."""
+    return encoded(report)
+
+
+def encoded(value: msgspec.Struct) -> str:
+    """Any value of ours in that form, with no string in it that is obeyed."""
     import msgspec
 
     try:
-        encoded = msgspec.json.encode(report)
+        data = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a file name that is no valid text
-        encoded = msgspec.json.encode(_as_text(msgspec.to_builtins(report)))
-    return json_text(msgspec.json.format(encoded, indent=2).decode()) + "\n"
+        data = msgspec.json.encode(_as_text(msgspec.to_builtins(value)))
+    return json_text(msgspec.json.format(data, indent=2).decode()) + "\n"
 
 
 def _as_text(value: Any) -> Any:
@@ -41,7 +49,11 @@ def parse(text: str | bytes) -> Report:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the report."""
+    return titled_schema(Report, "A report of onnxgate")
+
+
+def titled_schema(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
+    """The JSON Schema of a type, with a title for editors."""
     import msgspec
 
-    schema = msgspec.json.schema(Report)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A report of onnxgate", **schema}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **msgspec.json.schema(kind)}

@@ -20,6 +20,9 @@ STYLES = {
     "undecided": "35",
     "heading": "1",
     "quiet": "2",
+    "loads": "30;42",
+    "refused": "1;97;41",
+    "unknown": "30;47",
 }
 GUTTER = 2
 Ink = Callable[[str], str]
@@ -65,22 +68,22 @@ class Paper:
         yield f"{' ' * indent}{self.ink(label, 'quiet')}{self.ink(lines[0], style)}"
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
-    def table(self, columns: Sequence[Column], styles: Mapping[str, str]) -> Iterator[str]:
+    def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
         """Columns side by side; what is too wide for the terminal is cut into blocks, the first column in each."""
-        for number, block in enumerate(self._blocks(columns)):
+        for number, block in enumerate(self._blocks(columns, gutter)):
             yield from [""] if number else []
-            yield self.ink(_groups(block).rstrip(), "quiet")
-            yield self.ink(_joined([column.fill(column.head) for column in block]), "quiet")
+            yield self.ink(_groups(block, gutter).rstrip(), "quiet")
+            yield self.ink(_joined([column.fill(column.head) for column in block], gutter), "quiet")
             for row in range(len(columns[0].cells)):
-                yield _joined([column.fill(column.cells[row], self._styled(styles)) for column in block])
+                yield _joined([column.fill(column.cells[row], self._styled(styles)) for column in block], gutter)
 
     def _styled(self, styles: Mapping[str, str]) -> Ink:
         return lambda text: self.ink(text, styles.get(text, ""))
 
-    def _blocks(self, columns: Sequence[Column]) -> Iterator[list[Column]]:
+    def _blocks(self, columns: Sequence[Column], gutter: int) -> Iterator[list[Column]]:
         block = [columns[0]]
         for column in columns[1:]:
-            wanted = sum(each.width + GUTTER for each in (*block, column)) - GUTTER
+            wanted = sum(each.width + gutter for each in (*block, column)) - gutter
             if self.width and wanted > self.width and len(block) > 1:
                 yield block
                 block = [columns[0]]
@@ -88,11 +91,11 @@ class Paper:
         yield block
 
 
-def _joined(parts: Sequence[str]) -> str:
-    return (" " * GUTTER).join(parts).rstrip()
+def _joined(parts: Sequence[str], gutter: int) -> str:
+    return (" " * gutter).join(parts).rstrip()
 
 
-def _groups(block: Sequence[Column]) -> str:
+def _groups(block: Sequence[Column], gutter: int) -> str:
     """The line above the heads: each group's name over the first of its columns."""
     line, end, last = "", 0, ""
     for column in block:
@@ -100,5 +103,5 @@ def _groups(block: Sequence[Column]) -> str:
             line = line.ljust(end) if cell_len(line) <= end else f"{line} "
             line += column.group
         last = column.group
-        end += column.width + GUTTER
+        end += column.width + gutter
     return line

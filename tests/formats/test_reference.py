@@ -36,7 +36,7 @@ def test_what_is_stale_is_named(tmp_path: Path) -> None:
 
     said = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
 
-    assert said.stdout == "['config.schema.json', 'report.schema.json']\n[]\n"
+    assert said.stdout == "['config.schema.json', 'matrix.schema.json', 'report.schema.json']\n[]\n"
 
 
 @pytest.mark.parametrize("project", ["quickstart", "broken"])

@@ -1,0 +1,90 @@
+"""`onnxgate matrix`: on which releases models load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.config.types import Select
+    from onnxgate.matrix import Matrix
+
+FORMATS = ("text", "json", "markdown")
+
+
+@click.command("matrix")
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", metavar="REQUIREMENT", help="Only these releases ('onnxruntime>=1.18').")
+@click.option(
+    "--select",
+    type=click.Choice(["minors", "bounds", "newest", "all"]),
+    default="all",
+    show_default=True,
+    help="Of these releases: the newest patch of each minor, the first and the last of those, the last, or all.",
+)
+@click.option("--verify", is_flag=True, help="Really load the models in each of these releases, too.")
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
+)
+@common_options
+def command(
+    models: tuple[Path, ...],
+    target: str | None,
+    select: Select,
+    verify: bool,
+    outputs: tuple[str, ...],
+    options: CommonOptions,
+) -> int:
+    """Say on which releases of ONNX Runtime each of MODELS (files or folders) loads, and why not on the others.
+
+    It is predicted from what each release's own wheel reports; nothing is installed or run, unless --verify asks for
+    it. No config is read. The exit status is 0 where every model loads on one of the releases at least, 1 where a model
+    loads on none, and 3 where that is not known or could not be verified.
+    """
+    from onnxgate.cli.outputs import Sink, parse_outputs, write_sinks
+
+    sinks = parse_outputs(outputs, FORMATS)
+    matrix = _matrix(models, target, select, options, verify=verify)
+
+    def rendered(sink: Sink, color: bool, width: int) -> str:
+        return _render(matrix, sink.format, color=color, width=width, quiet=options.quiet)
+
+    write_sinks(sinks, rendered)
+    return matrix.exit
+
+
+def _matrix(
+    paths: tuple[Path, ...], target: str | None, select: Select, options: CommonOptions, *, verify: bool
+) -> Matrix:
+    from onnxgate import __version__, gate
+    from onnxgate.cli.matrix_predicted import predicted
+    from onnxgate.cli.unconfigured import ask
+    from onnxgate.matrix import sum_up
+
+    request = ask(paths, target, options, select)
+    models = predicted(gate.run(request))
+    if verify:
+        from onnxgate.cli.matrix_observed import observed
+
+        models = observed(models, request, options)
+    return sum_up(models, __version__)
+
+
+def _render(matrix: Matrix, format_name: str, *, color: bool, width: int, quiet: bool) -> str:
+    from onnxgate.formats import matrix_json, matrix_markdown, matrix_text
+
+    match format_name:
+        case "json":
+            return matrix_json.format(matrix)
+        case "markdown":
+            return matrix_markdown.format(matrix)
+        case _:
+            return matrix_text.format(matrix, color=color, width=width, quiet=quiet)

@@ -1,0 +1,89 @@
+"""What the file and support stages found, as a matrix: a verdict for each model and release, and its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxgate.findings import Judged, Level, Stage
+from onnxgate.gate import Outcome
+from onnxgate.judge import weigh
+from onnxgate.matrix import Entry, MatrixModel, Predicted, Reason
+from onnxgate.plan import PlannedModel, PlannedRuntime
+
+REFUSED_FILES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
+"""Rules of the file stage by which no release loads a file."""
+DOUBTFUL_FILES = frozenset({"invalid-model", "external-data-corrupt", "external-data-escapes"})
+"""Rules by which it depends on the release, and nobody predicts on which."""
+NO_KERNELS = Reason(rule="no-support-data", node="", message="the kernels of this release are not known")
+
+
+def predicted(outcome: Outcome) -> tuple[MatrixModel, ...]:
+    """Every model with every release that it was judged on, in their order."""
+    judged = outcome.gathered.judged
+    causes = {id(each.judged) for each in weigh(judged)}
+    by_model: dict[str, list[Judged]] = {}
+    for each in judged:
+        by_model.setdefault(each.hit.model, []).append(each)
+    return tuple(
+        MatrixModel(
+            path=planned.path, runtimes=tuple(_entries(outcome, planned, by_model.get(planned.path, ()), causes))
+        )
+        for planned in outcome.planned
+    )
+
+
+def _entries(outcome: Outcome, planned: PlannedModel, judged: Sequence[Judged], causes: set[int]) -> Iterator[Entry]:
+    errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
+    refused = _reasons([each for each in errors if each.rule in REFUSED_FILES], causes)
+    doubtful = (*_reasons([each for each in errors if each.rule in DOUBTFUL_FILES], causes), *_unread(outcome, planned))
+    by_runtime: dict[str, list[Judged]] = {}
+    for each in judged:
+        if each.stage is Stage.SUPPORT:
+            by_runtime.setdefault(each.hit.runtime, []).append(each)
+    for runtime in planned.runtimes:
+        said = by_runtime.get(runtime.name, [])
+        reasons = refused or _reasons([each for each in said if each.level is Level.ERROR], causes)
+        if reasons:
+            yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
+        elif doubtful:
+            yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
+        else:
+            yield _by_prediction(outcome, planned.path, runtime, said)
+
+
+def _reasons(judged: Sequence[Judged], causes: set[int]) -> tuple[Reason, ...]:
+    """Each once; what only follows from something else is left out, where that is among them."""
+    own = [each for each in judged if id(each) in causes]
+    return tuple(dict.fromkeys(map(_reason, own or judged)))
+
+
+def _unread(outcome: Outcome, planned: PlannedModel) -> Iterator[Reason]:
+    """Why nothing is known of a file that could not be opened."""
+    for undone in outcome.gathered.undone:
+        if undone.model == planned.path:
+            yield Reason(rule="", node="", message=undone.reason)
+
+
+def _by_prediction(outcome: Outcome, path: str, runtime: PlannedRuntime, judged: Sequence[Judged]) -> Entry:
+    verdict = _verdict(outcome, path, runtime)
+    if verdict == "loads":
+        return Entry(runtime=runtime.name, predicted="loads")
+    reasons = tuple(dict.fromkeys(map(_reason, judged)))
+    return Entry(runtime=runtime.name, predicted=verdict, reasons=reasons or (NO_KERNELS,))
+
+
+def _verdict(outcome: Outcome, path: str, runtime: PlannedRuntime) -> Predicted:
+    """Where only the limits of a release are known, that it takes the stamps is no prediction."""
+    from onnxgate.support import releases
+
+    prediction = outcome.gathered.predictions.get((path, runtime.name))
+    if prediction is None:
+        return "unknown"
+    if prediction.verdict == "loads" and releases.implementation(runtime.runtime.release) is None:
+        return "unknown"
+    return prediction.verdict
+
+
+def _reason(judged: Judged) -> Reason:
+    hit = judged.hit
+    return Reason(rule=judged.rule, node=hit.node, message=hit.message, detail=hit.detail)

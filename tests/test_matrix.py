@@ -1,0 +1,129 @@
+"""What follows from a matrix: what counts, the verdict, and the sentence that says where a model loads."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.matrix import MatrixModel, Observed, Predicted, Reason, groups, sum_up, working_range
+from tests.formats.matrices import KERNEL, entry, matrix, model
+
+WHY = "missing-kernel: node `det`: has no kernel for `Det(22)`"
+TOO_NEW = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`")
+
+
+@pytest.mark.parametrize(
+    ("letters", "sentence"),
+    [
+        ("++++++", "loads on onnxruntime 1.16.0 to 1.18.1"),
+        ("xx++++", f"loads on onnxruntime 1.17.1 to 1.18.1; 1.16.0 and 1.16.3 do not: {WHY}"),
+        ("x+++++", f"loads on onnxruntime 1.16.3 to 1.18.1; 1.16.0 does not: {WHY}"),
+        ("++++xx", f"loads on onnxruntime 1.16.0 to 1.17.3; 1.18.0 and 1.18.1 do not: {WHY}"),
+        ("+++x++", f"loads on onnxruntime 1.16.0 to 1.17.1, 1.18.0 and 1.18.1; 1.17.3 does not: {WHY}"),
+        ("??++++", f"loads on onnxruntime 1.17.1 to 1.18.1; not known on 1.16.0 and 1.16.3 ({WHY})"),
+        ("xxxxxx", f"loads on none of 6 releases; 1.16.0 to 1.18.1 refuse it: {WHY}"),
+        ("??????", f"is not known to load on any of 6 releases; not known on 1.16.0 to 1.18.1 ({WHY})"),
+    ],
+)
+def test_the_sentence(letters: str, sentence: str) -> None:
+    """Ranges with their gaps, why the nearest releases refuse the model, and where nothing is known."""
+    assert sentence == working_range(model(letters)).sentence
+
+
+def test_the_nearest_releases_speak_and_the_others_are_left() -> None:
+    """Just below where the model loads; what farther ones have against it is not lost."""
+    far = Reason(rule="ir-version-too-new", node="", message="is stamped with IR version 11")
+    entries = (
+        entry("1.16.0", "refused", far),
+        entry("1.17.3", "refused", KERNEL),
+        entry("1.18.1", "loads"),
+        entry("1.19.2", "refused", far),
+    )
+    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+
+    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 does not: {WHY}"
+    assert [group.runtimes for group in found.others] == [("onnxruntime 1.16.0", "onnxruntime 1.19.2")]
+
+
+def test_what_the_newest_of_them_has() -> None:
+    """Releases that differ only in what they implement instead are said together."""
+    up_to = [
+        Reason(rule=TOO_NEW.rule, node="", message=TOO_NEW.message, detail=f"implements up to {n}") for n in (19, 20)
+    ]
+    entries = (entry("1.16.3", "refused", up_to[0], KERNEL), entry("1.17.3", "refused", up_to[1]))
+    [group] = groups(MatrixModel(path="m.onnx", runtimes=entries))
+
+    assert group.because == (
+        "opset-too-new: imports opset 21 of `ai.onnx` (1.17.3 implements up to 20), and 1 more reason"
+    )
+
+
+@pytest.mark.parametrize(
+    ("predicted", "observed", "state", "contradicted"),
+    [
+        ("loads", "", "loads", False),
+        ("loads", "loads", "loads", False),
+        ("loads", "refused", "refused", True),
+        ("loads", "crashed", "refused", True),
+        ("loads", "timed-out", "unknown", False),
+        ("loads", "unavailable", "loads", False),
+        ("refused", "", "refused", False),
+        ("refused", "refused", "refused", False),
+        ("refused", "crashed", "refused", False),
+        ("refused", "loads", "loads", True),
+        ("refused", "timed-out", "unknown", False),
+        ("unknown", "loads", "loads", False),
+        ("unknown", "refused", "refused", False),
+        ("unknown", "unavailable", "unknown", False),
+    ],
+)
+def test_what_was_seen_counts(predicted: Predicted, observed: Observed, state: Predicted, contradicted: bool) -> None:
+    """It decides over what was predicted; where nothing was seen, the prediction stands."""
+    seen = entry("1.18.1", predicted, observed=observed)
+
+    assert (state, contradicted) == (seen.state, seen.contradicted)
+
+
+@pytest.mark.parametrize(
+    ("models", "verdict", "status"),
+    [
+        (["+xxxxx", "?????+"], "pass", 0),
+        (["++++++", "xxxxxx"], "fail", 1),
+        (["++++++", "xxxx??"], "undecided", 3),
+        (["++++++", "??xxxx"], "fail", 1),
+        (["xxxxxx", "??????"], "fail", 1),
+    ],
+)
+def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
+    """A model that no release is known to load fails where the newest refuses it; otherwise it is no pass."""
+    summed = matrix(*map(model, models))
+
+    assert (verdict, status) == (summed.verdict, summed.exit)
+
+
+@pytest.mark.parametrize(("observed", "status"), [("unavailable", 3), ("timed-out", 3), ("refused", 0), ("loads", 0)])
+def test_what_could_not_be_verified_is_no_pass(observed: Observed, status: int) -> None:
+    """Verification was asked for: where it could not be done, there is no verdict."""
+    entries = (entry("1.17.3", "loads", observed=observed), entry("1.18.1", "loads", observed="loads"))
+    summed = sum_up([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
+
+    assert status == summed.exit
+
+
+@pytest.mark.parametrize(
+    ("predicted", "observed", "because"),
+    [
+        ("refused", "refused", WHY),
+        ("refused", "unavailable", WHY),
+        ("refused", "crashed", "said"),
+        ("refused", "timed-out", "said"),
+        ("loads", "refused", "said"),
+        ("unknown", "refused", "said"),
+    ],
+)
+def test_which_reason_is_given(predicted: Predicted, observed: Observed, because: str) -> None:
+    """The one that was predicted and came true, else the runtime's own words; none is an environment's."""
+    [group] = groups(
+        MatrixModel(path="m.onnx", runtimes=(entry("1.18.1", predicted, observed=observed, error="said"),))
+    )
+
+    assert because == group.because
