@@ -85,7 +85,7 @@ class _Executor:
         return self._scratch / str(next(self._folders))
 
     def _seat(self, runtime: LockedRuntime) -> Seat:
-        return Seat.of_runtime(runtime, self._work.lock.packages)
+        return Seat.of_runtime(runtime, self._work.lock.packages, self._work.project.folder)
 
     # The toolchain
 
@@ -157,7 +157,8 @@ class _Executor:
     def _levels(self, prepared: Prepared, planned: PlannedRuntime, cases: tuple[Case, ...]) -> Future[tuple[Ran, ...]]:
         """The model on one runtime, level after level; what crashed or hung at one is not tried at the next."""
         model = prepared.planned.model.absolute
-        jobs = list(runtime_stage.runtime_jobs(model, cases, planned.levels, planned.providers, self._folder()))
+        asked = (planned.levels, planned.providers, self._folder(), planned.extensions)
+        jobs = list(runtime_stage.runtime_jobs(model, cases, *asked))
         ended: Future[tuple[Ran, ...]] = Future()
         ran: list[Ran] = []
 

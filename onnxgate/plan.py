@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from onnxgate.config.extensions import is_library, package_name
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.config.types import Target
-from onnxgate.findings import runtime_order
+from onnxgate.findings import Stage, Undone, runtime_order
+from onnxgate.lock.policy import may_be_absent
 from onnxgate.lock.types import Lock, LockedRuntime
 from onnxgate.runtimes.jobs import Optimization
 
@@ -21,7 +24,7 @@ class PlannedRuntime:
     levels: tuple[Optimization, ...]
     providers: tuple[str, ...]
     required: bool  # at least one of its targets must be kept
-    extensions: tuple[str, ...] = ()  # packages and libraries that register custom operators
+    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
 
     @property
     def name(self) -> str:
@@ -63,15 +66,34 @@ def _runtimes(project: Project, lock: Lock, model: SelectedModel) -> tuple[Plann
     for name, target, runtime in locked_runtimes(project, lock):
         if not chosen or name in chosen:
             merged.setdefault(runtime, []).append((name, target))
-    planned = [_planned(runtime, targets) for runtime, targets in merged.items()]
+    planned = [_planned(runtime, targets, project.folder) for runtime, targets in merged.items()]
     return tuple(sorted(planned, key=lambda each: runtime_order(each.name)))
 
 
-def _planned(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> PlannedRuntime:
+def unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[Undone, ...]:
+    """Environments of the user's own that were not there when the lock was written, and need not be here either."""
+    asked = {name for model in models for name in model.settings.targets or project.config.targets}
+    return tuple(
+        Undone(
+            Stage.RUNTIME,
+            "",
+            "",
+            f"target `{name}` is not locked: `{target.python}` was not there",
+            "run `onnxgate lock` where it is",
+        )
+        for name, target in sorted(project.config.targets.items())
+        if name in asked and may_be_absent(target) and name in lock.targets and not lock.targets[name].runtimes
+    )
+
+
+def _planned(runtime: LockedRuntime, targets: list[tuple[str, Target]], folder: Path) -> PlannedRuntime:
     return PlannedRuntime(
         runtime=runtime,
         targets=tuple(name for name, _ in targets),
         levels=tuple(dict.fromkeys(level for _, target in targets for level in target.optimization)),
         providers=tuple(dict.fromkeys(provider for _, target in targets for provider in target.providers)),
         required=any(target.required for _, target in targets),
+        extensions=tuple(
+            str((folder / each).absolute()) if is_library(each) else package_name(each) for each in runtime.extensions
+        ),
     )

@@ -35,9 +35,9 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
     target: str
-    engine: str
+    engine: str  # with the version it is the name: "onnxruntime", "onnxruntime+onnxruntime-extensions"
     version: str
-    python: str
+    python: str  # "" in an environment of the user's own
     providers: tuple[str, ...]
 
 

@@ -75,7 +75,7 @@ def _runtimes(request: Request, outcome: Outcome) -> Iterator[ReportedRuntime]:
         if runtime in used:
             yield ReportedRuntime(
                 target=name,
-                engine=runtime.engine,
+                engine=runtime.variant,
                 version=runtime.release,
                 python=runtime.python,
                 providers=target.providers,

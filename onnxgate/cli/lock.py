@@ -106,13 +106,19 @@ def _everything(
     from onnxgate.lock.entries import lock_models
     from onnxgate.lock.index import Index
     from onnxgate.lock.locking import relock
-    from onnxgate.lock.pins import parse_upgrade
+    from onnxgate.lock.upgrades import parse_upgrade
+    from onnxgate.runtimes.builds import find_build
 
     upgrade = parse_upgrade(upgrades)
     entries = lock_models(project.models(), old.models if old else {}, measured)
-    index = Index(offline=options.offline)
     return relock(
-        project, old, entries, index=index, probe_toolchain=functools.partial(_toolchain, project), upgrade=upgrade
+        project,
+        old,
+        entries,
+        index=Index(offline=options.offline),
+        probe_toolchain=functools.partial(_toolchain, project),
+        find_build=functools.partial(find_build, project.folder),
+        upgrade=upgrade,
     )
 
 

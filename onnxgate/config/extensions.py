@@ -6,6 +6,7 @@ import re
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from onnxgate.config.requirements import ENGINES, requirement_problem
 
@@ -22,6 +23,14 @@ def is_library(text: str) -> bool:
 def package_name(text: str) -> str:
     """The normalised name of the package that a requirement asks for."""
     return canonicalize_name(Requirement(text).name)
+
+
+def satisfied(requirement: str, version: str) -> bool:
+    """Whether a version, "" for none, is one that the requirement takes."""
+    try:
+        return Requirement(requirement).specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
 
 
 def extension_problem(text: str) -> str:

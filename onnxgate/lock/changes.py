@@ -184,8 +184,8 @@ def _unseen_change(old: LockedTarget, new: LockedTarget) -> str:
 
 def _names(target: LockedTarget) -> str:
     releases = [runtime.release for runtime in target.runtimes]
-    engines = sorted({runtime.engine for runtime in target.runtimes})
-    return f"{' and '.join(engines)} {', '.join(releases)}"
+    engines = sorted({runtime.variant for runtime in target.runtimes})
+    return f"{' and '.join(engines)} {', '.join(releases)}" if releases else "without a runtime"
 
 
 def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:

@@ -11,10 +11,12 @@ from packaging.utils import canonicalize_name
 
 from onnxgate.config.project import Project
 from onnxgate.errors import LockError, UnavailableError
-from onnxgate.lock.pins import Pins, Upgrade
+from onnxgate.lock.builds import FindBuild
+from onnxgate.lock.pins import Pins
 from onnxgate.lock.policy import toolchain_policy
 from onnxgate.lock.resolving import AsksIndex
 from onnxgate.lock.types import Lock, LockedModel, LockedToolchain
+from onnxgate.lock.upgrades import Upgrade
 
 ProbeToolchain = Callable[[], LockedToolchain]
 """Looks for what models are exported with; raises `UnavailableError` where there is none on this machine."""
@@ -35,26 +37,28 @@ def relock(
     *,
     index: AsksIndex,
     probe_toolchain: ProbeToolchain,
+    find_build: FindBuild,
     upgrade: Upgrade | None = None,
 ) -> Relocked:
     """
     The lock of the whole project; `entries` are those of all of its models.
 
     A target whose policy is the locked one keeps its runtimes, whatever has been released since. Where the policy
-    changed, a minor that both have keeps its patch. A locked toolchain of this policy stays, whatever this machine has.
+    changed, a minor that both have keeps its patch. A locked toolchain of this policy stays, whatever this machine has,
+    and so does what was locked of an environment of the user's own.
 
     Raises:
         ConfigError: no release satisfies a target.
         ResolutionError: an index is needed and cannot be asked.
     """
     old = old or Lock()
-    pins = Pins(old, index, upgrade or Upgrade())
+    pins = Pins(old, index, upgrade or Upgrade(), find_build)
     targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
     toolchain, notes = _toolchain(project, old.toolchain, probe_toolchain, pins.upgrade)
     pins.upgrade.refuse_unused()
     packages = pins.packages(targets.values())
     lock = Lock(targets=targets, toolchain=toolchain, models=dict(sorted(entries.items())), packages=packages)
-    return Relocked(lock, notes)
+    return Relocked(lock, (*pins.notes, *notes))
 
 
 def relock_models(old: Lock | None, entries: Mapping[str, LockedModel], gone: Iterable[str] = ()) -> Relocked:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from onnxgate.config.requirements import satisfiable
 from onnxgate.config.types import Select, Target
-from onnxgate.errors import UsageError
+from onnxgate.lock.builds import FindBuild, lock_build
+from onnxgate.lock.extensions import Extensions, pin_of
 from onnxgate.lock.index import Release
-from onnxgate.lock.policy import resolved_digest, runtime_differences, satisfies, target_policy
+from onnxgate.lock.policy import asked_extensions, resolved_digest, runtime_differences, satisfies, target_policy
 from onnxgate.lock.resolving import (
     AsksIndex,
     Companions,
@@ -26,56 +27,9 @@ from onnxgate.lock.resolving import (
     takes_numpy_2,
 )
 from onnxgate.lock.types import Lock, LockedPackage, LockedRuntime, LockedTarget
+from onnxgate.lock.upgrades import Upgrade
 
 NUMPY = "numpy"
-
-
-@dataclass(slots=True)
-class Upgrade:
-    """Whose pins are given up: everything's, or those of some packages, each perhaps for certain releases."""
-
-    everything: bool = False
-    requirements: tuple[Requirement, ...] = ()
-    used: set[str] = field(default_factory=set)
-
-    def of(self, package: str) -> Requirement | None:
-        """What is asked of a package: its name alone for anything newer; None where its pins stay."""
-        named = next((each for each in self.requirements if canonicalize_name(each.name) == package), None)
-        return named or (Requirement(package) if self.everything else None)
-
-    def takes(self, versions: Mapping[str, str]) -> bool:
-        """Whether some packages were asked for in these versions."""
-        asked = {name: self.of(name) for name in versions}
-        taken = {name for name, each in asked.items() if each and each.specifier.contains(versions[name], True)}
-        self.used.update(taken)
-        return bool(taken)
-
-    def refuse_unused(self) -> None:
-        """Raise where something was named that neither a target nor the toolchain has, or that no range takes."""
-        for each in self.requirements:
-            if canonicalize_name(each.name) not in self.used:
-                raise UsageError(
-                    f"neither a target nor the toolchain here takes `{each}`",
-                    hint="change the `runtime` of a target, then run `onnxgate lock`",
-                )
-
-
-def parse_upgrade(texts: Sequence[str]) -> Upgrade | None:
-    """What `--upgrade` asks for: `""` is everything; `onnxruntime`, `onnxruntime=1.31.1` or any requirement."""
-    if not texts:
-        return None
-    return Upgrade(everything="" in texts, requirements=tuple(_requirement(text) for text in texts if text))
-
-
-def _requirement(text: str) -> Requirement:
-    name, equals, version = text.partition("=")
-    single = equals and not version.startswith("=") and name[-1:] not in "<>!~="
-    try:
-        return Requirement(f"{name}=={version}" if single else text)
-    except InvalidRequirement as error:
-        raise UsageError(
-            f"`--upgrade {text}`: expected a package or a requirement, such as `onnxruntime=1.31.1`"
-        ) from error
 
 
 @dataclass(slots=True)
@@ -85,11 +39,16 @@ class Pins:
     old: Lock
     index: AsksIndex
     upgrade: Upgrade
+    find_build: FindBuild
     pool: dict[tuple[str, str], LockedPackage] = field(init=False)  # (pin, Python) -> its wheels
     companions: Companions = field(init=False)
+    extensions: Extensions = field(init=False)
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.pool = {(f"{each.name}=={each.version}", each.python): each for each in self.old.packages}
+        self.extensions = Extensions(self.index, self.upgrade)
+        self.extensions.learn(self.old)
         self.companions = Companions(self.index, self.upgrade.of(NUMPY))
         if self.companions.asked is None:
             self.companions.known = dict(self._locked_numpy())
@@ -98,20 +57,24 @@ class Pins:
 
     def target(self, name: str, target: Target) -> LockedTarget:
         """The runtimes of one target."""
+        locked = self.old.targets.get(name)
+        if target.python is not None:
+            found, notes = lock_build(name, target, locked, self.find_build, self.upgrade)
+            self.notes += notes
+            return found
         requirement = Requirement(target.runtime)
         policy = target_policy(target)
-        locked = self.old.targets.get(name)
         fits = locked is not None and locked.policy == policy and not any(runtime_differences(name, target, locked))
         old = locked.runtimes if locked is not None else ()
         chosen = self._runtimes(requirement, target.select, old, fits=fits)
-        runtimes = tuple(map(self._with_numpy, chosen))
+        asked = asked_extensions(target)
+        runtimes = tuple(self._with_extensions(self._with_numpy(each), asked) for each in chosen)
         return LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
         """The wheels of all that the targets pin; what the old lock lacks is asked for by its exact version."""
-        needed = {
-            (pin, runtime.python) for target in targets for runtime in target.runtimes for pin in runtime.packages
-        }
+        made = [runtime for target in targets for runtime in target.runtimes if not runtime.environment]
+        needed = {(pin, runtime.python) for runtime in made for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):
             self._keep(exact(Requirement(pin), python, self.index))
         return tuple(self.pool[key] for key in sorted(needed))
@@ -166,6 +129,13 @@ class Pins:
         self._keep(numpy)
         return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, numpy.pin))))
 
+    def _with_extensions(self, runtime: LockedRuntime, asked: tuple[str, ...]) -> LockedRuntime:
+        own = [pin for name in (runtime.engine, NUMPY) if (pin := pin_of(runtime, name))]
+        pins = tuple(self.extensions.pins(runtime, asked))
+        for release in self.extensions.found:
+            self._keep(release)
+        return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, *pins))), extensions=asked)
+
     def _keep(self, release: Release) -> None:
         if release.wheels:
             self.pool[(release.pin, release.python)] = release.locked
@@ -184,4 +154,4 @@ class Pins:
 
 
 def _fitting(runtimes: Iterable[LockedRuntime], requirement: Requirement) -> tuple[LockedRuntime, ...]:
-    return tuple(each for each in runtimes if satisfies(each, requirement))
+    return tuple(each for each in runtimes if not each.environment and satisfies(each, requirement))

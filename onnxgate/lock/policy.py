@@ -9,13 +9,27 @@ from collections.abc import Iterable, Iterator
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.config.extensions import is_library
 from onnxgate.config.types import Config, Target, Toolchain
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 
 
 def target_policy(target: Target) -> str:
-    """The digest of what decides a target's runtimes: its requirement and `select`; how they are used does not."""
-    return _digest({"runtime": canonical(target.runtime), "select": target.select})
+    """The digest of what decides a target's runtimes; how they are used does not.
+
+    A key that came later is left out where it says nothing, so that older locks do not become stale.
+    """
+    said: dict[str, object] = {"runtime": canonical(target.runtime), "select": target.select}
+    if target.extensions:
+        said["extensions"] = asked_extensions(target)
+    if target.python is not None:
+        said["python"] = target.python
+    return _digest(said)
+
+
+def asked_extensions(target: Target) -> tuple[str, ...]:
+    """The target's extensions in the order in which they are registered, requirements in one spelling."""
+    return tuple(text if is_library(text) else canonical(text) for text in target.extensions)
 
 
 def toolchain_policy(toolchain: Toolchain) -> str:
@@ -25,8 +39,13 @@ def toolchain_policy(toolchain: Toolchain) -> str:
 
 def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
     """The digest of the rows of a target, in whatever order they stand."""
-    rows = sorted([each.engine, each.release, each.python, *sorted(each.packages)] for each in runtimes)
-    return _digest({"runtimes": rows})
+    return _digest({"runtimes": sorted(map(_row, runtimes))})
+
+
+def _row(runtime: LockedRuntime) -> list[str]:
+    later = [f"extension {each}" for each in runtime.extensions]
+    later += [f"environment {runtime.environment}"] if runtime.environment else []
+    return [runtime.engine, runtime.release, runtime.python, *sorted(runtime.packages), *later]
 
 
 def canonical(requirement: str) -> str:
@@ -49,7 +68,7 @@ def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
         if locked is None:
             yield f"target `{name}` is not locked"
         elif locked.policy != target_policy(target):
-            yield f'target `{name}` was locked for another policy than `{target.runtime}`, `select = "{target.select}"`'
+            yield f"target `{name}` was locked for another policy than {_asked(target)}"
         else:
             yield from runtime_differences(name, target, locked)
             yield from _missing_wheels(name, locked, lock)
@@ -57,21 +76,42 @@ def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
         yield f"target `{name}` is locked, and the config has it no longer"
 
 
+def _asked(target: Target) -> str:
+    """What decides the runtimes, as the config spells it."""
+    words = [f"`{target.runtime}`"]
+    words += [f'`select = "{target.select}"`'] if target.python is None else [f'`python = "{target.python}"`']
+    named = ", ".join(f'"{each}"' for each in target.extensions)
+    words += [f"`extensions = [{named}]`"] if named else []
+    return ", ".join(words)
+
+
 def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
     """Where a target's rows, of whatever policy the lock says they are, are not what its requirement asks for."""
-    requirement = Requirement(target.runtime)
     if not locked.runtimes:
-        yield f"target `{name}` is locked without any runtime"
+        if not may_be_absent(target):
+            yield f"target `{name}` is locked without any runtime"
         return
     for runtime in locked.runtimes:
-        if not satisfies(runtime, requirement):
-            yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
-    most = _MOST.get(target.select)
+        yield from _row_differences(name, target, runtime)
+    most = _MOST.get(target.select) if target.python is None else 1
     if most is not None and len(locked.runtimes) > most:
-        count = f"{len(locked.runtimes)} runtimes"
-        yield f'target `{name}` is locked with {count}, and `select = "{target.select}"` takes {most}'
+        count, takes = f"{len(locked.runtimes)} runtimes", f'select = "{target.select}"'
+        takes = takes if target.python is None else f'python = "{target.python}"'
+        yield f"target `{name}` is locked with {count}, and `{takes}` takes {most}"
     if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
         yield f"the runtimes of target `{name}` are not those that were resolved"
+
+
+def _row_differences(name: str, target: Target, runtime: LockedRuntime) -> Iterator[str]:
+    if not satisfies(runtime, Requirement(target.runtime)):
+        yield f"target `{name}` is locked with {runtime.name}, which does not satisfy `{target.runtime}`"
+    if runtime.extensions != asked_extensions(target) or runtime.environment != (target.python or ""):
+        yield f"target `{name}` is locked with {runtime.name}, which is not what {_asked(target)} asks for"
+
+
+def may_be_absent(target: Target) -> bool:
+    """Whether a machine may lack the target's environment, so that it need not be locked."""
+    return target.python is not None and not target.required
 
 
 def satisfies(runtime: LockedRuntime, requirement: Requirement) -> bool:
@@ -86,7 +126,7 @@ _MOST = {"newest": 1, "bounds": 2}
 def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
     known = {(f"{package.name}=={package.version}", package.python) for package in lock.packages}
     for runtime in target.runtimes:
-        for pin in runtime.packages:
+        for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in known:
                 yield f"target `{name}` needs `{pin}` for Python {runtime.python}, and the lock has no wheels of it"
 

@@ -95,6 +95,12 @@ def _walk(requirement: Requirement, python: str, select: Select, index: AsksInde
         below = _below(answer.version, by_patch=select == "all" or not answer.wheels)
 
 
+def newest_with_wheels(requirement: Requirement, python: str, index: AsksIndex) -> Release | NoRelease:
+    """The newest release that has wheels for one Python on a system of ours; older ones are asked for until one has."""
+    walk = _walk(requirement, python, "newest", index)
+    return walk.releases[0] if walk.releases else walk.ended
+
+
 def _narrowed(requirement: Requirement, clauses: SpecifierSet) -> Requirement:
     return Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & clauses}")
 

@@ -17,17 +17,30 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
 
 
 class LockedRuntime(Table, frozen=True, kw_only=True):
-    """One exact release of an engine in one locked environment."""
+    """One exact release of an engine: in one locked environment, or in an environment of the user's own."""
 
     engine: str  # the package's normalised name: "onnxruntime"
     release: str
-    python: str  # "3.11"; depends on the release alone
-    packages: tuple[str, ...]  # sorted exact pins, the engine's own included: "numpy==1.26.4"
+    python: str = ""  # "3.11"; depends on the release alone; "" in an environment of the user's own
+    packages: tuple[str, ...] = ()  # sorted exact pins: "numpy==1.26.4"; of a user's environment only its extensions
+    extensions: tuple[str, ...] = ()  # requirements and paths of libraries, as the config has them
+    environment: str = ""  # where the user's own lies, as the config has it
+
+    @property
+    def variant(self) -> str:
+        """The engine with what it is used with: `onnxruntime+onnxruntime-extensions`, `onnxruntime@.venv`.
+
+        It has no space, so that a runtime's name can be taken apart again; two runtimes never share engine and release
+        and differ in this.
+        """
+        where = [f"@{self.environment}"] if self.environment else []
+        words = "".join((self.engine, *where, *(f"+{each}" for each in self.extensions)))
+        return words.replace("%", "%25").replace(" ", "%20")
 
     @property
     def name(self) -> str:
         """What messages call it: `onnxruntime 1.18.1`."""
-        return f"{self.engine} {self.release}"
+        return f"{self.variant} {self.release}"
 
 
 class LockedTarget(Table, frozen=True, kw_only=True):

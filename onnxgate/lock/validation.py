@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
+from onnxgate.config.extensions import extension_problem, is_library, package_name, satisfied
 from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime
 
 COMPANIONS = {"onnxruntime": ("numpy",)}
@@ -34,24 +35,44 @@ def lock_problems(lock: Lock) -> Iterator[str]:
 def _runtime(runtime: LockedRuntime) -> Iterator[str]:
     yield from _name(runtime.engine)
     yield from _version(runtime.release)
-    yield from _python(runtime.python)
     yield from _pins(runtime)
+    yield from _extensions(runtime)
+    if not runtime.environment:
+        yield from _python(runtime.python)
+        yield from _own_pins(runtime)
 
 
 def _pins(runtime: LockedRuntime) -> Iterator[str]:
-    """A row must run what it says: the environment is made of the pins alone."""
-    own = f"{runtime.engine}=={runtime.release}"
-    if own not in runtime.packages:
-        yield f"its packages do not have `{own}`"
-    names = [pin.partition("==")[0] for pin in runtime.packages]
-    yield from (
-        f"`{name}` is pinned more than once" for name in sorted({each for each in names if names.count(each) > 1})
-    )
-    yield from (f"its packages do not pin `{name}`" for name in COMPANIONS.get(runtime.engine, ()) if name not in names)
+    names = _names(runtime)
+    repeated = sorted({each for each in names if names.count(each) > 1})
+    yield from (f"`{name}` is pinned more than once" for name in repeated)
     for pin in runtime.packages:
         name, _, version = pin.partition("==")
         if [*_name(name), *_version(version)]:
             yield f"`{pin}` is no exact pin"
+
+
+def _own_pins(runtime: LockedRuntime) -> Iterator[str]:
+    """A row must run what it says: a locked environment is made of the pins alone."""
+    own = f"{runtime.engine}=={runtime.release}"
+    if own not in runtime.packages:
+        yield f"its packages do not have `{own}`"
+    needed = COMPANIONS.get(runtime.engine, ())
+    yield from (f"its packages do not pin `{name}`" for name in needed if name not in _names(runtime))
+
+
+def _extensions(runtime: LockedRuntime) -> Iterator[str]:
+    """Each is a library, or a requirement that one of the pins satisfies."""
+    pins = dict(pin.split("==", 1) for pin in runtime.packages if "==" in pin)
+    for text in runtime.extensions:
+        if problem := extension_problem(text):
+            yield f"extension `{text}`: {problem}"
+        elif not is_library(text) and not satisfied(text, pins.get(package_name(text), "")):
+            yield f"its packages do not pin its extension `{text}`"
+
+
+def _names(runtime: LockedRuntime) -> list[str]:
+    return [pin.partition("==")[0] for pin in runtime.packages]
 
 
 def _model(model: LockedModel) -> Iterator[str]:

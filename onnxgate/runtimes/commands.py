@@ -32,6 +32,12 @@ class Ended(NamedTuple):
     err: str
 
 
+def last_line(ended: Ended) -> str:
+    """The last thing that a program said, else how it ended."""
+    lines = [line.strip() for line in ended.err.splitlines() if line.strip()]
+    return lines[-1] if lines else process.status_words(ended.status)
+
+
 class ClosedError(Exception):
     """The gate is being ended; nothing is started any more."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedRuntime
 from onnxgate.runtimes import process, talk
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.jobs import Job, Load, Observation, Run, Unavailable
@@ -127,12 +128,16 @@ class Desk:
             return seat.interpreter or Unavailable(reason=f"`{seat.name}` names no interpreter")
         progress.started(seat.name, "prepare")
         try:
-            prepared = self._office.environments.prepare(seat.runtime, seat.packages)
+            prepared = self._made_or_found(seat.runtime)
         except UnavailableError as error:
             progress.finished(seat.name, "prepare", "unavailable")
             return Unavailable(reason=error.message, hint=error.hint or "")
         progress.finished(seat.name, "prepare", "ready")
         return prepared
+
+    def _made_or_found(self, runtime: LockedRuntime) -> Path:
+        environments, own = self._office.environments, self._seat.interpreter
+        return environments.find_own(own, runtime) if own else environments.prepare(runtime, self._seat.packages)
 
     def _start(self, interpreter: Path) -> talk.Talk | Unavailable:
         sight = ISOLATED if self._seat.engine else OWN
@@ -157,8 +162,9 @@ class Desk:
     def _give_up(self, observation: Unavailable) -> None:
         """Ask this seat no more, and have its environment built anew by the next run."""
         self._unavailable = observation
-        if self._seat.runtime is not None and not self._office.closing.is_set():
-            self._office.environments.discard(self._seat.runtime, self._seat.packages)
+        runtime = self._seat.runtime
+        if runtime is not None and not runtime.environment and not self._office.closing.is_set():
+            self._office.environments.discard(runtime, self._seat.packages)
 
     def _environment(self) -> Mapping[str, str]:
         own = dict(self._seat.environment)

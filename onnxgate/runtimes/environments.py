@@ -11,8 +11,8 @@ from pathlib import Path
 
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes import store, wheels
-from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended
+from onnxgate.runtimes import builds, store, wheels
+from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
 
 CREATE_TIMEOUT_S = 60
@@ -68,6 +68,17 @@ class Environments:
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
                 hint="`ONNXGATE_CACHE_DIR` names another folder for it",
             ) from error
+        except ClosedError as error:
+            raise UnavailableError("the gate was ended") from error
+
+    def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
+        """The interpreter of an environment of the user's own, held to what is locked of it.
+
+        Raises:
+            UnavailableError: it is not there, or has something else.
+        """
+        try:
+            return builds.prepare(path, runtime, self._commands)
         except ClosedError as error:
             raise UnavailableError("the gate was ended") from error
 
@@ -170,7 +181,7 @@ class Environments:
         examine = [str(interpreter), "-I", "-c", _HEALTH, *engine, *expected]
         ended = self._commands.run(examine, timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
-            raise UnavailableError(f"`{runtime.name}` does not work here: {_last_line(ended)}")
+            raise UnavailableError(f"`{runtime.name}` does not work here: {last_line(ended)}")
         found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
         if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
@@ -185,11 +196,4 @@ _INSTALL = (
 def _reason(ended: Ended) -> str:
     """uv's innermost cause, in one line."""
     causes = _CAUSE.findall(ended.err)
-    return causes[-1].strip() if causes else _last_line(ended)
-
-
-def _last_line(ended: Ended) -> str:
-    from onnxgate.runtimes.process import status_words
-
-    lines = [line.strip() for line in ended.err.splitlines() if line.strip()]
-    return lines[-1] if lines else status_words(ended.status)
+    return causes[-1].strip() if causes else last_line(ended)

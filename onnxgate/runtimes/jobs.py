@@ -34,6 +34,7 @@ class Load(Wire, frozen=True, kw_only=True, tag="load", tag_field="kind"):
     model: str  # absolute path
     optimization: Optimization = "all"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
 
 
 class Run(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
@@ -44,6 +45,7 @@ class Run(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     output: str  # an existing empty folder; the worker writes <case index>/<output index>.npy below it
     optimization: Optimization = "all"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
 
 
 class Probe(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):

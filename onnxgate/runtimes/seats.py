@@ -30,12 +30,18 @@ class Seat:
     engine: str = ""  # whose adapter the worker uses; "" for none
     runtime: LockedRuntime | None = None
     packages: tuple[LockedPackage, ...] = ()
-    interpreter: Path | None = None
+    interpreter: Path | None = None  # or the folder of its environment, where a runtime is the user's own
     environment: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> Seat:
-        """A locked runtime; of `packages` only those that it pins count."""
+    def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[LockedPackage], folder: Path | None = None) -> Seat:
+        """A locked runtime; of `packages` only those that it pins count.
+
+        `folder` is the config's: where an environment of the user's own is looked for.
+        """
+        if runtime.environment:
+            path = environment_path(folder or Path(), runtime.environment)
+            return cls(runtime.name, runtime.engine, runtime, interpreter=path)
         pins = frozenset(runtime.packages)
         own = [each for each in packages if f"{each.name}=={each.version}" in pins and each.python == runtime.python]
         return cls(runtime.name, runtime.engine, runtime, tuple(own))
@@ -46,6 +52,11 @@ class Seat:
     ) -> Seat:
         """An interpreter that exists already: the toolchain's, or one with a build of an engine of the user's own."""
         return cls(name, engine, interpreter=interpreter, environment=tuple(sorted((environment or {}).items())))
+
+
+def environment_path(folder: Path, environment: str) -> Path:
+    """Where an environment of the user's own lies; `folder` is the config's."""
+    return folder.absolute() / Path(environment).expanduser()
 
 
 def usual_memory_mib(size_bytes: int) -> int:

@@ -22,6 +22,8 @@ READY_TIMEOUT_S = 60.0
 NONSENSE = "answered nonsense"
 START = "start"
 """The phase in which the worker itself, or its engine, is imported: what fails there is no model's fault."""
+EXTENSIONS = "extensions"
+"""The phase in which libraries of custom operators are registered: no model's fault either."""
 
 
 class Talk:
@@ -88,12 +90,16 @@ class Talk:
         words = status_words(self._child.end())
         if during == START:
             return self._not_started(words)
+        if during == EXTENSIONS:
+            return _not_registered(words)
         return Crashed(signal=words, during=during, log=self._log())
 
     def _late(self, during: str, time_s: float) -> Observation:
         self._child.end()
         if during == START:
             return self._not_started(f"no end within {READY_TIMEOUT_S:g} s")
+        if during == EXTENSIONS:
+            return _not_registered(f"no end within {time_s:g} s")
         return TimedOut(limit_s=time_s, during=during, log=self._log())
 
     def _raved(self, during: str) -> Observation:
@@ -107,6 +113,10 @@ class Talk:
 
     def _log(self) -> str:
         return decode.readable(self._child.log())
+
+
+def _not_registered(words: str) -> Unavailable:
+    return Unavailable(reason=f"its extensions cannot be registered: {words}")
 
 
 def _encode(request: int, engine: str, memory_mib: int | None, job: Job) -> bytes:

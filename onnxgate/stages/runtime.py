@@ -57,7 +57,12 @@ class Ran:
 
 
 def runtime_jobs(
-    model: Path, cases: Sequence[Case], levels: Sequence[Optimization], providers: Sequence[str], folder: Path
+    model: Path,
+    cases: Sequence[Case],
+    levels: Sequence[Optimization],
+    providers: Sequence[str],
+    folder: Path,
+    extensions: Sequence[str] = (),
 ) -> tuple[Run, ...]:
     """One job per optimisation level for one runtime, with its folder for outputs below `folder`.
 
@@ -73,6 +78,7 @@ def runtime_jobs(
             output=str(output.absolute()),
             optimization=level,
             providers=tuple(providers),
+            extensions=tuple(extensions),
         )
         jobs.append(job)
     return tuple(jobs)

@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from onnxgate.config.project import Project
+from onnxgate.config.types import Target
 from onnxgate.errors import ConfigError, LockError, ResolutionError, UnavailableError, UsageError
+from onnxgate.lock.builds import FindBuild
 from onnxgate.lock.index import Index
 from onnxgate.lock.locking import relock, relock_models
-from onnxgate.lock.pins import parse_upgrade
 from onnxgate.lock.policy import policy_differences, toolchain_policy
-from onnxgate.lock.types import Lock, LockedModel, LockedToolchain
+from onnxgate.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
+from onnxgate.lock.upgrades import parse_upgrade
 from onnxgate.lock.writing import render
 
 from .conftest import LocalIndex, use_index
@@ -50,11 +52,29 @@ def no_toolchain() -> LockedToolchain:
     raise UnavailableError("no toolchain with `torch==2.13.*`")
 
 
-def locked(project: Project, old: Lock | None = None, *, offline: bool = False, upgrade: tuple[str, ...] = ()) -> Lock:
+def no_build(target: Target) -> LockedRuntime:
+    """A machine without the environment of a target."""
+    raise UnavailableError(f"there is no `{target.python}`")
+
+
+def locked(
+    project: Project,
+    old: Lock | None = None,
+    *,
+    offline: bool = False,
+    upgrade: tuple[str, ...] = (),
+    find: FindBuild = no_build,
+) -> Lock:
     """A new lock of one model."""
     index = Index(offline=offline)
     return relock(
-        project, old, {"m.onnx": MODEL}, index=index, probe_toolchain=no_toolchain, upgrade=parse_upgrade(upgrade)
+        project,
+        old,
+        {"m.onnx": MODEL},
+        index=index,
+        probe_toolchain=no_toolchain,
+        find_build=find,
+        upgrade=parse_upgrade(upgrade),
     ).lock
 
 
@@ -311,9 +331,9 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
-    found = relock(project, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN)
-    kept = relock(project, found.lock, {}, index=Index(), probe_toolchain=no_toolchain)
-    none = relock(project, None, {}, index=Index(), probe_toolchain=no_toolchain)
+    found = relock(project, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build)
+    kept = relock(project, found.lock, {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build)
+    none = relock(project, None, {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build)
 
     assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
     assert found.lock == kept.lock
@@ -341,13 +361,12 @@ def test_another_toolchain(
 ) -> None:
     """A machine with another toolchain changes the lock where that is asked for, and is told of otherwise."""
     text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
-    first = relock(
-        project_of(tmp_path, text.format("torch==2.13.*")), None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN
-    ).lock
+    before = project_of(tmp_path, text.format("torch==2.13.*"))
+    first = relock(before, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build).lock
     project = project_of(tmp_path, text.format(requires))
 
     asked = parse_upgrade(upgrade)
-    again = relock(project, first, {}, index=Index(), probe_toolchain=lambda: NEWER, upgrade=asked)
+    again = relock(project, first, {}, index=Index(), probe_toolchain=lambda: NEWER, find_build=no_build, upgrade=asked)
 
     assert again.lock.toolchain is not None
     assert again.lock.toolchain.packages == expected.packages
@@ -365,7 +384,9 @@ def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
     """A project that exports nothing has no toolchain, and none is looked for."""
     project = project_of(tmp_path, CONFIG)
 
-    relocked = relock(project, Lock(toolchain=TOOLCHAIN), {}, index=Index(), probe_toolchain=no_toolchain)
+    relocked = relock(
+        project, Lock(toolchain=TOOLCHAIN), {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build
+    )
 
     assert (relocked.lock.toolchain, relocked.notes) == (None, ())
 

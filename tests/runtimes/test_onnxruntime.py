@@ -371,11 +371,15 @@ def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> 
     assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD)
 
 
-def test_a_provider_that_is_not_there_is_not_claimed(bench: Bench) -> None:
-    """What the session says counts."""
+def test_a_provider_that_is_not_there(bench: Bench) -> None:
+    """The engine would warn and take another one: the job is undecided instead, and the worker goes on."""
     job = Load(model=bench.model(ADD), providers=("CUDAExecutionProvider", *CPU))
+    observation = bench.host.submit(bench.seat, job).result(200)
 
-    assert Completed(result=LoadResult(providers=CPU)) == bench.host.submit(bench.seat, job).result(200)
+    assert isinstance(observation, Unavailable)
+    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; it has `")
+    assert "`CPUExecutionProvider`" in observation.reason
+    assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD)
 
 
 @pytest.mark.parametrize(("release", "python", "numpy"), [("1.19.2", "3.8", "1.24.4"), ("1.8.1", "3.8", "1.23.5")])

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, containers, failures, versions
+from .. import arrays, containers, extensions, failures, versions
 
 Phase = Callable[[str], None]
 
@@ -22,6 +22,7 @@ ELEMENTS = (
 HOLDABLE = frozenset("tensor(%s)" % element for element in ELEMENTS)
 """Types of outputs that numpy can hold. Those of others (float8, int4) are left out."""
 BFLOAT16 = "tensor(bfloat16)"
+CPU = "CPUExecutionProvider"
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -57,13 +58,34 @@ def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 
 def _session(job: Dict[str, Any], phase: Phase) -> Any:
-    phase("load")
+    phase("extensions" if job["extensions"] else "load")
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[job["optimization"]])
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = SILENT
     ort.set_default_logger_severity(SILENT)
-    return ort.InferenceSession(job["model"], sess_options=options, providers=list(job["providers"]))
+    if job["extensions"]:
+        extensions.register(options, job["extensions"])
+        phase("load")
+    return _made(job["model"], options, list(job["providers"]))
+
+
+def _made(model: str, options: Any, providers: List[str]) -> Any:
+    """The session. A provider that it cannot have is no model's fault, and never silently replaced by another one."""
+    others = [provider for provider in providers if provider != CPU]
+    if others:
+        _refuse_without("this build has no", others, ort.get_available_providers())
+    session = ort.InferenceSession(model, sess_options=options, providers=providers)
+    if others:
+        session.disable_fallback()
+        _refuse_without("the session has no", others, session.get_providers())
+    return session
+
+
+def _refuse_without(what: str, providers: List[str], there: List[str]) -> None:
+    lacking = [provider for provider in providers if provider not in there]
+    if lacking:
+        raise failures.UnusableError("%s `%s`; it has `%s`" % (what, "`, `".join(lacking), "`, `".join(there)))
 
 
 def _run_case(session: Any, index: int, case: Dict[str, Any], job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
