@@ -16,10 +16,10 @@ from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage, Undone
+from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
-from onnxgate.plan import PlannedModel, locked_runtimes, plan_models
+from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
 from onnxgate.report import Finding
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
@@ -90,6 +90,8 @@ def run(request: Request) -> Outcome:
     blocked = frozenset(_blocked(request, gathered))
     gathered.undone += _unread(request, gathered, blocked)
     _execute(request, planned, blocked, gathered)
+    if request.stages & {Stage.LOCK, Stage.RUNTIME}:
+        gathered.skipped += unlocked_builds(request.project, request.lock, request.models)
     findings = _findings(request, gathered)
     return Outcome(planned, findings, gathered, blocked, _failed(gathered, findings))
 
@@ -255,7 +257,9 @@ def _failed(gathered: Gathered, findings: Sequence[Finding]) -> frozenset[tuple[
     return frozenset(
         (each.hit.model, each.hit.runtime)
         for each in gathered.judged
-        if each.level is Level.ERROR and any((rule, each.hit.model) in counted for rule in _causes(each.hit))
+        if each.level is Level.ERROR
+        and each.stage not in STATIC_STAGES
+        and any((rule, each.hit.model) in counted for rule in _causes(each.hit))
     )
 
 

@@ -44,6 +44,7 @@ class Weighed:
 
 
 Key = tuple[str, str, str]  # rule, model, runtime
+ANY = "*"  # in place of a runtime
 
 
 def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _: False) -> list[Weighed]:
@@ -53,7 +54,8 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
     """
     said: dict[Key, list[Judged]] = {}
     for each in judged:
-        said.setdefault(_key(each), []).append(each)
+        for key in (_key(each), (each.rule, each.hit.model, ANY)):
+            said.setdefault(key, []).append(each)
     confirmed: set[Key] = set()
     contradicted: set[Key] = set()
     kept = []
@@ -73,8 +75,11 @@ def _key(judged: Judged) -> Key:
 
 
 def _keys(rules: Iterable[str], hit: Hit) -> set[Key]:
-    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole."""
-    return {(rule, hit.model, runtime) for rule in rules for runtime in (hit.runtime, "")}
+    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole.
+
+    What is about the model as a whole is the same as what they say of it on any runtime.
+    """
+    return {(rule, hit.model, runtime) for rule in rules for runtime in (hit.runtime or ANY, "")}
 
 
 def _graver(causes: Iterable[Judged], consequence: Judged) -> list[Judged]:
@@ -216,8 +221,12 @@ def _ignored(finding: Finding, reason: str) -> Finding:
 
 
 def blocked(judged: Sequence[Judged], ignores: Sequence[Ignore], today: datetime.date) -> set[str]:
-    """Models that an error of the file stage, not ignored, keeps from being run."""
-    errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
-    findings = merge([Weighed(each, confirmed=False) for each in errors], ())
+    """Models that an error of the file stage, not ignored, keeps from being run.
+
+    One that follows from what the support stage says does not: whether the runtimes refuse the model, they tell.
+    """
+    kept = weigh(judged, lambda each: accepted(each, ignores, today))
+    errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
+    findings = merge(errors, ())
     weighed, _ = apply_ignores(findings, ignores, today)
     return {finding.model for finding in weighed if not finding.ignored}

@@ -18,10 +18,9 @@ def _words(way: Way, subject: RefusedOperation) -> str:
         case AtOpset(domain, version, whole):
             what = "all of the model" if whole else "this operator"
             return f"export at opset {version}{_of(domain)}, where every locked runtime implements {what}"
-        case Retyped(parameter, to, exact):
-            return (
-                f"cast {_argument(parameter)} to `{to}` and the result back{'' if exact else ', which may lose values'}"
-            )
+        case Retyped(parameter, to, exact, back):
+            result = " and the result back" if back else ""
+            return f"cast {_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
         case Expanded():
             return "write it as the operators that ONNX defines it by (`onnx.inliner`)"
         case Replaced(domain, name, _, attributes):

@@ -27,6 +27,15 @@ _NODE = (
 )
 _INFERENCE = re.compile(r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?")
 _HARMLESS = re.compile(r"Inferred shape and existing shape differ in (?:rank|dimension)")
+_ABOUT: dict[str, re.Pattern[str]] = {
+    "operator": re.compile(r"No Op registered for "),
+    "domain": re.compile(r"No opset import for domain"),
+    "deprecated": re.compile(r"is deprecated in domain_version"),
+    "attribute": re.compile(r"Unrecognized attribute: |Required attribute .* is missing|Mismatched attribute type"),
+    "arguments": re.compile(r"has (?:in|out)put size \d+ not in range"),
+    "type": re.compile(r"has inconsistent type |has unsupported type: "),
+}
+"""What onnx's words are about, where a runtime judges the same by its own schemas. Source: onnx 1.16 to 1.23."""
 _OURS = "Cannot parse data from external tensors"
 """Shape inference needs data that the copy does not have: nothing that is wrong with the model."""
 
@@ -38,6 +47,7 @@ class Fault:
     message: str
     node: str = ""  # the node that it is about, where there is one
     harmless: bool = False  # every runtime that we know loads it all the same
+    about: str = ""  # of `_ABOUT`, where a runtime would judge the same: "operator", "type"
 
 
 def fault(model: ModelProto, path: Path) -> Fault | None:
@@ -148,8 +158,12 @@ def _said(text: str) -> Fault | None:
         lines = message.splitlines()
         harmless = all(map(_HARMLESS.search, lines))
         first = next((line for line in lines if not _HARMLESS.search(line)), lines[0])
-        return Fault(first.rpartition("): ")[2], _node(first), harmless)
-    return Fault(" ".join(message.split()), _node(text))
+        return Fault(first.rpartition("): ")[2], _node(first), harmless, _about(first))
+    return Fault(" ".join(message.split()), _node(text), about=_about(message))
+
+
+def _about(text: str) -> str:
+    return next((about for about, pattern in _ABOUT.items() if pattern.search(text)), "")
 
 
 def _node(text: str) -> str:

@@ -73,7 +73,8 @@ def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFil
     if wrong is None:
         return file
     place = _node_place(model, reading.proto, wrong.node)
-    return replace(file, checker_error=wrong.message, node=wrong.node, node_place=place, loads_anyway=wrong.harmless)
+    file = replace(file, checker_error=wrong.message, node=wrong.node, node_place=place)
+    return replace(file, loads_anyway=wrong.harmless, about=wrong.about)
 
 
 def _passthroughs(proto: ModelProto) -> Iterator[Passthrough]:

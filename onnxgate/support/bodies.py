@@ -57,7 +57,7 @@ def contributed_nodes(operation: Operation) -> tuple[TypedNode, ...]:
 
 def definition(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
     """The nodes of the operation's body by ONNX, whether or not a release would expand it; None where it has none."""
-    found = None if operation.label in contributed.BODIES else _body(operation, since)
+    found = None if operation.label in contributed.BODIES else _body(operation, since, operation.opset)
     return found.nodes if isinstance(found, _Expanded) else None
 
 

@@ -64,14 +64,11 @@ class _Matching:
         return fault(operation, schema) or self._implemented(operation, operator, schema, depth)
 
     def _version(self, operation: Operation) -> int | None:
-        """What is imported of the operator's domain; ONNX Runtime imports two of them by itself."""
-        if operation.version:
-            return operation.version
-        if operation.domain == "com.microsoft":
-            return 1
-        if operation.domain == "ai.onnx":
-            return self._on.newest_opsets.get("ai.onnx", 2**31)
-        return None
+        """What is imported of the operator's domain; ONNX Runtime imports by itself what it knows and a model does not.
+
+        Source: ONNX Runtime 1.16 to 1.31.
+        """
+        return operation.version or self._on.newest_opsets.get(operation.domain)
 
     def _implemented(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> Answer:
         kernels = [
@@ -82,7 +79,8 @@ class _Matching:
             return refusal(operation, schema.since, self._on.release)
         expanded = expand(operation, schema, self._on) if depth < _DEPTH else None
         if expanded is not None:
-            return self._expanded(operation, schema, expanded, depth)
+            inside = self._expanded(operation, schema, expanded, depth)
+            return _untold(operation) if isinstance(inside, Miss) and None in answers else inside
         answers += _cast(kernels, schema, operation)
         if True in answers:
             return refusal(operation, schema.since, self._on.release)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onnxgate.support.limits import Limits
-from onnxgate.support.match import CPU, match
+from onnxgate.support.match import CPU, Answer, match
 from onnxgate.support.operations import Found, Miss, Prediction, Prepared, TypedNode
 from onnxgate.support.table import Implementation
 
@@ -26,13 +26,25 @@ def predict(
 
 def _found(prepared: Prepared, implementation: Implementation, providers: Sequence[str]) -> Iterator[Found]:
     for node in prepared.every():
-        if node.calls:
-            continue
-        answer = match(node.operation, implementation, providers)
+        answer: Answer = _not_imported(node, implementation)
+        if answer is None and not node.calls:
+            answer = match(node.operation, implementation, providers)
         if isinstance(answer, Miss):
             yield Found(_detached(node), answer)
         elif answer is not None:
             yield Found(_detached(node), None, answer)
+
+
+def _not_imported(node: TypedNode, implementation: Implementation) -> Miss | None:
+    """A model need not import what the release knows by itself; a local function must import all that it uses.
+
+    Source: ONNX Runtime 1.16 to 1.31.
+    """
+    operation = node.operation
+    if operation.version or (not node.within and operation.domain in implementation.newest_opsets):
+        return None
+    who = "its local function" if node.within else "the model"
+    return Miss("unknown-domain", f"`{operation.label}` is of domain `{operation.domain}`, which {who} does not import")
 
 
 def _detached(node: TypedNode) -> TypedNode:

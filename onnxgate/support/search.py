@@ -23,18 +23,18 @@ _LOWEST = 7
 _TRIED = 6
 """At how many opsets, the nearest ones, all of a model is looked at."""
 _MOST = 3
-_ALIKE = 0.8
+_ALIKE = 0.9
 _LOSING = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
 _SUCCESSORS: dict[str, tuple[Replaced, ...]] = {
     "Scatter": (Replaced(DEFAULT, "ScatterElements"),),
     "Upsample": (
-        Replaced(DEFAULT, "Resize"),
         Replaced(
             DEFAULT,
             "Resize",
             inputs=(0, None, 1),
             attributes=(("coordinate_transformation_mode", "asymmetric"), ("nearest_mode", "floor")),
         ),
+        Replaced(DEFAULT, "Resize"),  # at opset 10, whose Resize takes no region
     ),
 }
 """What computes the same as a deprecated operator. Source: ONNX's operator changelog, opsets 10 and 11."""
@@ -213,12 +213,12 @@ class _Search:
 
     def _other_domains(self) -> Iterator[Replaced]:
         known = set(self._asked[0].implementation.domains()) - _INTERNAL
-        for domain in _alike(self._first.domain, known):
+        for domain in (*_same(self._first.domain, known), *_alike(self._first.domain, known)):
             yield Replaced(domain, self._first.name)
 
     def _other_names(self) -> Iterator[Replaced]:
         known = self._asked[0].implementation.operators(self._first.domain)
-        for name in _alike(self._first.name, set(known) - {self._first.name}):
+        for name in _same(self._first.name, set(known) - {self._first.name}):
             yield Replaced(self._first.domain, name)
 
     def _replaced(self, ways: Iterable[Replaced]) -> Iterator[Replaced]:
@@ -286,10 +286,18 @@ def _stamps_fit(prepared: Prepared, domain: str, version: int, asked: Sequence[A
     )
 
 
+def _same(name: str, known: Iterable[str]) -> list[str]:
+    """Names that differ in the case of letters and in underscores alone; one more letter is another operator."""
+    return [each for each in sorted(known) if _folded(each) == _folded(name)]
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
 def _alike(name: str, known: Iterable[str]) -> list[str]:
-    """Names that are spelled alike, the nearest first; the case of letters counts for nothing."""
-    by_folded = {each.casefold(): each for each in sorted(known)}
-    return [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, cutoff=_ALIKE)]
+    """Names that are spelled alike, the nearest first."""
+    return difflib.get_close_matches(name, sorted(known), cutoff=_ALIKE)
 
 
 def _retypings(operation: Operation, schema: Schema) -> Iterator[Retyped]:
@@ -297,7 +305,8 @@ def _retypings(operation: Operation, schema: Schema) -> Iterator[Retyped]:
         for to in sorted(schema.constraints.get(parameter) or {parameter}):
             other = retyped(operation, schema, parameter, to)
             if other is not None and other != operation:
-                yield Retyped(parameter, to, is_exact(operation, other))
+                back = other.outputs != operation.outputs
+                yield Retyped(parameter, to, is_exact(operation, other), back)
 
 
 def _effort(operation: Operation, schema: Schema, way: Retyped) -> tuple[object, ...]:

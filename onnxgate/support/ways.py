@@ -22,6 +22,7 @@ class Retyped:
     parameter: str  # a constraint's name (`T`), or the type that the schema fixes
     to: str  # "tensor(float)"
     exact: bool  # every value is kept
+    back: bool  # there is something to be cast back
 
 
 @dataclass(frozen=True, slots=True)

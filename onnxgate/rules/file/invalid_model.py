@@ -8,6 +8,16 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
+SAID_BY = {
+    "operator": ("unknown-operator",),
+    "domain": ("unknown-domain",),
+    "deprecated": ("deprecated-operator",),
+    "attribute": ("attribute-unsupported",),
+    "arguments": ("attribute-unsupported",),
+    "type": ("type-mismatch",),
+}
+"""What it is about -> the rules of the support stage that say it of each release, with all such nodes and ways out."""
+
 
 @rule(ModelFile, "invalid-model", level=Level.ERROR, since="0.1.0")
 def invalid_model(subject: ModelFile) -> Iterator[Hit]:
@@ -17,6 +27,9 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     `onnx.checker` with full shape inference is the judge, and beside it what every runtime refuses and the checker
     does not look at: two nodes of one name, data of another size than shape and type need. A model that is newer than
     the installed `onnx` package is not held to that package's rules.
+
+    Where the support stage finds that a locked runtime refuses the model for the same (an operator that the opset does
+    not have, an attribute, a type), its finding stands in the place of this one: it knows the releases.
 
     ## Why it matters
     No runtime promises to load such a model, and those that do may read it differently. Where every release that we
@@ -38,4 +51,5 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         node=subject.node,
         fix="export the model again; if the exporter wrote this, ask it for another opset",
         level=Level.WARNING if subject.loads_anyway else None,
+        follows_from=SAID_BY.get(subject.about, ()),
     )
