@@ -75,11 +75,11 @@ def unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel
     asked = {name for model in models for name in model.settings.targets or project.config.targets}
     return tuple(
         Undone(
-            Stage.RUNTIME,
-            "",
-            "",
-            f"target `{name}` is not locked: `{target.python}` was not there",
-            "run `onnxgate lock` where it is",
+            stage=Stage.LOCK,
+            model="",
+            runtime="",
+            reason=f"target `{name}` is not locked: `{target.python}` had no build of `{target.runtime}`",
+            hint="run `onnxgate lock` where it has one",
         )
         for name, target in sorted(project.config.targets.items())
         if name in asked and may_be_absent(target) and name in lock.targets and not lock.targets[name].runtimes

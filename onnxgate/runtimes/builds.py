@@ -71,9 +71,14 @@ def prepare(path: Path, runtime: LockedRuntime, commands: Commands) -> Path:
         if found.get(name) != version:
             raise UnavailableError(
                 f"`{runtime.environment}` {_has(name, found.get(name, ''))}, and {version} is locked",
-                hint=f"install {name} {version} there, or run `onnxgate lock --upgrade {name}` to lock what it has",
+                hint=_way_out(name, version, found.get(name, "")),
             )
     return interpreter
+
+
+def _way_out(name: str, locked: str, found: str) -> str:
+    install = f"install {name} {locked} there"
+    return f"{install}, or lock what it has: `onnxgate lock --upgrade {name}={found}`" if found else install
 
 
 def _has(name: str, version: str) -> str:

@@ -26,6 +26,8 @@ def register(options: Any, extensions: List[str]) -> None:
 def _library(extension: str) -> str:
     """A path as it is; of a package, the library that it names itself."""
     if os.path.isabs(extension):
+        if not os.path.isfile(extension):
+            raise LookupError("there is no such file")
         return extension
     module = importlib.import_module(_module(extension))
     path = getattr(module, "get_library_path", None)
