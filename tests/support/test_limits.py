@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 from packaging.version import Version
 
 from onnxgate.support import limits
@@ -17,15 +18,42 @@ def test_releases_ascend() -> None:
 
 
 def test_patches_share_the_limits_of_their_minor() -> None:
-    """No patch release ever moved a limit; a row that does is a wrong measurement."""
-    pairs = [(Version(a), Version(b)) for a, b in pairwise(limits.table().releases)]
-    moved = [
-        (str(a), str(b))
-        for a, b in pairs
-        if a.release[:2] == b.release[:2] and limits.limits_of(str(a)) != limits.limits_of(str(b))
-    ]
+    """No patch release ever moved the limit of a version; a row that does is a wrong measurement."""
+    rows = {Version(release): (row.ir, row.opsets, row.dev_opsets) for release, row in limits.table().releases.items()}
+    moved = [(str(a), str(b)) for a, b in pairwise(rows) if a.release[:2] == b.release[:2] and rows[a] != rows[b]]
 
     assert moved == []
+
+
+def test_where_external_data_may_be() -> None:
+    """
+    Measured with real files; what is refused, from which release on.
+
+    Source: 1.19.0 began to take absolute paths, 1.24.1 to refuse what lies outside, 1.24.2 to follow a linked model.
+    """
+    history: list[tuple[str, set[str]]] = []
+    for release, row in limits.table().releases.items():
+        assert row.external_data is not None
+        refused = {name for name, taken in msgspec.structs.asdict(row.external_data).items() if not taken}
+        if not history or history[-1][1] != refused:
+            history.append((release, refused))
+
+    assert [
+        ("1.8.0", {"absolute"}),
+        ("1.19.0", set()),
+        ("1.24.1", {"outside", "link", "linked_model", "absolute"}),
+        ("1.24.2", {"outside", "link", "absolute"}),
+    ] == history
+
+
+def test_opsets_that_are_not_released() -> None:
+    """Where ALLOW_RELEASED_ONNX_OPSET_ONLY=0 opens one more; most releases have none."""
+    unreleased = {release: row.dev_opsets for release, row in limits.table().releases.items() if row.dev_opsets}
+
+    assert {"1.10.0": 16, **dict.fromkeys(["1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.31.1"], 27)} == {
+        release: opsets["ai.onnx"] for release, opsets in unreleased.items()
+    }
+    assert {"ai.onnx"} == {domain for opsets in unreleased.values() for domain in opsets}
 
 
 def test_limits_never_fall() -> None:

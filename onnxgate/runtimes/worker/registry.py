@@ -36,7 +36,7 @@ def _dump() -> Dict[str, Any]:
 
 
 def _commit() -> str:
-    """The git commit of the build. Source: wheels before 1.17.3 leave it empty, those before 1.12 have no such text."""
+    """The git commit of the build. Source: wheels before 1.17.0 do not say it."""
     said = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
     found = re.search(r"git-commit-id=([0-9a-f]+)", said)
     return found.group(1) if found else ""

@@ -1,0 +1,250 @@
+"""From what builds say to a table, and back: nothing is lost, nothing depends on order."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.support import harvest
+from onnxgate.support.dump import Dump, DumpedFormal, DumpedKernel, DumpedSchema, decode_dump
+from onnxgate.support.limits import ExternalData, Limits
+from onnxgate.support.table import MIXED, OPTIONAL, SINGLE, VARIADIC, Operator, Source, Table, encode, implementations
+
+LINUX = "linux x86_64"
+OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
+LIMITS = Limits(
+    ir=10,
+    opsets={"ai.onnx": 21},
+    dev_opsets={"ai.onnx": 22},
+    external_data=ExternalData(outside=False, link=False, linked_model=True, absolute=False),
+)
+
+# Few of each, so that releases share much and differ in little.
+names = st.sampled_from(["Add", "Cast", "Größe"])
+domains = st.sampled_from(["", "com.microsoft", "my.own"])
+types = st.lists(st.sampled_from(["tensor(float)", "tensor(int64)", "seq(tensor(float))"]), max_size=3).map(tuple)
+constraints = st.dictionaries(st.sampled_from(["T", "T1", "X"]), types, max_size=2)
+counts = st.tuples(st.integers(0, 2), st.integers(2, 2**31 - 1))
+formals = st.lists(
+    st.builds(
+        DumpedFormal,
+        name=st.sampled_from(["x", "y"]),
+        type=st.sampled_from(["T", "tensor(int64)"]),
+        option=st.sampled_from(sorted(OPTIONS)),
+        homogeneous=st.booleans(),
+    ),
+    max_size=2,
+).map(tuple)
+schemas = st.builds(
+    DumpedSchema,
+    domain=domains,
+    name=names,
+    since=st.integers(1, 3),
+    deprecated=st.booleans(),
+    experimental=st.booleans(),
+    inputs=formals,
+    outputs=formals,
+    constraints=constraints,
+    attributes=st.dictionaries(
+        st.sampled_from(["a", "b"]), st.tuples(st.sampled_from(["INT", "FLOATS"]), st.booleans())
+    ),
+    inputs_range=counts,
+    outputs_range=counts,
+)
+kernels = st.builds(
+    DumpedKernel,
+    domain=domains,
+    name=names,
+    versions=st.tuples(st.integers(1, 3), st.sampled_from([3, 4, 2**31 - 1])),
+    provider=st.sampled_from(["CPUExecutionProvider", "CUDAExecutionProvider"]),
+    constraints=constraints,
+)
+dumps = st.builds(
+    Dump,
+    registry=st.just(True),
+    release=st.just(""),
+    commit=st.sampled_from(["", "6af1a93"]),
+    platform=st.just(LINUX),
+    schemas=st.lists(schemas, max_size=4, unique_by=lambda each: (each.domain, each.name, each.since)).map(tuple),
+    kernels=st.lists(kernels, max_size=4, unique_by=msgspec.json.encode).map(tuple),
+)
+releases = st.dictionaries(st.sampled_from(["1.9.2", "1.16.0", "1.16.10", "1.31.1"]), dumps, min_size=1)
+
+
+def source(release: str) -> Source:
+    """Where a release is from."""
+    return Source(release=release, wheel=f"onnxruntime-{release}.whl", sha256="0" * 64, commit="abc")
+
+
+def tables(said: dict[str, Dump]) -> list[Table]:
+    """One of each release."""
+    return [harvest.table_of(dump, source(release)) for release, dump in said.items()]
+
+
+def as_said(dump: Dump) -> tuple[set[object], set[object]]:
+    """All that a build says, as a table is read."""
+    return {_schema_said(each) for each in dump.schemas}, {_kernel_said(each) for each in dump.kernels}
+
+
+def _schema_said(each: DumpedSchema) -> object:
+    facts = (each.deprecated, each.experimental, *each.inputs_range, *each.outputs_range)
+    inputs, outputs = (tuple(map(_formal_said, formals)) for formals in (each.inputs, each.outputs))
+    attributes = frozenset((name, *about) for name, about in each.attributes.items())
+    return each.domain or "ai.onnx", each.name, each.since, facts, inputs, outputs, _sets(each.constraints), attributes
+
+
+def _formal_said(each: DumpedFormal) -> object:
+    mixed = each.option == "Variadic" and not each.homogeneous
+    return each.name, each.type, MIXED if mixed else OPTIONS[each.option]
+
+
+def _kernel_said(each: DumpedKernel) -> object:
+    start, end = each.versions
+    end = 0 if end == 2**31 - 1 else end
+    return each.domain or "ai.onnx", each.name, start, end, each.provider, _sets(each.constraints)
+
+
+def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
+    """The same, as matching reads it."""
+    found = implementations(table, {})[release]
+    pairs = [(domain, name) for domain, each in table.operators.items() for name in each]
+    operators = [operator for pair in pairs if (operator := found.operator(*pair))]
+    return (
+        {row for each in operators for row in _schemas_read(each)},
+        {row for each in operators for row in _kernels_read(each)},
+    )
+
+
+def _schemas_read(operator: Operator) -> list[object]:
+    return [
+        (
+            *(operator.domain, operator.name, each.since),
+            (
+                *(each.deprecated, each.experimental),
+                *(each.inputs_min, each.inputs_max, each.outputs_min, each.outputs_max),
+            ),
+            tuple((formal.name, formal.type, formal.option) for formal in each.inputs),
+            tuple((formal.name, formal.type, formal.option) for formal in each.outputs),
+            _sets(each.constraints),
+            frozenset((name, *about) for name, about in each.attributes.items()),
+        )
+        for each in operator.schemas
+    ]
+
+
+def _kernels_read(operator: Operator) -> list[object]:
+    return [
+        (operator.domain, operator.name, each.start, each.end, each.provider, _sets(each.constraints))
+        for each in operator.kernels
+    ]
+
+
+def _sets(constraints: object) -> object:
+    assert isinstance(constraints, dict)
+    return frozenset((name, frozenset(types)) for name, types in constraints.items())
+
+
+@given(releases)
+def test_a_joined_table_says_what_each_build_said(said: dict[str, Dump]) -> None:
+    """Release by release, after it was stored and read."""
+    table = msgspec.json.decode(msgspec.json.encode(harvest.join(tables(said))), type=Table)
+
+    assert {release: as_said(dump) for release, dump in said.items()} == {
+        release: as_read(table, release) for release in said
+    }
+
+
+@given(releases, st.randoms(use_true_random=False))
+def test_order_makes_no_difference(said: dict[str, Dump], random: object) -> None:
+    """Not that of releases, and not that in which a build says things."""
+    shuffled = list(tables({release: _shuffled(dump, random) for release, dump in said.items()}))
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert encode(harvest.join(tables(said))) == encode(harvest.join(shuffled))
+
+
+def _shuffled(dump: Dump, random: object) -> Dump:
+    mixed = {name: random.sample(rows, len(rows)) for name, rows in _rows(dump).items()}  # type: ignore[attr-defined]
+    return decode_dump(msgspec.json.encode(msgspec.structs.replace(dump, **mixed)))
+
+
+def _rows(dump: Dump) -> dict[str, tuple[object, ...]]:
+    return {"schemas": dump.schemas, "kernels": dump.kernels}
+
+
+@given(releases)
+def test_joining_and_taking_apart_are_opposites(said: dict[str, Dump]) -> None:
+    """A release out of a joined table is byte for byte its own table; taken out and put back, nothing changed."""
+    each = tables(said)
+    joined = harvest.join(each)
+    first = each[0].sources[0].release
+    others = [source.release for source in joined.sources if source.release != first]
+
+    assert [encode(table) for table in each] == [
+        encode(harvest.only(joined, [source.release for source in table.sources])) for table in each
+    ]
+    assert encode(joined) == encode(harvest.join([harvest.only(joined, others), each[0]]))
+
+
+def test_releases_ascend_by_number() -> None:
+    """1.16.10 is newer than 1.16.9 and 1.9.2."""
+    empty = Dump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
+    joined = harvest.join(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
+
+    assert ["1.9.2", "1.16.9", "1.16.10"] == [each.release for each in joined.sources]
+
+
+@pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
+def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
+    """A table says one thing of one release, on one platform."""
+    dump = Dump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
+    other = msgspec.structs.replace(dump, platform="linux aarch64")
+    pairs = {
+        "the same release": [harvest.table_of(dump, source("1.16.0"))] * 2,
+        "another platform": [harvest.table_of(dump, source("1.16.0")), harvest.table_of(other, source("1.16.1"))],
+        "nothing": [],
+    }
+
+    with pytest.raises(ValueError, match="can be joined"):
+        harvest.join(pairs[wrong])
+
+
+@given(dumps)
+def test_a_kept_harvest_is_read_as_it_was_written(dump: Dump) -> None:
+    """Limits and rows, in the same bytes each time."""
+    kept = harvest.encode_harvest(harvest.harvest_of(dump, LIMITS, source("1.31.1")))
+    found = harvest.decode_harvest(kept)
+
+    assert found is not None
+    assert found.table is not None
+    assert (LIMITS, as_said(dump)) == (found.limits, as_read(found.table, "1.31.1"))
+    assert kept == harvest.encode_harvest(found)
+
+
+def test_a_build_without_a_registry_has_limits_alone() -> None:
+    """It is not taken for one that implements nothing."""
+    dump = Dump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
+    found = harvest.decode_harvest(harvest.encode_harvest(harvest.harvest_of(dump, LIMITS, source("1.15.1"))))
+
+    assert found == harvest.Harvest(limits=LIMITS, table=None)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
+def test_a_damaged_harvest_is_none(damage: str) -> None:
+    """Neither is one that a newer onnxgate keeps differently; both are harvested again."""
+    whole = harvest.Harvest(limits=LIMITS, table=None)
+    kept = harvest.encode_harvest(whole)
+    newer = harvest.encode_harvest(msgspec.structs.replace(whole, version=harvest.VERSION + 1))
+    data = {"cut": kept[:-1], "empty": b"", "noise": b"{}" + kept, "newer": newer}[damage]
+
+    assert harvest.decode_harvest(data) is None
+    assert harvest.decode_harvest(kept) == whole
+
+
+def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
+    """Whatever a build of one's own is called."""
+    names = [harvest.key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"), harvest.key("ort", "1.31.1+cu/12", "../x")]
+
+    assert ["onnxruntime-1.31.1-5752bd508126", "ort-1.31.1+cu_12-.._x"] == names

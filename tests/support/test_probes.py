@@ -1,0 +1,130 @@
+"""Limits that follow from which probes load."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxgate.support import probes
+from onnxgate.support.limits import ExternalData, Limits
+
+LINKS = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege there")
+NEWEST = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}
+REFUSED = ("external/missing", "external/outside", "external/link")
+
+
+def loads(**changed: bool) -> dict[str, bool]:
+    """What a release does that takes IR 13, the opsets of `NEWEST` (27 unreleased), and every other domain."""
+    names = [*probes.limit_probes(), *(f"external/{layout}" for layout in probes.LAYOUTS)]
+    return {name: _taken(name) for name in names} | {name.replace("_", "/"): taken for name, taken in changed.items()}
+
+
+def _taken(name: str) -> bool:
+    kind, *domain, version = name.split("/")
+    if kind == "external":
+        return name not in REFUSED
+    if kind == "ir":
+        return int(version) <= 13
+    newest = {**NEWEST, "ai.onnx": 27} if kind == "unreleased" else NEWEST
+    return int(version) <= newest.get(domain[0], int(version))
+
+
+def test_limits_are_the_newest_that_load() -> None:
+    """A domain whose every version loads is not limited; an unreleased opset is said where it is newer."""
+    policy = ExternalData(outside=False, link=False, linked_model=True, absolute=True)
+
+    assert Limits(13, NEWEST, {"ai.onnx": 27}, policy) == probes.limits_from(loads())
+
+
+def test_what_was_not_tried_is_not_known() -> None:
+    """Without the environment variable, or on a system without links."""
+    tried = {name: taken for name, taken in loads().items() if name.startswith(("ir/", "opset/", "external/beside"))}
+
+    assert Limits(13, NEWEST) == probes.limits_from(tried)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ir_7": False},
+        {"opset_ai.onnx_7": False},
+        {"opset_ai.onnx_30": True},
+        {"unreleased_ai.onnx_12": False},
+        {"external_beside": False},
+        {"external_missing": True},
+        {f"ir_{version}": False for version in probes.IR_VERSIONS},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
+    """A hole in a range, or external data that is never or always there, is a wrong measurement."""
+    with pytest.raises(probes.ProbeError):
+        probes.limits_from(loads(**wrong))
+
+
+def test_probes_are_stamped_as_they_are_called() -> None:
+    """Each is a whole model, and an `unreleased` one has a node of its domain."""
+    for name, data in probes.limit_probes().items():
+        kind, *domain, version = name.split("/")
+        model = onnx.load_model_from_string(data)
+        opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+        stamped = model.ir_version if kind == "ir" else opsets[domain[0]]
+
+        assert int(version) == stamped
+        if kind == "unreleased":
+            assert domain == [model.graph.node[0].domain or "ai.onnx"]
+
+
+@LINKS
+def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
+    """Each leads to two ones, except the one that misses them; each by its own way."""
+    paths = probes.write(tmp_path)
+    found = {}
+    for layout in probes.LAYOUTS:
+        model = paths[f"external/{layout}"]
+        (tensor,) = onnx.load(model, load_external_data=False).graph.initializer
+        location = Path(tensor.external_data[0].value)
+        data = model.parent / location
+        content = data.read_bytes() if data.exists() else b""
+        outside = not data.resolve().is_relative_to(model.parent)
+        found[layout] = (
+            content == probes.WEIGHTS,
+            location.is_absolute(),
+            outside,
+            model.is_symlink(),
+            data.is_symlink(),
+        )
+
+    assert {
+        "beside": (True, False, False, False, False),
+        "missing": (False, False, False, False, False),
+        "outside": (True, False, True, False, False),
+        "link": (True, False, True, False, True),
+        "linked-model": (True, False, True, True, True),
+        "absolute": (True, True, False, False, False),
+    } == found
+
+
+def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other probes are made all the same."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(1314, "a required privilege is not held by the client")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    paths = probes.write(tmp_path)
+
+    assert {"beside", "missing", "outside", "absolute"} == {
+        name.removeprefix("external/") for name in paths if name.startswith("external/")
+    }
+    assert paths.keys() >= probes.limit_probes().keys()
+
+
+def test_only_unreleased_opsets_need_an_environment() -> None:
+    """Set for others, it would lift the limit that they are to find."""
+    needing = {name.partition("/")[0] for name in probes.limit_probes() if probes.environment_of(name)}
+
+    assert needing == {"unreleased"}

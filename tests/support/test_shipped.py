@@ -1,0 +1,76 @@
+"""The data that come with onnxgate: whole, in agreement with each other, and what the real wheels are known to have."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from onnxgate.support import harvest, limits, table
+
+SHIPPED = table.shipped()
+KNOWN = table.implementations(SHIPPED, {})
+
+
+def kernels(release: str, domain: str, name: str) -> int:
+    """How many the release registers."""
+    operator = KNOWN[release].operator(domain, name)
+    return len(operator.kernels) if operator else 0
+
+
+def test_every_measured_release_since_1_16_says_its_kernels() -> None:
+    """And no other one does."""
+    measured = [release for release in limits.table().releases if Version(release) >= Version("1.16")]
+
+    assert measured == [source.release for source in SHIPPED.sources]
+    assert "linux x86_64" == SHIPPED.platform
+
+
+def test_every_release_is_from_a_wheel_of_its_own() -> None:
+    """By file name and sha256; the commit too, since builds say it."""
+    for source in SHIPPED.sources:
+        name, version, _, _ = parse_wheel_filename(source.wheel)
+
+        assert ("onnxruntime", Version(source.release)) == (name, version)
+        assert re.fullmatch("[0-9a-f]{64}", source.sha256)
+        assert bool(re.fullmatch("[0-9a-f]{7,}", source.commit)) is (version >= Version("1.17"))
+    assert len(SHIPPED.sources) == len({source.sha256 for source in SHIPPED.sources})
+
+
+def test_the_table_is_the_one_that_its_releases_make() -> None:
+    """Nothing was edited by hand: taken apart and joined again it is the same, byte for byte."""
+    single = [harvest.only(SHIPPED, [source.release]) for source in SHIPPED.sources]
+
+    assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(harvest.join(single))
+
+
+@pytest.mark.parametrize(
+    ("domain", "name", "release", "there"),
+    [
+        ("com.microsoft", "MatMulNBits", "1.16.1", False),
+        ("com.microsoft", "MatMulNBits", "1.16.2", True),
+        ("com.microsoft", "MoE", "1.23.0", False),
+        ("com.microsoft", "MoE", "1.23.1", True),
+        ("com.microsoft", "LinearAttention", "1.25.0", False),
+        ("com.microsoft", "LinearAttention", "1.25.1", True),
+        ("ai.onnx", "CastLike", "1.31.1", False),
+        ("com.microsoft.nchwc", "MaxPool", "1.16.0", True),
+    ],
+)
+def test_patch_releases_are_told_apart(domain: str, name: str, release: str, there: bool) -> None:
+    """Source: each was loaded, or refused, by the real wheel; CastLike has a function body and no kernel."""
+    assert there is (kernels(release, domain, name) > 0)
+
+
+def test_counts_are_those_of_the_wheels() -> None:
+    """Source: what `get_all_opkernel_def` and `get_all_operator_schema` return, counted in the installed wheel."""
+    counts = {}
+    for release in ("1.16.3", "1.23.2", "1.31.1"):
+        pairs = [(domain, name) for domain in SHIPPED.operators for name in KNOWN[release].operators(domain)]
+        operators = [operator for pair in pairs if (operator := KNOWN[release].operator(*pair))]
+        counts[release] = (sum(len(each.kernels) for each in operators), sum(len(each.schemas) for each in operators))
+
+    assert {"1.16.3": (966, 651), "1.23.2": (1313, 778), "1.31.1": (1465, 847)} == counts

@@ -1,0 +1,100 @@
+"""The shipped files: read, put together with what was harvested anew, and made into bytes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from packaging.version import Version
+
+from harvest.measuring import Record
+from harvest.releases import ENGINE
+from harvest.summary import summary
+from onnxgate.support import harvest
+from onnxgate.support.limits import Limits
+from onnxgate.support.table import Source, Table, decode, encode
+
+PLATFORM = "linux x86_64"
+"""What the shipped data are of: the same release may have other kernels on another processor."""
+Row = TypeVar("Row", Limits, Source)
+KERNELS, LIMITS, SUMMARY = "onnxruntime-kernels.json.z", "onnxruntime-limits.json", "onnxruntime-kernels.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """All that is known; releases ascend."""
+
+    table: Table | None
+    limits: Mapping[str, Limits]
+    sources: Mapping[str, Source]  # of all releases, those without a registry too
+
+
+class LimitsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of the limits' file."""
+
+    releases: dict[str, Limits] = {}
+    sources: tuple[Source, ...] = ()
+
+
+def read(folder: Path) -> Data:
+    """What is shipped; nothing where there is nothing yet."""
+    kernels, limits = folder / KERNELS, folder / LIMITS
+    found = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
+    sources = {source.release: source for source in found.sources}
+    return Data(decode(kernels.read_bytes()) if kernels.exists() else None, found.releases, sources)
+
+
+def merged(old: Data, records: Iterable[Record]) -> Data:
+    """What was known, with the records' releases as they say it."""
+    new = {record.source.release: record for record in records}
+    for record in new.values():
+        if record.dump.platform != PLATFORM:
+            raise SystemExit(f"the shipped data are of {PLATFORM}, this is {record.dump.platform}")
+    limits = {**old.limits, **{release: record.harvest.limits for release, record in new.items()}}
+    sources = {**old.sources, **{release: record.source for release, record in new.items()}}
+    return Data(_table(old.table, new), _ascending(limits), _ascending(sources))
+
+
+def _table(old: Table | None, new: Mapping[str, Record]) -> Table | None:
+    tables = [table for record in new.values() if (table := record.harvest.table) is not None]
+    stays = {source.release for source in old.sources} - new.keys() if old is not None else set()
+    if old is not None and stays:
+        tables.append(harvest.only(old, stays))
+    return harvest.join(tables) if tables else None
+
+
+def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:
+    return dict(sorted(rows.items(), key=lambda row: Version(row[0])))
+
+
+def files(data: Data) -> dict[str, bytes]:
+    """Every file by its name; the same data make the same bytes."""
+    made = {LIMITS: _limits(data).encode(), SUMMARY: summary(data).encode()}
+    return made if data.table is None else {KERNELS: encode(data.table), **made}
+
+
+def is_same(path: Path, content: bytes) -> bool:
+    """Whether a file says this already; two builds of zlib may pack the same rows differently."""
+    if not path.is_file():
+        return False
+    found = path.read_bytes()
+    return zlib.decompress(found) == zlib.decompress(content) if path.suffix == ".z" else found == content
+
+
+def _limits(data: Data) -> str:
+    """One release a line."""
+    rows = ",\n".join(f'    "{release}": {_json(row)}' for release, row in data.limits.items())
+    sources = ",\n".join(f"    {_json(source)}" for source in data.sources.values())
+    return (
+        f'{{\n  "engine": "{ENGINE}",\n  "platform": "{PLATFORM}",\n'
+        f'  "releases": {{\n{rows}\n  }},\n  "sources": [\n{sources}\n  ]\n}}\n'
+    )
+
+
+def _json(row: msgspec.Struct) -> str:
+    return json.dumps(msgspec.to_builtins(row))

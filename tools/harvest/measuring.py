@@ -1,0 +1,96 @@
+"""What one release says of itself and which probes it loads, found out in an environment of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from harvest.releases import Installable
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import WORKER, Host, Seat
+from onnxgate.runtimes.jobs import Completed, Harvest, Job, Load, Observation, Refused
+from onnxgate.support import dump, harvest, probes
+from onnxgate.support.dump import Dump, decode_dump
+from onnxgate.support.table import Source
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is kept of one release between two runs."""
+
+    recipe: str
+    source: Source
+    loads: dict[str, bool]
+    dump: Dump
+
+    @property
+    def harvest(self) -> harvest.Harvest:
+        """What follows from it."""
+        return harvest.harvest_of(self.dump, probes.limits_from(self.loads), self.source)
+
+
+def recipe() -> str:
+    """A digest of all that decides what a record says, beside the release."""
+    parts = [WORKER / "registry.py", Path(probes.__file__), Path(dump.__file__)]
+    return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
+
+
+def recorded(work: Path, installable: Installable) -> Record | None:
+    """What an earlier run found out about this wheel in the same way."""
+    try:
+        record = msgspec.json.decode(_path(work, installable).read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    same = (recipe(), installable.wheel.sha256) == (record.recipe, record.source.sha256)
+    return record if same else None
+
+
+def measure(work: Path, installable: Installable) -> Record:
+    """Find it out, and keep it; nothing is left of the environment."""
+    with tempfile.TemporaryDirectory(prefix="harvest-") as name:
+        folder = Path(name)
+        with Host(Environments(folder / "cache", offline=False), jobs=1) as host:
+            record = _asked(host, installable, folder)
+    path = _path(work, installable)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".part")
+    scratch.write_bytes(msgspec.json.encode(record))
+    scratch.replace(path)
+    return record
+
+
+def _path(work: Path, installable: Installable) -> Path:
+    return work / f"{installable.release}.json"
+
+
+def _asked(host: Host, installable: Installable, folder: Path) -> Record:
+    seat = Seat.of_runtime(installable.runtime, installable.packages)
+    output = folder / "dump.json"
+    _done(seat, host.submit(seat, Harvest(output=str(output))).result())
+    said = decode_dump(output.read_bytes())
+    wheel = installable.wheel
+    source = Source(release=installable.release, wheel=wheel.file, sha256=wheel.sha256, commit=said.commit)
+    (folder / "probes").mkdir()
+    loads = _loads(host, seat, probes.write(folder / "probes"))
+    return Record(recipe=recipe(), source=source, loads=loads, dump=said)
+
+
+def _loads(host: Host, seat: Seat, paths: Mapping[str, Path]) -> dict[str, bool]:
+    """Which probes load, each where its environment is set."""
+    waiting = {}
+    for name, path in paths.items():
+        environment = tuple(probes.environment_of(name).items())
+        job: Job = Load(model=str(path))
+        waiting[name] = host.submit(dataclasses.replace(seat, environment=environment), job)
+    return {name: _done(seat, future.result()) for name, future in waiting.items()}
+
+
+def _done(seat: Seat, observation: Observation) -> bool:
+    """Whether it did not refuse; all else is no answer."""
+    if isinstance(observation, Completed | Refused):
+        return isinstance(observation, Completed)
+    raise SystemExit(f"{seat.name}: {observation}")

@@ -1,0 +1,54 @@
+"""Which releases there are, and how each is installed: resolved as `onnxgate lock` resolves a target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import Requirement
+
+from onnxgate.lock.index import Index, Release
+from onnxgate.lock.resolving import Companions, find_releases
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.wheels import fitting
+
+ENGINE = "onnxruntime"
+OLDEST = "1.8"
+
+
+@dataclass(frozen=True, slots=True)
+class Installable:
+    """One release, with the packages of its environment; the engine's own is the first."""
+
+    runtime: LockedRuntime
+    packages: tuple[LockedPackage, LockedPackage]
+
+    @property
+    def release(self) -> str:
+        """`1.31.1`."""
+        return self.runtime.release
+
+    @property
+    def wheel(self) -> Wheel:
+        """The engine's wheel that this machine takes."""
+        hashes = fitting(self.packages[0])
+        return next(wheel for wheel in self.packages[0].wheels if wheel.sha256 in hashes)
+
+
+def find(named: Sequence[str]) -> tuple[Installable, ...]:
+    """The named releases, or all that the index has since the oldest that onnxgate knows; ascending."""
+    index = Index()
+    companions = Companions(index)
+    requirements = [f"{ENGINE}=={release}" for release in named] or [f"{ENGINE}>={OLDEST}"]
+    found = [release for each in requirements for release in find_releases(Requirement(each), "all", index)]
+    return tuple(_with(companions.numpy(release.version, release.python), release) for release in found)
+
+
+def _with(numpy: Release, release: Release) -> Installable:
+    runtime = LockedRuntime(
+        engine=release.name,
+        release=str(release.version),
+        python=release.python,
+        packages=tuple(sorted((release.pin, numpy.pin))),
+    )
+    return Installable(runtime, (release.locked, numpy.locked))

@@ -1,0 +1,85 @@
+"""What a reviewer of the data reads: where each release is from, and what changed from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from harvest.changes import changes
+from onnxgate.support.limits import ExternalData, Limits
+from onnxgate.support.table import Implementation, Operator, Source, Table, implementations
+
+if TYPE_CHECKING:
+    from harvest.data import Data
+
+HEAD = """# What is known of ONNX Runtime
+
+Written by `tools/harvest_support.py`, with the data that it describes. `onnxruntime-kernels.json.z` has the kernels and
+the schemas that each official wheel (Linux x86_64, CPU) reports since 1.16.0; older ones do not report them.
+`onnxruntime-limits.json` has the limits, which were measured by loading tiny models.
+
+In the changes, `7+` is an open-ended kernel (it serves the schema of exactly that version), `7-12` one for a range;
+`for` says what something replaces. Types are without `tensor(…)`.
+"""
+
+
+def summary(data: Data) -> str:
+    """The whole page, newest release first."""
+    known = implementations(data.table, {}) if data.table is not None else {}
+    parts = [HEAD, _limits(data.limits), _sources(data.sources, data.table, known)]
+    parts += reversed(list(_changes(data.table, known))) if data.table is not None else []
+    return "\n".join(parts)
+
+
+def _limits(rows: Mapping[str, Limits]) -> str:
+    head = ["release", "IR", "opsets", "with `ALLOW_RELEASED_ONNX_OPSET_ONLY=0`", "external data refused"]
+    return "## Limits\n\n" + _table(head, ([name, *_limit_cells(row)] for name, row in reversed(list(rows.items()))))
+
+
+def _limit_cells(row: Limits) -> list[str]:
+    return [str(row.ir), _opsets(row.opsets), _opsets(row.dev_opsets), _refused(row.external_data)]
+
+
+def _opsets(opsets: Mapping[str, int]) -> str:
+    return ", ".join(f"{domain} {newest}" for domain, newest in opsets.items())
+
+
+def _refused(policy: ExternalData | None) -> str:
+    if policy is None:
+        return "not measured"
+    return ", ".join(name for name in policy.__struct_fields__ if not getattr(policy, name)).replace("_", " ")
+
+
+def _sources(sources: Mapping[str, Source], table: Table | None, known: Mapping[str, Implementation]) -> str:
+    head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
+    return "## Sources\n\n" + _table(head, (_source(each, table, known) for each in reversed(list(sources.values()))))
+
+
+def _source(source: Source, table: Table | None, known: Mapping[str, Implementation]) -> list[str]:
+    counts = ["", ""]
+    if table is not None and source.release in known:
+        operators = [operator for _, operator in _operators(table, known[source.release])]
+        counts = [str(sum(len(each.kernels) for each in operators)), str(sum(len(each.schemas) for each in operators))]
+    return [source.release, *counts, source.commit, f"`{source.wheel}`", f"`{source.sha256}`"]
+
+
+def _changes(table: Table, known: Mapping[str, Implementation]) -> Iterator[str]:
+    for older, newer in pairwise(known.values()):
+        lines = changes(dict(_operators(table, older)), dict(_operators(table, newer)))
+        yield f"## {newer.release} after {older.release}\n\n" + ("".join(lines) or "No change.\n")
+
+
+def _operators(table: Table, release: Implementation) -> Iterator[tuple[str, Operator]]:
+    """What the release has, by its name with the domain."""
+    for domain in table.operators:
+        for name in release.operators(domain):
+            operator = release.operator(domain, name)
+            if operator is not None:
+                yield (name if domain == "ai.onnx" else f"{domain}.{name}"), operator
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

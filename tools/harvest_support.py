@@ -1,0 +1,70 @@
+"""Harvest what releases of ONNX Runtime implement from their official wheels, and write the shipped data of it.
+
+    python tools/harvest_support.py                       # every release that the index has since 1.8
+    python tools/harvest_support.py --missing             # those of them that are not in the data yet
+    python tools/harvest_support.py 1.31.0 1.31.1         # these; all others stay as they are
+    python tools/harvest_support.py --check [RELEASE …]   # writes nothing; exits 1 where a file would differ
+
+Each release is installed in a throw-away environment, as the gate installs a locked one, and asked there by the gate's
+own worker: its kernels and schemas, and which tiny models it loads. What was found out about a release lies in the
+work folder, so that a run that was ended goes on where it was; the same wheels give the same bytes. For Linux x86_64
+alone; interpreters are found as the gate finds them (`ONNXGATE_PYTHON_PATH`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harvest import data, measuring, releases
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> int:
+    """Harvest, then write or compare."""
+    options = _parser().parse_args()
+    known = data.read(options.data)
+    wanted = releases.find(options.releases)
+    if options.missing:
+        wanted = tuple(each for each in wanted if each.release not in known.limits)
+    records = [_record(options.work, each) for each in wanted]
+    made = data.files(data.merged(known, records))
+    return _check(options.data, made) if options.check else _write(options.data, made)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("releases", nargs="*", metavar="RELEASE")
+    parser.add_argument("--missing", action="store_true", help="only releases that are not in the data yet")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file would differ")
+    parser.add_argument("--data", type=Path, default=ROOT / "onnxgate" / "data", metavar="FOLDER")
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "harvest", metavar="FOLDER")
+    return parser
+
+
+def _record(work: Path, installable: releases.Installable) -> measuring.Record:
+    record = measuring.recorded(work, installable)
+    print(installable.release, "is known from before" if record else "is harvested", flush=True)
+    return record or measuring.measure(work, installable)
+
+
+def _check(folder: Path, made: dict[str, bytes]) -> int:
+    stale = [name for name, content in made.items() if not data.is_same(folder / name, content)]
+    for name in stale:
+        print(f"{name} would differ")
+    return 1 if stale else 0
+
+
+def _write(folder: Path, made: dict[str, bytes]) -> int:
+    for name, content in made.items():
+        (folder / name).write_bytes(content)
+        print(f"{name}: {len(content)} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
