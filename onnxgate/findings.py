@@ -42,6 +42,18 @@ class Place:
     end_line: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """One thing that a rule says of a model on a runtime, among others of the same rule: what its hit is `about`."""
+
+    rule: str
+    about: str
+
+
+Said = str | Claim
+"""What an observation answers: all that a rule says, by its name, or one claim of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hit:
     """What a rule yields: one problem of one model, on at most one runtime.
@@ -59,14 +71,17 @@ class Hit:
     detail: str = ""
     works_since: str = ""
     works_until: str = ""
-    # Rules that predict what this hit observed. Where one of them hit the same model on the same runtime, at least as
+    about: str = ""  # tells a prediction from others of its rule, so that an observation can answer it alone
+    # What predicts what this hit observed. Where one of them hit the same model on the same runtime, at least as
     # gravely, that finding is confirmed and this hit is not said a second time.
-    explained_by: tuple[str, ...] = ()
+    explained_by: tuple[Said, ...] = ()
     # Rules whose fault has this one as a consequence. Where one of them hit the same model (on the same runtime, or
     # naming none), at least as gravely and not ignored, only the cause is said.
     follows_from: tuple[str, ...] = ()
-    # Rules whose prediction this hit contradicts for the same model and runtime; the observation decides.
-    contradicts: tuple[str, ...] = ()
+    # What this hit contradicts, or confirms without being explained by it, for the same model and runtime; the
+    # observation decides.
+    contradicts: tuple[Said, ...] = ()
+    confirms: tuple[Said, ...] = ()
     level: Level | None = None  # None: the rule's own level
 
 

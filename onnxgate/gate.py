@@ -16,7 +16,7 @@ from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Hit, Judged, Level, Place, Stage, Undone
+from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
@@ -263,8 +263,8 @@ def _failed(gathered: Gathered, findings: Sequence[Finding]) -> frozenset[tuple[
     )
 
 
-def _causes(hit: Hit) -> tuple[str, ...]:
-    return hit.explained_by + hit.follows_from
+def _causes(hit: Hit) -> set[str]:
+    return {said.rule if isinstance(said, Claim) else said for said in (*hit.explained_by, *hit.follows_from)}
 
 
 def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:

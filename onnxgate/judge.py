@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 from onnxgate.config import globs
 from onnxgate.config.types import Ignore
-from onnxgate.findings import Hit, Judged, Level, Place, Stage, listed, name_runtimes, runtime_order, version_order
+from onnxgate.findings import (
+    Claim,
+    Hit,
+    Judged,
+    Level,
+    Place,
+    Said,
+    Stage,
+    listed,
+    name_runtimes,
+    runtime_order,
+    version_order,
+)
 from onnxgate.report import Finding, ReportedPlace
 from onnxgate.rules.registry import AnyRule
 
@@ -43,8 +55,7 @@ class Weighed:
     confirmed: bool
 
 
-Key = tuple[str, str, str]  # rule, model, runtime
-ANY = "*"  # in place of a runtime
+Key = tuple[Said, str, str]  # rule or claim, model, runtime
 
 
 def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _: False) -> list[Weighed]:
@@ -54,7 +65,7 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
     """
     said: dict[Key, list[Judged]] = {}
     for each in judged:
-        for key in (_key(each), (each.rule, each.hit.model, ANY)):
+        for key in _own_keys(each):
             said.setdefault(key, []).append(each)
     confirmed: set[Key] = set()
     contradicted: set[Key] = set()
@@ -63,23 +74,27 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
         hit = each.hit
         explains = {key for key in _keys(hit.explained_by, hit) if _graver(said.get(key, ()), each)}
         causes = [cause for key in _keys(hit.follows_from, hit) for cause in _graver(said.get(key, ()), each)]
-        confirmed |= explains
-        contradicted |= {(rule, hit.model, hit.runtime) for rule in hit.contradicts}
+        confirmed |= explains | {(claim, hit.model, hit.runtime) for claim in hit.confirms}
+        contradicted |= {(claim, hit.model, hit.runtime) for claim in hit.contradicts}
         if not explains and all(accepts(cause) for cause in causes):
             kept.append(each)
-    return [Weighed(each, _key(each) in confirmed) for each in kept if _key(each) not in contradicted]
+    return [
+        Weighed(each, not confirmed.isdisjoint(_own_keys(each)))
+        for each in kept
+        if contradicted.isdisjoint(_own_keys(each))
+    ]
 
 
-def _key(judged: Judged) -> Key:
-    return (judged.rule, judged.hit.model, judged.hit.runtime)
+def _own_keys(judged: Judged) -> tuple[Key, ...]:
+    """How others may speak of a hit: as one of its rule, or by what it is about."""
+    hit = judged.hit
+    names: tuple[Said, ...] = (judged.rule, Claim(judged.rule, hit.about)) if hit.about else (judged.rule,)
+    return tuple((name, hit.model, hit.runtime) for name in names)
 
 
-def _keys(rules: Iterable[str], hit: Hit) -> set[Key]:
-    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole.
-
-    What is about the model as a whole is the same as what they say of it on any runtime.
-    """
-    return {(rule, hit.model, runtime) for rule in rules for runtime in (hit.runtime or ANY, "")}
+def _keys(names: Iterable[Said], hit: Hit) -> set[Key]:
+    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole."""
+    return {(name, hit.model, runtime) for name in names for runtime in (hit.runtime, "")}
 
 
 def _graver(causes: Iterable[Judged], consequence: Judged) -> list[Judged]:
