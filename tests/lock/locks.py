@@ -83,11 +83,23 @@ models = st.builds(
     external=_tuples(st.builds(ExternalFile, texts, sizes, digests)).map(lambda files: tuple(sorted(files))),
     tolerance=st.dictionaries(texts, st.builds(MeasuredTolerance, noise=numbers, bound=numbers), max_size=2),
 )
+builds = st.builds(
+    LockedRuntime,
+    engine=st.just("onnxruntime"),
+    release=versions,
+    packages=st.just(("foo==1.0",)),
+    extensions=st.lists(st.sampled_from(["foo", "foo<2", "libs/a b.so", "c.dll"]), max_size=3).map(tuple),
+    environment=texts.filter(bool),
+)
 locks = st.builds(
     Lock,
     targets=st.dictionaries(
         texts,
-        st.builds(LockedTarget, policy=digests, runtimes=versions.map(lambda each: (runtime(each),))),
+        st.builds(
+            LockedTarget,
+            policy=digests,
+            runtimes=versions.map(lambda each: (runtime(each),)) | builds.map(lambda each: (each,)) | st.just(()),
+        ),
         max_size=3,
     ),
     toolchain=st.none()

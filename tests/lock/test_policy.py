@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from onnxgate.config.types import Config, Select, Target, Toolchain
+from onnxgate.config.types import Config, Target, Toolchain
 from onnxgate.lock.policy import canonical, policy_differences, resolved_digest, target_policy, toolchain_policy
-from onnxgate.lock.types import Lock, LockedTarget, LockedToolchain
+from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget, LockedToolchain
 
 from .locks import package, runtime
 
 SERVER = Target(runtime="onnxruntime>=1.18,<1.20")
 NEWEST = Target(runtime=SERVER.runtime, select="newest")
+OWN = Target(runtime="onnxruntime", python=".venv")
+BUILD = LockedRuntime(engine="onnxruntime", release="1.19.2", environment=".venv")
 RUNTIMES = (runtime("1.18.1", "1.26.4"), runtime("1.19.2"))
 PACKAGES = (
     package("numpy", "1.26.4"),
@@ -46,13 +49,35 @@ def test_spelling(one: str, other: str) -> None:
     assert target_policy(Target(runtime=one)) == target_policy(Target(runtime=other))
 
 
-@pytest.mark.parametrize(
-    ("runtime", "select"), [("onnxruntime>=1.18,<1.21", "minors"), ("onnxruntime>=1.18,<1.20", "newest")]
+OTHERS = (
+    Target(runtime="onnxruntime>=1.18,<1.21"),
+    Target(runtime=SERVER.runtime, select="newest"),
+    Target(runtime=SERVER.runtime, extensions=("foo",)),
+    Target(runtime=SERVER.runtime, extensions=("foo>1",)),
+    Target(runtime=SERVER.runtime, extensions=("foo", "libs/foo.so")),
+    Target(runtime=SERVER.runtime, extensions=("libs/foo.so", "foo")),
+    Target(runtime=SERVER.runtime, python="foo"),
+    Target(runtime=SERVER.runtime, python=".venv", extensions=("foo",)),
 )
-def test_what_decides(runtime: str, select: Select) -> None:
-    """Another range or another selection is another policy."""
 
-    assert target_policy(SERVER) != target_policy(Target(runtime=runtime, select=select))
+
+def test_what_decides() -> None:
+    """Another range, selection, environment, extension or order of extensions is another policy."""
+
+    assert len({target_policy(each) for each in (SERVER, *OTHERS)}) == 1 + len(OTHERS)
+    assert target_policy(OTHERS[3]) == target_policy(Target(runtime=SERVER.runtime, extensions=("Foo > 1",)))
+
+
+@pytest.mark.parametrize("changed", [{"extensions": ("foo",)}, {"environment": ".venv"}])
+def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
+    """A row that was given an extension or another environment by hand is no longer what was resolved or asked for."""
+    rows = (RUNTIMES[0], msgspec.structs.replace(RUNTIMES[1], **changed))
+    said = policy_differences(
+        Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
+    )
+
+    assert said[0].endswith('which is not what `onnxruntime>=1.18,<1.20`, `select = "minors"` asks for')
+    assert said[1] == "the runtimes of target `server` are not those that were resolved"
 
 
 def test_what_does_not_decide() -> None:
@@ -104,6 +129,22 @@ def test_current() -> None:
             Config(targets={"server": SERVER}),
             locked(runtimes=RUNTIMES[1:], resolved=resolved_digest(RUNTIMES)),
             "the runtimes of target `server` are not those that were resolved",
+        ),
+        (
+            Config(targets={"server": Target(runtime="onnxruntime", extensions=("foo", "a.so"))}),
+            locked("old"),
+            "target `server` was locked for another policy than "
+            '`onnxruntime`, `select = "minors"`, `extensions = ["foo", "a.so"]`',
+        ),
+        (
+            Config(targets={"server": OWN}),
+            locked("old"),
+            'target `server` was locked for another policy than `onnxruntime`, `python = ".venv"`',
+        ),
+        (
+            Config(targets={"server": OWN}),
+            locked(target_policy(OWN), runtimes=(BUILD, msgspec.structs.replace(BUILD, release="1.20.1"))),
+            'target `server` is locked with 2 runtimes, and `python = ".venv"` takes 1',
         ),
         (
             Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.13.*",))),

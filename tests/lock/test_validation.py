@@ -48,6 +48,26 @@ def refusal(text: str) -> LockError:
             '[{ engine = "onnxruntime", release = "1.31.1", python = "3"',
             "target `server`, onnxruntime 1.31.1: `3` is no minor version of Python",
         ),
+        (
+            '"onnxruntime==1.31.1"] }',
+            '"onnxruntime==1.31.1"], extensions = ["foo"] }',
+            "target `server`, onnxruntime+foo 1.31.1: its packages do not pin its extension `foo`",
+        ),
+        (
+            '"onnxruntime==1.31.1"] }',
+            '"foo==1.0", "onnxruntime==1.31.1"], extensions = ["foo>1"] }',
+            "target `server`, onnxruntime+foo>1 1.31.1: its packages do not pin its extension `foo>1`",
+        ),
+        (
+            '"onnxruntime==1.31.1"] }',
+            '"onnxruntime==1.31.1"], extensions = ["/foo.so"] }',
+            "target `server`, onnxruntime+/foo.so 1.31.1: extension `/foo.so`: expected a path relative to",
+        ),
+        (
+            'python = "3.11", packages = ["numpy==2.4.6", "onnxruntime==1.31.1"] }',
+            'packages = ["numpy==new"], environment = ".venv" }',
+            "target `server`, onnxruntime@.venv 1.31.1: `numpy==new` is no exact pin",
+        ),
         (f'"{"aa" * 32}"\nsize', '"aa"\nsize', "model `m.onnx`: `aa` is no sha256"),
         ("bb" * 32, "BB" * 32, f"model `m.onnx`: data file `weights.bin`: `{'BB' * 32}` is no sha256"),
         ("noise = 1e-07", "noise = nan", "model `m.onnx`: the noise of output `y` is nan"),
