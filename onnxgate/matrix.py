@@ -18,6 +18,8 @@ VERSION = 1
 Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
+NO_DATA = "no-support-data"
+"""The rule of what is not known for want of data; all others doubt the model itself."""
 AGAINST: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
 """What must not have been predicted of that which was seen."""
 
@@ -188,9 +190,18 @@ def working_range(model: MatrixModel) -> Range:
 
 def _where(model: MatrixModel, every: Sequence[str]) -> str:
     if loading := model.on("loads"):
-        return f"loads on {name_runtimes(loading, every)}"
+        return f"loads on {name_runtimes(loading, every)}{_doubt(model)}"
     count = f"{len(every)} release{'s' if len(every) != 1 else ''}"
     return f"is not known to load on any of {count}" if model.on("unknown") else f"loads on none of {count}"
+
+
+def _doubt(model: MatrixModel) -> str:
+    """What is wrong with the model itself, although it was seen to load: data that are no weights, say."""
+    for entry in model.runtimes:
+        doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA]
+        if entry.state == "loads" and entry.predicted == "unknown" and doubts:
+            return f", although {in_words(doubts[0])}"
+    return ""
 
 
 def _nearest(model: MatrixModel, found: Sequence[Group]) -> Group | None:

@@ -127,3 +127,16 @@ def test_which_reason_is_given(predicted: Predicted, observed: Observed, because
     )
 
     assert because == group.because
+
+
+def test_a_model_that_loads_and_is_wrong() -> None:
+    """What its file says is not lost where a release was seen to load it all the same; want of data is no doubt."""
+    pointer = Reason(rule="external-data-corrupt", node="", message="keeps weights in a Git LFS pointer")
+    no_data = Reason(rule="no-support-data", node="", message="the kernels are not known")
+    seen = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]
+    said = [working_range(MatrixModel(path="m.onnx", runtimes=(each,))).sentence for each in seen]
+
+    assert said == [
+        "loads on onnxruntime 1.18.1, although external-data-corrupt: keeps weights in a Git LFS pointer",
+        "loads on onnxruntime 1.18.1",
+    ]

@@ -21,7 +21,7 @@ from onnxgate.errors import UsageError
 from onnxgate.findings import Place, Stage, Undone, name_runtimes
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.matrix import MatrixModel, working_range
-from onnxgate.report import Finding, Report
+from onnxgate.report import LEVELS, Finding, Report
 from onnxgate.support import limits
 
 TARGET = "every release"
@@ -35,7 +35,7 @@ def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonO
     outcome = gate.run(request)
     models = predicted(outcome)
     outcome.gathered.undone += _unknown(models, outcome)
-    findings = tuple(_softened(outcome, models))
+    findings = tuple(sorted(_softened(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
     report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on)
     ranges = (
         f"{model.path}: {working_range(model).sentence}" for model in models if model.path in outcome.gathered.facts

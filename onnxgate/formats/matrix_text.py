@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.findings import name_runtimes
 from onnxgate.formats import matrix_phrases as phrases
-from onnxgate.formats.escape import neutral, visible
+from onnxgate.formats.escape import log_line, neutral, visible
 from onnxgate.formats.matrix_columns import MEANINGS, WRONG, Releases, by_minor, by_run, mark
 from onnxgate.formats.paper import Column, Paper
 from onnxgate.formats.phrases import short
@@ -25,17 +25,18 @@ def format(matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool =
         for model in matrix.models:
             lines += _model(model, paper)
         lines += [*_unseen(matrix, paper), *_wrong(matrix, paper)]
-    return "\n".join(neutral(line) for line in [*lines, _verdict(matrix, paper), ""])
+    return "\n".join(neutral(line) for line in [*lines, *_verdict(matrix, paper), ""])
 
 
-def _verdict(matrix: Matrix, paper: Paper) -> str:
-    word, colon, rest = phrases.verdict(matrix).partition(":")
-    return f"{paper.ink(word, matrix.verdict)}{colon}{rest}"
+def _verdict(matrix: Matrix, paper: Paper) -> Iterator[str]:
+    first, *others = paper.wrapped(phrases.verdict(matrix), 0)
+    yield paper.ink(matrix.verdict, matrix.verdict) + first.removeprefix(matrix.verdict)
+    yield from others
 
 
 def _table(matrix: Matrix, paper: Paper) -> Iterator[str]:
     """The columns that fit: a minor each, else runs that agree, else blocks of these."""
-    first = Column("", "", [visible(short(model.path)) for model in matrix.models])
+    first = Column("", "", [log_line(short(model.path)) for model in matrix.models])
     columns = _columns(matrix, by_minor(matrix))
     if paper.width and _width([first, *columns]) > paper.width:
         columns = _columns(matrix, by_run(matrix))

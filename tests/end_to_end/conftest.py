@@ -102,6 +102,13 @@ def small(command: Repository, tmp_path: Path) -> Repository:
 
 
 @pytest.fixture
+def files(command: Repository, cold: Variables, tmp_path: Path) -> Repository:
+    """A folder that is no repository, in which nothing can be installed."""
+    (tmp_path / "files").mkdir()
+    return command.at(tmp_path / "files").given(**cold)
+
+
+@pytest.fixture
 def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
     """A repository that exports with a script of its own, and that has joined."""
     exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)

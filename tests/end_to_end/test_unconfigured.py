@@ -4,43 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-import onnx.parser
 import pytest
 
-from onnxgate.support import limits
-from tests.end_to_end.conftest import Variables
 from tests.end_to_end.repository import Repository, brief
-from tests.model.models import RELU, write
-
-RELEASES = tuple(limits.table().releases)
+from tests.end_to_end.stamps import EQUAL, RELEASES, UNKNOWN, stamped, write_model
 
 
-@pytest.fixture
-def files(command: Repository, cold: Variables, tmp_path: Path) -> Repository:
-    """A folder that is no repository, in which nothing can be installed."""
-    (tmp_path / "files").mkdir()
-    return command.at(tmp_path / "files").given(**cold)
-
-
-def stamped(repository: Repository, name: str, ir_version: int, opset: int) -> None:
-    """Write a model with these stamps."""
-    head = f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n'
-    write(repository.folder / name, onnx.parser.parse_model(head + RELU))
-
-
-def test_taken_by_all(files: Repository) -> None:
-    """Its stamps, and that every release takes them; nothing is installed, and the last line says what was not done."""
+def test_loads_on_all(files: Repository) -> None:
+    """Where it loads, and where that is not known; nothing is installed, and the last line says what was not done."""
     stamped(files, "model.onnx", 7, 13)
-    said = files.run("check", "model.onnx").out
+    ended = files.run("check", "model.onnx")
 
-    assert "model.onnx: IR version 7 and opsets ai.onnx 13 are taken by " in said
-    assert said.splitlines()[-1].startswith("pass: 1 model")
-    assert "nothing was run" in said.splitlines()[-1]
+    assert f"model.onnx: loads on onnxruntime 1.16.0 to {RELEASES[-1]}; not known on 1.8.0 to 1.15.1 (" in ended.out
+    assert ended.out.splitlines()[-1] == (
+        f"pass: 1 model on {len(RELEASES)} runtimes; no config: predicted from support data, nothing was run"
+    )
 
 
-def test_taken_by_some(files: Repository) -> None:
+def test_loads_on_some(files: Repository) -> None:
     """What older releases refuse is a note, with the release from which on it works."""
     stamped(files, "model.onnx", 10, 21)
     report = files.report("model.onnx")
@@ -51,17 +33,51 @@ def test_taken_by_some(files: Repository) -> None:
     }
     assert {each["works_since"] for each in report["findings"]} == {"1.18.0"}
     assert report["remarks"] == [
-        f"model.onnx: IR version 10 and opsets ai.onnx 21 are taken by onnxruntime 1.18.0 to {RELEASES[-1]}"
+        f"model.onnx: loads on onnxruntime 1.18.0 to {RELEASES[-1]}; 1.8.0 to 1.17.3 do not: ir-version-too-new: "
+        "is stamped with IR version 10 (1.17.3 reads up to 9), and 1 more reason"
     ]
 
 
-def test_taken_by_none(files: Repository) -> None:
-    """An IR version that no release reads closes the gate."""
-    stamped(files, "model.onnx", 14, 13)
+def test_operators_and_types_are_judged(files: Repository) -> None:
+    """A model whose stamps every release since 1.16 takes, and whose types only newer ones implement."""
+    write_model(files, "model.onnx", 8, 14, EQUAL)
+    report = files.report("model.onnx")
+
+    assert ("note", "missing-kernel", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert report["remarks"][0].startswith("model.onnx: loads on onnxruntime 1.21.0 to ")
+
+
+def test_loads_on_none(files: Repository) -> None:
+    """An IR version that no release reads closes the gate; what only old ones refuse beside that is a note."""
+    stamped(files, "model.onnx", 14, 18)
     report = files.report("model.onnx", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "ir-version-too-new", "model.onnx")]
-    assert report["remarks"][0].endswith(f"are taken by none of {len(RELEASES)} releases")
+    assert [brief(each) for each in report["findings"]] == [
+        ("error", "ir-version-too-new", "model.onnx"),
+        ("note", "opset-too-new", "model.onnx"),
+    ]
+    assert report["remarks"][0].startswith(f"model.onnx: loads on none of {len(RELEASES)} releases; ")
+
+
+def test_an_operator_that_no_release_has(files: Repository) -> None:
+    """It closes the gate, also where old releases leave the question open."""
+    write_model(files, "model.onnx", 8, 18, UNKNOWN)
+    report = files.report("model.onnx", status=1)
+
+    assert ("error", "unknown-operator", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert "is not known to load on any of" in report["remarks"][0]
+
+
+def test_what_cannot_be_told_is_no_pass(files: Repository) -> None:
+    """Of releases without kernels in the support data nothing is promised, and the way to find out is named."""
+    stamped(files, "model.onnx", 7, 13)
+    report = files.report("--target", "onnxruntime<1.16", "model.onnx", status=3)
+
+    assert report["verdict"] == "undecided"
+    assert [each["reason"] for each in report["undecided"]] == [
+        "whether it loads on onnxruntime 1.8.0 to 1.15.1 cannot be told"
+    ]
+    assert [each["hint"] for each in report["undecided"]] == ["`onnxgate matrix --verify` really loads it there"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +103,7 @@ def test_a_broken_file(files: Repository, content: str) -> None:
     [("onnxruntime>=1.18,<1.20", 21, 0), ("onnxruntime>=1.16,<1.18", 21, 1), ("onnxruntime>=1.16,<1.20", 21, 0)],
 )
 def test_target(files: Repository, requirement: str, opset: int, status: int) -> None:
-    """A requirement in place of a config: judged against its releases alone, and closed where none takes the file."""
+    """A requirement in place of a config: judged against its releases alone, and closed where none loads the file."""
     stamped(files, "model.onnx", 8, opset)
     report = files.report("--target", requirement, "model.onnx", status=status)
     releases = {each["version"] for each in report["runtimes"]}
