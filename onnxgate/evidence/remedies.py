@@ -27,7 +27,8 @@ def _words(way: Way, subject: RefusedOperation) -> str:
             given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             return f"use `{_label(domain, name)}` in its place{f' with {given}' if given else ''}"
         case Imported(domain, version):
-            return f"import version {version} of `{domain}` in the model"
+            where = "the local function" if subject.nodes.function else "the model"
+            return f"import version {version} of `{domain}` in {where}"
         case Raised(release):
             return f"raise the target to {release}"
         case With(attributes):

@@ -115,6 +115,7 @@ class Operators:
             model=self.model.path,
             node=first.node.name,
             fix="run the runtime stage: it loads the model there",
+            follows_from=("unknown-domain", "unknown-operator"),
         )
 
     def experimental(self, known: Known) -> tuple[ExperimentalOperation, ...]:

@@ -205,14 +205,17 @@ class _Search:
             yield With(wanted)
 
     def _imported(self) -> Iterator[Imported]:
-        newest = _newest(self._first.domain, self._asked)
-        if self._first.version or newest is None:
-            return
-        if self._takes(lambda each: replace(each, version=newest)):
-            yield Imported(self._first.domain, newest)
+        """Of a local function's domain, any version: it is the model that defines what is in it."""
+        domain = self._first.domain
+        newest = _newest(domain, self._asked)
+        if any(node.calls and node.operation == self._first for node in self._prepared.every()):
+            yield Imported(domain, 1)
+        elif not self._first.version and newest is not None:
+            if self._takes(lambda each: replace(each, version=newest)):
+                yield Imported(domain, newest)
 
     def _other_domains(self) -> Iterator[Replaced]:
-        known = set(self._asked[0].implementation.domains()) - _INTERNAL
+        known = set(self._asked[0].implementation.domains()) - _INTERNAL - {self._first.domain}
         for domain in (*_same(self._first.domain, known), *_alike(self._first.domain, known)):
             yield Replaced(domain, self._first.name)
 

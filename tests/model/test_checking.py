@@ -78,15 +78,15 @@ def test_unchecked(head: str, unknown: str) -> None:
 FAULTS = {
     "unknown operator": (
         "g (float[N] x) => (float[N] y) { [n] y = Nope (x) }",
-        Fault("No Op registered for Nope with domain_version of 18", "n"),
+        Fault("No Op registered for Nope with domain_version of 18", "n", about="operator"),
     ),
     "unknown attribute": (
         "g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }",
-        Fault("Unrecognized attribute: a for operator Relu", "n"),
+        Fault("Unrecognized attribute: a for operator Relu", "n", about="attribute"),
     ),
     "types": (
         "g (float[N] x, int64[N] i) => (float[N] y) { [n] y = Add (x, i) }",
-        Fault("B has inconsistent type tensor(int64)", "n"),
+        Fault("B has inconsistent type tensor(int64)", "n", about="type"),
     ),
     "shapes": (
         "g (float[2, 3] x, float[4, 5] z) => (float[2, 5] y) { [n] y = MatMul (x, z) }",
@@ -166,7 +166,7 @@ def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> 
     model = weighty(bytes(160))
     model.graph.initializer[0].data_type = TensorProto.INT32
 
-    assert judged(tmp_path, model, large_bytes) == Fault("B has inconsistent type tensor(int32)")
+    assert judged(tmp_path, model, large_bytes) == Fault("B has inconsistent type tensor(int32)", about="type")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
 
     said = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
 
-    assert said == [None, Fault("No Op registered for Nope with domain_version of 18", "n")]
+    assert said == [None, Fault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
 
 
 def with_sparse_weight(text: str) -> onnx.ModelProto:

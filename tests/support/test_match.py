@@ -129,14 +129,33 @@ def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
 
 
 def test_domains() -> None:
-    """com.microsoft needs no import, another domain does; one that nobody knows is said to be unknown."""
+    """Domains that the release knows need no import; one that nobody knows is said to be unknown."""
     loads = node(17, "float[N] x", "float[N] y", "y = com.microsoft.Gelu (x)")
-    unimported = node(17, "float[N] x", "float[N] y", "y = ai.onnx.ml.Scaler (x)")
+    unimported = node(17, "float[N] x", "float[N] y", "y = ai.onnx.ml.Binarizer (x)")
     unknown = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Do (x) }'
 
     assert prediction(loads, "1.20.1").verdict == "loads"
-    assert [each.miss.rule for each in prediction(unimported, "1.20.1").found if each.miss] == ["unknown-domain"]
+    assert prediction(unimported, "1.20.1").verdict == "loads"
     assert [each.miss.rule for each in prediction(unknown, "1.20.1").found if each.miss] == ["unknown-domain"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "body", "domain"),
+    [
+        ('"" : 18, "my" : 1', "b = com.microsoft.Gelu (a)", "com.microsoft"),
+        ('"" : 18, "my" : 1', "b = my.Other (a)", "my"),
+        ('"" : 18', "b = Relu (a)", "my"),
+    ],
+)
+def test_functions_import_all_that_they_use(imports: str, body: str, domain: str) -> None:
+    """A function imports by itself what it uses, also what the release knows; and the model the function's domain."""
+    text = f"""<ir_version: 8, opset_import: [{imports}]> g (float[N] x) => (float[N] y) {{ y = my.Call (x) }}
+        <domain: "my", opset_import: ["" : 18]> Call (a) => (b) {{ {body} }}
+        <domain: "my", opset_import: ["" : 18]> Other (a) => (b) {{ b = Neg (a) }}"""
+
+    found = prediction(text, "1.31.1").found
+
+    assert [(each.miss.rule, each.node.operation.domain) for each in found if each.miss] == [("unknown-domain", domain)]
 
 
 def test_what_depends_on_the_machine_is_unknown() -> None:

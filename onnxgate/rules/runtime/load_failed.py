@@ -9,7 +9,20 @@ from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
-EXPLAINED_BY = {"ir": ("ir-version-too-new",), "opset": ("opset-too-new",)}
+EXPLAINED_BY = {
+    "ir": ("ir-version-too-new",),
+    "opset": ("opset-too-new", "opset-experimental"),
+    "no_kernel": ("missing-kernel",),
+    "no_op": ("unknown-operator", "unknown-domain"),
+    "no_import": ("unknown-domain",),
+    "deprecated": ("deprecated-operator",),
+    "type": ("type-mismatch",),
+    "attribute": ("attribute-unsupported",),
+    "arity": ("attribute-unsupported",),
+    "constructor": ("attribute-unsupported",),
+    "ext_policy": ("external-data-refused",),
+    "ext_missing": ("external-data-refused",),
+}
 """Family of the runtime's text -> the rules that predict it."""
 
 FIXES = {
