@@ -56,6 +56,7 @@ class Weighed:
 
 
 Key = tuple[Said, str, str]  # rule or claim, model, runtime
+ANY = "*"  # in place of a runtime
 
 
 def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _: False) -> list[Weighed]:
@@ -86,15 +87,18 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
 
 
 def _own_keys(judged: Judged) -> tuple[Key, ...]:
-    """How others may speak of a hit: as one of its rule, or by what it is about."""
+    """How others may speak of a hit: as one of its rule, or by what it is about; on its runtime, or on any."""
     hit = judged.hit
     names: tuple[Said, ...] = (judged.rule, Claim(judged.rule, hit.about)) if hit.about else (judged.rule,)
-    return tuple((name, hit.model, hit.runtime) for name in names)
+    return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY))
 
 
 def _keys(names: Iterable[Said], hit: Hit) -> set[Key]:
-    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole."""
-    return {(name, hit.model, runtime) for name in names for runtime in (hit.runtime, "")}
+    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole.
+
+    What is about the model as a whole is the same as what they say of it on any runtime.
+    """
+    return {(name, hit.model, runtime) for name in names for runtime in (hit.runtime or ANY, "")}
 
 
 def _graver(causes: Iterable[Judged], consequence: Judged) -> list[Judged]:
