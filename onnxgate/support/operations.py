@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import NodeProto, TypeProto
 
 MissRule = Literal[
     "unknown-domain",
@@ -51,6 +51,11 @@ class Operation:
         return self.name if self.domain == "ai.onnx" else f"{self.domain}.{self.name}"
 
 
+def nothing_known(name: str) -> TypeProto | None:
+    """No type of any value."""
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TypedNode:
     """One node of a model with the types of its arguments."""
@@ -61,6 +66,7 @@ class TypedNode:
     inner: tuple[TypedNode, ...]  # of its subgraphs; where it calls a local function, of the function's body
     calls: bool  # it calls a local function of the model
     within: str  # the local function that it is in, "" for the model itself
+    type_of: Callable[[str], TypeProto | None] = nothing_known  # of a value that it sees, with its shape
 
     def every(self) -> Iterator[TypedNode]:
         """The node and all inside it."""

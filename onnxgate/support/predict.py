@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from onnxgate.support.limits import Limits
 from onnxgate.support.match import CPU, Answer, match
-from onnxgate.support.operations import Found, Miss, Prediction, Prepared, TypedNode
+from onnxgate.support.operations import Found, Miss, Prediction, Prepared, TypedNode, nothing_known
 from onnxgate.support.table import Implementation
 
 
@@ -53,4 +53,4 @@ def _detached(node: TypedNode) -> TypedNode:
 
     copy = NodeProto()
     copy.CopyFrom(node.proto)
-    return replace(node, proto=copy, inner=())
+    return replace(node, proto=copy, inner=(), type_of=nothing_known)

@@ -170,7 +170,8 @@ class _Walk:
         """The node with its types, and all inside it."""
         function = self.functions.get((node.domain or DEFAULT, node.op_type, node.overload))
         inner = self._called(node, function, scope) if function is not None else tuple(self._inside(node, scope))
-        return TypedNode(self._operation(node, scope), node.name, node, inner, function is not None, self.within)
+        operation, calls = self._operation(node, scope), function is not None
+        return TypedNode(operation, node.name, node, inner, calls, self.within, scope.type_of)
 
     def _operation(self, node: NodeProto, scope: _Scope) -> Operation:
         domain = node.domain or DEFAULT
