@@ -33,14 +33,18 @@ def no_downloads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
 
 
-def _lock(release: str, python: str = "3.11", numpy: str = "") -> Locked:
-    """A release as `onnxgate.lock` pins it."""
-    pins = (f"numpy=={numpy or NUMPY[release]}", f"onnxruntime=={release}")
+def _lock(release: str, python: str = "3.11", numpy: str = "", extension: str = "") -> Locked:
+    """A release as `onnxgate.lock` pins it, perhaps with the exact pin of an extension."""
+    pins = (f"numpy=={numpy or NUMPY[release]}", f"onnxruntime=={release}", *([extension] if extension else []))
     command = [find_uv_bin(), "pip", "compile", "--no-deps", "--format", "pylock.toml", "--universal", "--no-header"]
     command += ["--quiet", "--only-binary", ":all:", "--python-version", python, "-"]
     compiled = subprocess.run(command, input="\n".join(pins), capture_output=True, text=True, check=True).stdout
     packages = tuple(_package(each, python) for each in tomllib.loads(compiled)["packages"])
-    return LockedRuntime(engine="onnxruntime", release=release, python=python, packages=pins), packages
+    names = tuple(pin.partition("==")[0] for pin in pins[2:])
+    runtime = LockedRuntime(
+        engine="onnxruntime", release=release, python=python, packages=tuple(sorted(pins)), extensions=names
+    )
+    return runtime, packages
 
 
 def _package(each: dict[str, object], python: str) -> LockedPackage:
@@ -56,7 +60,7 @@ def cache(shared_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def locked() -> Callable[..., Locked]:
-    """Locks a release (for a Python, with a numpy), once."""
+    """Locks a release (for a Python, with a numpy, with an extension), once."""
     return functools.cache(_lock)
 
 

@@ -89,6 +89,17 @@ def test_a_segfault_costs_one_job(fake_host: Host, fake: Seat) -> None:
     assert [Crashed(signal="SIGSEGV", during="load", log="about to fall"), GOOD] == [job.result(60) for job in jobs]
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "no end within 2 s")]
+)
+def test_extensions_that_fall_are_no_fault_of_the_model(fake_host: Host, fake: Seat, model: str, expected: str) -> None:
+    """What ends the worker while libraries are registered leaves the model undecided; the next job gets its worker."""
+    observation = ask(fake_host, fake, model)
+
+    assert Unavailable(reason=f"its extensions cannot be registered: {expected}") == observation
+    assert ask(fake_host, fake, "good") == GOOD
+
+
 def test_a_worker_that_ends_by_itself_has_crashed(fake_host: Host, fake: Seat) -> None:
     """`os._exit` in native code is no answer."""
     assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")

@@ -17,10 +17,14 @@ def register(options: Any, extensions: List[str]) -> None:
         failures.UnusableError: one is not there, or is no library of custom operators.
     """
     for extension in extensions:
+        library = ""
         try:
-            options.register_custom_ops_library(_library(extension))
+            library = _library(extension)
+            options.register_custom_ops_library(library)
         except Exception as error:  # noqa: BLE001 - a package's own import raises what it likes
-            raise failures.UnusableError(_refusal(extension, error)) from error
+            name = os.path.basename(extension)
+            said = _said(error, os.path.dirname(library))
+            raise failures.UnusableError("extension `%s` cannot be registered: %s" % (name, said)) from error
 
 
 def _library(extension: str) -> str:
@@ -43,7 +47,6 @@ def _module(package: str) -> str:
     return usual if usual in said or not said else said[0]
 
 
-def _refusal(extension: str, error: Exception) -> str:
-    said = failures.clean(str(error)).replace(os.path.dirname(extension) + os.sep, "")
-    text = "%s: %s" % (type(error).__name__, said) if not isinstance(error, LookupError) else said
-    return "extension `%s` cannot be registered: %s" % (os.path.basename(extension), text)
+def _said(error: Exception, hide: str) -> str:
+    said = failures.failure(error, hide)
+    return str(said["text"]) if isinstance(error, LookupError) else "%(type)s: %(text)s" % said

@@ -43,6 +43,16 @@ def segfault(job, phase):
     time.sleep(60)
 
 
+def extension_falls(job, phase):
+    phase("extensions")
+    segfault(job, phase)
+
+
+def extension_hangs(job, phase):
+    phase("extensions")
+    time.sleep(600)
+
+
 def exit_3(job, phase):
     os._exit(3)
 

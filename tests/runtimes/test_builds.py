@@ -1,0 +1,226 @@
+"""Environments of the user's own: real ones, found by folder or interpreter, and held to what is locked of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import onnx
+import pytest
+
+from onnxgate.config.types import Target
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.builds import build_identity, find_build
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host, Seat
+from onnxgate.runtimes.jobs import Completed, Load, LoadResult, Observation, Unavailable
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+
+EXTENSIONS = ("onnxruntime-extensions>=0.13", "libs/foo.so")
+ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Add(x, x) }'
+FAKE = """
+import sys
+__version__ = "{version}"
+"""
+
+
+@pytest.fixture
+def own(locked: Callable[..., Locked], cache: Path, tmp_path: Path) -> Path:
+    """A project's folder whose `.venv` has a real release and the real package of extensions."""
+    locked_runtime = locked("1.31.1", extension="onnxruntime-extensions==0.15.2")
+    made = Environments(cache, offline=False).prepare(*locked_runtime)
+    (tmp_path / ".venv").symlink_to(made.parent.parent)
+    return tmp_path
+
+
+def target(runtime: str = "onnxruntime>=1.23", python: str = ".venv", extensions: tuple[str, ...] = ()) -> Target:
+    """A target with an environment of the user's own."""
+    return Target(runtime=runtime, python=python, extensions=extensions)
+
+
+def fake_environment(folder: Path, version: str) -> None:
+    """An environment whose engine says that version, or ends the program where it says none."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
+    (site,) = (folder / ".venv").glob("lib/python3*/site-packages")
+    text = FAKE.format(version=version) if version else "raise SystemExit('it is\\nbroken')"
+    for module, code in (("onnxruntime", text), ("numpy", "")):
+        (site / f"{module}.py").write_text(code)
+
+
+def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str, ...] = ()) -> Observation:
+    """What loading a model in the environment gives."""
+    model = folder / "add.onnx"
+    onnx.save(onnx.parser.parse_model(ADD), model)
+    job = Load(model=str(model), providers=(*providers, "CPUExecutionProvider"))
+    with Host(Environments(cache, offline=True), 1) as host:
+        return host.submit(Seat.of_runtime(runtime, (), folder), job).result(200)
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("python", [".venv", ".venv/bin/python"])
+def test_found(own: Path, tmp_path: Path, python: str) -> None:
+    """Release and extensions are what is there; the runtime runs there, and nothing is made."""
+    found = find_build(own, target(python=python, extensions=EXTENSIONS))
+
+    assert found == LockedRuntime(
+        engine="onnxruntime",
+        release="1.31.1",
+        packages=("onnxruntime-extensions==0.15.2",),
+        extensions=EXTENSIONS,
+        environment=python,
+    )
+    cache = tmp_path / "empty"
+    assert Completed(result=LoadResult(providers=("CPUExecutionProvider",))) == load(own, found, cache)
+    assert not cache.exists()
+
+
+@pytest.mark.index
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (target("onnxruntime<1.31"), "`.venv` has onnxruntime 1.31.1, and the target asks for `onnxruntime<1.31`"),
+        (
+            target(extensions=("onnxruntime_extensions>1",)),
+            "`.venv` has onnxruntime-extensions 0.15.2, and the target asks for `onnxruntime-extensions>1`",
+        ),
+        (target(extensions=("foo",)), "`.venv` has no foo, and the target asks for `foo`"),
+        (target(python="absent"), "`absent` is not there"),
+        (target(python="."), "`.` has no Python"),
+    ],
+)
+def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
+    """What lies there is none of what the target asks for, and the message says what it is."""
+    with pytest.raises(UnavailableError) as caught:
+        find_build(own, asked)
+
+    assert expected == caught.value.message
+
+
+@pytest.mark.index
+@pytest.mark.parametrize(
+    ("changed", "reason", "hint"),
+    [
+        (
+            {"release": "1.30.0"},
+            "`.venv` has onnxruntime 1.31.1, and 1.30.0 is locked",
+            "install onnxruntime 1.30.0 there, or lock what it has: `onnxgate lock --upgrade onnxruntime=1.31.1`",
+        ),
+        (
+            {"packages": ("onnxruntime-extensions==0.14.0",)},
+            "`.venv` has onnxruntime-extensions 0.15.2, and 0.14.0 is locked",
+            "install onnxruntime-extensions 0.14.0 there, "
+            "or lock what it has: `onnxgate lock --upgrade onnxruntime-extensions=0.15.2`",
+        ),
+        (
+            {"packages": ("foo==1.0",)},
+            "`.venv` has no foo, and 1.0 is locked",
+            "install foo 1.0 there",
+        ),
+        ({"environment": "absent"}, "`absent` is not there", "`python` names an interpreter or the folder of an"),
+    ],
+)
+def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str) -> None:
+    """Nothing is run in an environment that has something else than what is locked of it."""
+    locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
+
+    observation = load(own, msgspec.structs.replace(locked, **changed), cache)
+
+    assert isinstance(observation, Unavailable)
+    assert observation.reason == reason
+    assert observation.hint.startswith(hint)
+
+
+@pytest.mark.index
+def test_provider_that_the_build_has_not(own: Path, cache: Path) -> None:
+    """It is no fault of the model, and not replaced by another one."""
+    locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
+
+    observation = load(own, locked, cache, ("CUDAExecutionProvider",))
+
+    assert isinstance(observation, Unavailable)
+    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; it has `")
+
+
+@pytest.mark.parametrize(("version", "release"), [("1.24.0", "1.24.0"), ("1.24.0+cu128.mine", "1.24.0")])
+def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
+    """Another local build of a release is the same release."""
+    fake_environment(tmp_path, version)
+
+    assert release == find_build(tmp_path, target()).release
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("", "`.venv` has no onnxruntime that works: broken"),
+        ("main", "`.venv` has no onnxruntime that says its version: Invalid version: 'main'"),
+    ],
+)
+def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) -> None:
+    """What cannot be imported, or says no version, is no build; its own words say why."""
+    fake_environment(tmp_path, version)
+
+    with pytest.raises(UnavailableError) as caught:
+        find_build(tmp_path, target())
+
+    assert expected == caught.value.message
+
+
+def test_an_environment_without_an_engine(tmp_path: Path) -> None:
+    """It is not enough that an environment is there."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
+
+    with pytest.raises(UnavailableError, match="has no onnxruntime that works: ModuleNotFoundError"):
+        find_build(tmp_path, target())
+
+
+def build_of(folder: Path, libraries: dict[str, bytes], site: str = "lib/python3.11/site-packages") -> Path:
+    """An environment with native libraries of an engine."""
+    capi = folder / site / "onnxruntime" / "capi"
+    capi.mkdir(parents=True)
+    for name, content in libraries.items():
+        (capi / name).write_bytes(content)
+    return folder
+
+
+STATE = {"onnxruntime_pybind11_state.so": b"one"}
+
+
+def test_identity(tmp_path: Path) -> None:
+    """A build is told by the bytes of its native libraries: by each of them, and by nothing else."""
+    one = build_of(tmp_path / "one", {**STATE, "_ld_preload.py": b"", "libfoo.so.1": b"two"})
+    same = build_of(tmp_path / "same", {**STATE, "libfoo.so.1": b"two"}, "Lib/site-packages")
+    others = [
+        build_of(tmp_path / "a", STATE),
+        build_of(tmp_path / "b", {**STATE, "libfoo.so.1": b"tow"}),
+        build_of(tmp_path / "c", {**STATE, "libbar.so.1": b"two"}),
+        build_of(tmp_path / "d", {"onnxruntime_pybind11_state.so": b"onetwo"}),
+    ]
+    (one / "bin").mkdir()
+    (one / "bin" / "python").touch()
+
+    assert build_identity(one) == build_identity(same) == build_identity(one / "bin" / "python")
+    assert len({build_identity(each) for each in (one, *others)}) == 1 + len(others)
+
+
+def test_no_identity(tmp_path: Path) -> None:
+    """Where there is no build, or more than one, none can be told."""
+    several = build_of(build_of(tmp_path / "several", STATE), STATE, "lib/python3.12/site-packages")
+
+    assert build_identity(tmp_path / "absent") == ""
+    assert build_identity(build_of(tmp_path / "empty", {})) == ""
+    assert build_identity(several) == ""
+
+
+@pytest.mark.index
+def test_identity_of_a_real_build(own: Path) -> None:
+    """Its environment is known by folder and by interpreter, without anything being started."""
+    found = build_identity(own / ".venv")
+
+    assert len(found) == 64
+    assert found == build_identity(own / ".venv" / "bin" / "python")
