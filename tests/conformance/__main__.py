@@ -16,7 +16,7 @@ from collections import Counter
 from onnxgate.support.releases import known
 from tests.conformance.comparing import Comparison, Disagreement, Kind
 from tests.conformance.environments import cache
-from tests.conformance.explained import EXPLANATIONS, explanation, unexplained
+from tests.conformance.explained import explanation, idle, unexplained
 from tests.conformance.loading import LEVELS
 from tests.conformance.suite import RELEASES, compared
 
@@ -35,7 +35,7 @@ def main() -> int:
         for comparison in compared(corpus, releases, cache(), arguments.optimization):
             print(figures(comparison), flush=True)
             comparisons.append(comparison)
-        failures += report(corpus, comparisons, whole=releases == RELEASES[corpus], every=arguments.list)
+        failures += report(comparisons, every=arguments.list)
     return 1 if failures else 0
 
 
@@ -74,27 +74,27 @@ def _row(cells: tuple[object, ...]) -> str:
     return "  ".join(f"{cell:>{len(title)}}" for title, cell in zip(COLUMNS, map(str, cells), strict=True))
 
 
-def report(corpus: str, comparisons: list[Comparison], whole: bool, every: bool) -> int:
+def report(comparisons: list[Comparison], every: bool) -> int:
     """Say what is left out and what differs; how much of it is unexplained."""
     _excluded(comparisons, every)
     disagreements = [each for comparison in comparisons for each in comparison.disagreements]
-    reasons = Counter(found.why for each in disagreements if (found := explanation(corpus, each)))
+    reasons = Counter(found.why for each in disagreements if (found := explanation(each)))
     for why, number in reasons.items():
         print(f"  explained, {number}: {why}")
-    wrong = unexplained(corpus, disagreements)
-    _differing(corpus, disagreements, wrong, every)
-    idle = [each.why for each in EXPLANATIONS if whole and each.corpus == corpus and each.why not in reasons]
-    for why in idle:
-        print(f"  IDLE explanation, take it out: {why}")
+    wrong = unexplained(disagreements)
+    _differing(disagreements, wrong, every)
+    idlers = idle(comparisons)
+    for idler in idlers:
+        print(f"  IDLE explanation, take it out: {idler.why}")
     print(f"  {len(disagreements)} disagreements, {len(wrong)} unexplained\n")
-    return len(wrong) + len(idle)
+    return len(wrong) + len(idlers)
 
 
-def _differing(corpus: str, disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
+def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
     """Every disagreement, or the first unexplained one of each operator, or test, and kind."""
     if every:
         for each in disagreements:
-            print(f"  {'' if explanation(corpus, each) else 'UNEXPLAINED '}{each.line()}")
+            print(f"  {'' if explanation(each) else 'UNEXPLAINED '}{each.line()}")
         return
     alike: dict[tuple[Kind, str], list[Disagreement]] = {}
     for each in wrong:

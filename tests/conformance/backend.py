@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from uv import find_uv_bin
@@ -40,9 +40,14 @@ DATA = "onnx/backend/test/data"
 
 def every(cache: Path) -> dict[str, bytes]:
     """All distinct models by name, `1.14.1/node/test_abs`: the oldest onnx that has exactly this content names it."""
+    return distinct(models(WHEELS, cache))
+
+
+def distinct(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
+    """The models without those that say the same as an earlier one."""
     found: dict[str, bytes] = {}
     known: set[bytes] = set()
-    for name, data in _all(cache):
+    for name, data in models:
         content = _content(data)
         if content not in known:
             known.add(content)
@@ -50,8 +55,9 @@ def every(cache: Path) -> dict[str, bytes]:
     return found
 
 
-def _all(cache: Path) -> Iterator[tuple[str, bytes]]:
-    for release in WHEELS:
+def models(wheels: Iterable[str], cache: Path) -> Iterator[tuple[str, bytes]]:
+    """The models of some wheels, then those of the installed onnx."""
+    for release in wheels:
         yield from _shipped(release, _unpacked(release, cache))
     yield from generated()
 

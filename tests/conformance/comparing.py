@@ -20,6 +20,8 @@ Kind = Literal["refused but loads", "loads but refused", "not told"]
 class Disagreement:
     """A model of which the prediction is not what happens."""
 
+    corpus: str
+    optimization: str
     release: str
     name: str
     kind: Kind
@@ -34,8 +36,10 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Comparison:
-    """One corpus on one release."""
+    """One corpus on one release at one level of optimization."""
 
+    corpus: str
+    optimization: str
     release: str
     right: Counter[str] = field(default_factory=Counter)  # by outcome
     excluded: dict[str, str] = field(default_factory=dict)  # name -> reason
@@ -51,25 +55,22 @@ class Comparison:
         return sum(each.kind == kind for each in self.disagreements)
 
 
-def compare(
-    corpus: str, release: str, prepared: Iterable[tuple[str, Prepared]], texts: Mapping[str, str]
-) -> Comparison:
-    """Every model of a corpus on one release."""
-    implemented, limits = implementation(release), limits_of(release)
+def compare(comparison: Comparison, prepared: Iterable[tuple[str, Prepared]], texts: Mapping[str, str]) -> Comparison:
+    """The comparison with every model in it."""
+    implemented, limits = implementation(comparison.release), limits_of(comparison.release)
     assert implemented is not None
     assert limits is not None
-    comparison = Comparison(release)
     for name, each in prepared:
         prediction = predict(each, implemented, limits)
-        _judge(comparison, name, prediction, real(corpus, name, texts[name]))
+        _judge(comparison, name, prediction, real(comparison.corpus, name, texts[name]))
     return comparison
 
 
 def _judge(comparison: Comparison, name: str, prediction: Prediction, observed: Real) -> None:
     kind = _kind(prediction, observed)
     if kind is not None:
-        disagreement = Disagreement(comparison.release, name, kind, why(prediction), observed.text)
-        comparison.disagreements.append(disagreement)
+        where = (comparison.corpus, comparison.optimization, comparison.release)
+        comparison.disagreements.append(Disagreement(*where, name, kind, why(prediction), observed.text))
     elif observed.outcome == "excluded":
         comparison.excluded[name] = observed.reason
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,14 +11,14 @@ from pathlib import Path
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
-def write(models: Mapping[str, bytes], path: Path) -> None:
-    """Store models in their order."""
+def write(models: Mapping[str, bytes], path: Path) -> Path:
+    """Store models in their order; the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     with zipfile.ZipFile(partial, "w") as corpus:
         for name, data in models.items():
             corpus.writestr(zipfile.ZipInfo(name, LONG_AGO), data)
-    partial.replace(path)
+    return partial.replace(path)
 
 
 def names(path: Path) -> list[str]:

@@ -18,15 +18,15 @@ FOLDER = "ONNXGATE_CONFORMANCE_CACHE"
 PYTHONS = "ONNXGATE_CONFORMANCE_PYTHONS"
 
 
-def cache() -> Path:
-    """The folder named by `ONNXGATE_CONFORMANCE_CACHE`, else one in the cache of onnxgate."""
+def cache(default: Path | None = None) -> Path:
+    """The folder named by `ONNXGATE_CONFORMANCE_CACHE`, else the default, else one in the cache of onnxgate."""
     named = os.environ.get(FOLDER)
-    return Path(named).absolute() if named else cache_dir() / "conformance"
+    return Path(named).absolute() if named else default or cache_dir() / "conformance"
 
 
-def python_of(release: str) -> Path:
+def python_of(release: str, cache: Path) -> Path:
     """An interpreter that has the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder with one per release."""
-    home = Path(os.environ.get(PYTHONS) or cache() / "runtimes") / release
+    home = Path(os.environ.get(PYTHONS) or cache / "runtimes") / release
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if os.environ.get(PYTHONS):
         return python

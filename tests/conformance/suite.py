@@ -29,7 +29,7 @@ def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: st
 
     def load(release: str) -> dict[str, str]:
         stored = cache / "observed" / f"{release}-{corpus}-{optimization}.json"
-        return observed(environments.python_of(release), paths[release], stored, optimization)
+        return observed(environments.python_of(release, cache), paths[release], stored, optimization)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         loads = {release: pool.submit(load, release) for release in releases}
@@ -37,26 +37,22 @@ def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: st
         for release, texts in loads.items():
             if paths[release] not in known:
                 known = {paths[release]: list(prepared(corpora.models(paths[release])))}
-            yield compare(corpus, release, known[paths[release]], texts.result())
+            yield compare(Comparison(corpus, optimization, release), known[paths[release]], texts.result())
 
 
 def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
     """The file of models of each release: one for all, or one each."""
     if corpus == BACKEND:
-        path = cache / "backend.zip"
-        corpora.write(backend.every(cache), path)
-        return dict.fromkeys(releases, path)
-    return {release: fuzzed(release, cache) for release in releases}
+        return dict.fromkeys(releases, corpora.write(backend.every(cache), cache / "backend.zip"))
+    return {release: corpora.write(dict(fuzzed(release, cache)), cache / f"fuzz-{release}.zip") for release in releases}
 
 
-def fuzzed(release: str, cache: Path) -> Path:
+def fuzzed(release: str, cache: Path) -> Iterator[tuple[str, bytes]]:
     """The fuzz of the schemas that a release itself lists."""
     limits = limits_of(release)
     assert limits is not None
-    found = schemas.read(listed(environments.python_of(release), cache / f"schemas-{release}.json"))
-    path = cache / f"fuzz-{release}.zip"
-    corpora.write(dict(fuzz.every(found, limits.opsets)), path)
-    return path
+    found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
+    return fuzz.every(found, limits.opsets)
 
 
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Prepared]]:
