@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
@@ -27,7 +29,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", "--target-version=py38", "onnxgate/runtimes/worker")
     session.run("zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection", *SURFACE)
     session.run("check-jsonschema", "--builtin-schema=vendor.github-actions", "action.yml")
-    workflows = (".github/workflows/ci.yml", ".github/workflows/quickstart.yml")
+    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     session.run("check-jsonschema", "--builtin-schema=vendor.github-workflows", *workflows)
 
 

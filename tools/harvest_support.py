@@ -2,6 +2,7 @@
 
     python tools/harvest_support.py                       # every release that the index has since 1.8
     python tools/harvest_support.py --missing             # those of them that are not in the data yet
+    python tools/harvest_support.py --missing --list      # only names them
     python tools/harvest_support.py 1.31.0 1.31.1         # these; all others stay as they are
     python tools/harvest_support.py --check [RELEASE …]   # writes nothing; exits 1 where a file would differ
 
@@ -31,6 +32,9 @@ def main() -> int:
     wanted = releases.find(options.releases)
     if options.missing:
         wanted = tuple(each for each in wanted if each.release not in known.limits)
+    if options.list:
+        print("".join(f"{each.release}\n" for each in wanted), end="")
+        return 0
     records = [_record(options.work, each) for each in wanted]
     made = data.files(data.merged(known, records))
     return _check(options.data, made) if options.check else _write(options.data, made)
@@ -40,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("releases", nargs="*", metavar="RELEASE")
     parser.add_argument("--missing", action="store_true", help="only releases that are not in the data yet")
+    parser.add_argument("--list", action="store_true", help="name the releases, one a line, and harvest nothing")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file would differ")
     parser.add_argument("--data", type=Path, default=ROOT / "onnxgate" / "data", metavar="FOLDER")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "harvest", metavar="FOLDER")

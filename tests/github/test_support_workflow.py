@@ -1,0 +1,184 @@
+"""The scheduled workflow that harvests new releases: its scripts, with a `gh` that only notes what it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.github.checkout import NOBODY, ROOT, commit, git
+
+JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/support.yml").read_text(encoding="utf-8"))["jobs"]
+TITLE = "Harvest ONNX Runtime 1.32.0,1.32.1"
+# As `gh` does it: the list goes through the filter, with a real jq's meaning for these two answers.
+GH = f"""#!{sys.executable}
+import json, os, sys
+with open(os.environ["GH_LOG"], "a") as log:
+    print(json.dumps(sys.argv[1:]), file=log)
+if sys.argv[1:3] == ["pr", "list"]:
+    print(os.environ["GH_OPEN"], end="")
+"""
+
+pytestmark = pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="the runner's shell is bash")
+
+
+def script(job: str, name: str) -> str:
+    """What a step runs."""
+    return str(next(step["run"] for step in JOBS[job]["steps"] if step.get("name") == name))
+
+
+def run(script: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the runner does."""
+    command = ["bash", "--noprofile", "--norc", "-e", "-c", script]
+    return subprocess.run(
+        command, cwd=folder, env={**os.environ, **NOBODY, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [("", ""), ("1.32.0\n", "1.32.0"), ("1.32.0\n1.33.1\n", "1.32.0,1.33.1"), ("a=b\n1.32.0\n`x`\n", "1.32.0")],
+)
+def test_only_releases_are_passed_on(tmp_path: Path, listed: str, expected: str) -> None:
+    """None found is no failure, and what is no version goes into no script."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "harvest_support.py").write_text(f"print({listed!r}, end='')", encoding="utf-8")
+    (tmp_path / "python").symlink_to(sys.executable)
+    search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    output = tmp_path / "output"
+    done = run(
+        script("harvest", "Look for releases"), tmp_path, RUNNER_TEMP=str(tmp_path), GITHUB_OUTPUT=str(output), **search
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert f"releases={expected}\n" == output.read_text(encoding="utf-8")
+
+
+def test_a_tool_that_fails_is_no_lack_of_releases(tmp_path: Path) -> None:
+    """An index that does not answer turns the run red."""
+    (tmp_path / "python").symlink_to(sys.executable)
+    search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = run(
+        script("harvest", "Look for releases"),
+        tmp_path,
+        RUNNER_TEMP=str(tmp_path),
+        GITHUB_OUTPUT=str(tmp_path / "output"),
+        **search,
+    )
+
+    assert done.returncode != 0
+    assert not (tmp_path / "output").exists()
+
+
+@dataclass
+class Proposing:
+    """A clone with new data in it, its remote, and what `gh` was asked."""
+
+    clone: Path
+    remote: Path
+    environment: dict[str, str]
+
+    def step(self, name: str, **environment: str) -> None:
+        """Run a step."""
+        done = run(script("propose", name), self.clone, **self.environment, **environment)
+        assert done.returncode == 0, done.stderr
+
+    def asked(self) -> list[list[str]]:
+        """What `gh` was asked."""
+        log = Path(self.environment["GH_LOG"])
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture
+def proposing(tmp_path: Path) -> Proposing:
+    """With a file beside the data that is none of them."""
+    clone, remote, tools = tmp_path / "clone", tmp_path / "remote.git", tmp_path / "bin"
+    (clone / "onnxgate" / "data").mkdir(parents=True)
+    (clone / "README.md").write_text("old")
+    commit(clone)
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    git(clone, "remote", "add", "origin", str(remote))
+    (clone / "onnxgate" / "data" / "onnxruntime-limits.json").write_text("new")
+    (clone / "README.md").write_text("changed by accident")
+    tools.mkdir()
+    (tools / "gh").write_text(GH, encoding="utf-8")
+    (tools / "gh").chmod(0o755)
+    environment = {
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "GH_LOG": str(tmp_path / "asked"),
+        "GH_OPEN": "",
+        "BRANCH": JOBS["propose"]["env"]["BRANCH"],
+        "TITLE": TITLE,
+        "BODY": "What changed",
+        "GITHUB_REF_NAME": "main",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    return Proposing(clone, remote, environment)
+
+
+def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
+    """On a branch of their own, also where an older one is there."""
+    git(proposing.clone, "push", "--quiet", "origin", "main:support-data")
+    git(proposing.clone, "switch", "--quiet", "--detach")
+    proposing.step("Push the branch")
+
+    changed = git(proposing.remote, "diff", "--name-only", "support-data~1", "support-data")
+    assert "onnxgate/data/onnxruntime-limits.json" == changed
+    assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", "support-data")
+    assert [["auth", "setup-git"]] == proposing.asked()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("", ["pr", "create", "--head", "support-data", "--base", "main"]),
+        ("7", ["pr", "edit", "7"]),
+    ],
+)
+def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expected: list[str]) -> None:
+    """A newer release goes into the one that is open."""
+    proposing.step("Open the change", NUMBER=number)
+
+    assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.asked()
+
+
+def test_what_is_open_already_is_told_to_later_steps(proposing: Proposing) -> None:
+    """Its number and title; both later steps are left out where the title says the same releases."""
+    proposing.environment["GH_OPEN"] = f"number=7\ntitle={TITLE}\n"
+    proposing.step("Look for a change that is open already")
+    conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
+
+    assert f"number=7\ntitle={TITLE}\n" == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
+    assert ["steps.open.outputs.title != env.TITLE"] * 2 == conditions
+
+
+def test_only_own_branches_count(tmp_path: Path) -> None:
+    """The filter, as a real jq reads it: a fork may call its branch the same."""
+    jq = shutil.which("jq")
+    if jq is None:
+        pytest.skip("needs jq")
+    filter_ = script("propose", "Look for a change that is open already").partition("own='")[2].partition("'\n")[0]
+    answers = [
+        {"number": 5, "title": "theirs", "isCrossRepository": True},
+        {"number": 7, "title": "ours", "isCrossRepository": False},
+    ]
+    done = subprocess.run([jq, "-r", filter_], input=json.dumps(answers), capture_output=True, text=True, check=True)
+
+    assert "number=7\ntitle=ours\n" == done.stdout
+
+
+def test_nothing_runs_beside_a_token_that_writes() -> None:
+    """The job that may write installs nothing and runs none of our code; the one that does may only read."""
+    scripts = "\n".join(step.get("run", "") for step in JOBS["propose"]["steps"])
+
+    assert {"contents": "read"} == JOBS["harvest"]["permissions"]
+    assert {"contents": "write", "pull-requests": "write"} == JOBS["propose"]["permissions"]
+    assert not {"python", "pip", "uv", "bash"} & set(scripts.split())
