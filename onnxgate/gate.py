@@ -232,7 +232,8 @@ def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...
     """Rules of the support stage that say a model is refused, by model and runtime."""
     predicted: dict[tuple[str, str], tuple[str, ...]] = {}
     for each in judged:
-        if each.stage is Stage.SUPPORT and each.hit.model:
+        own = each.hit.level or rules.by_id[each.rule].level  # whatever the config makes of it
+        if each.stage is Stage.SUPPORT and each.hit.model and own is Level.ERROR:
             key = (each.hit.model, each.hit.runtime)
             predicted[key] = (*predicted.get(key, ()), each.rule)
     return predicted
