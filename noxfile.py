@@ -63,6 +63,13 @@ def runtimes(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """Compare predictions with real loads: all backend models and the whole schema fuzz. A few minutes."""
+    session.install(".", *group("test"))
+    session.run("python", "-m", "tests.conformance", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """See that the generated reference is what the code says."""
     session.install(".")
