@@ -1,0 +1,59 @@
+"""Harvests that are kept: of releases that the shipped table does not know, and of builds of one's own."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxgate.support.harvest import Harvest, decode_harvest, encode_harvest
+from onnxgate.support.limits import Limits
+from onnxgate.support.table import Implementation, implementations
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of one build."""
+
+    limits: Limits
+    implementation: Implementation | None  # None where it does not say
+
+
+@dataclass(slots=True)
+class Harvests:
+    """One file for each build below a folder, named by `harvest.key`. What is damaged is not there."""
+
+    folder: Path
+    _known: dict[str, Kept] = field(default_factory=dict)
+
+    def get(self, key: str) -> Kept | None:
+        """What is kept of a build."""
+        if key not in self._known:
+            try:
+                found = decode_harvest(self._path(key).read_bytes())
+            except OSError:
+                return None
+            if found is None:
+                return None
+            self._known[key] = _kept(found)
+        return self._known[key]
+
+    def put(self, key: str, harvest: Harvest) -> Kept:
+        """Keep it, at once or not at all: others may read and write the same file."""
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        scratch.write_bytes(encode_harvest(harvest))
+        scratch.replace(path)
+        self._known[key] = _kept(harvest)
+        return self._known[key]
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.json.z"
+
+
+def _kept(harvest: Harvest) -> Kept:
+    if harvest.table is None:
+        return Kept(harvest.limits, None)
+    (source,) = harvest.table.sources
+    return Kept(harvest.limits, implementations(harvest.table, {source.release: harvest.limits.opsets})[source.release])
