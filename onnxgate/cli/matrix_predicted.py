@@ -54,7 +54,7 @@ def _entries(outcome: Outcome, planned: PlannedModel, judged: Sequence[Judged], 
 def _reasons(judged: Sequence[Judged], causes: set[int]) -> tuple[Reason, ...]:
     """Each once; what only follows from something else is left out, where that is among them."""
     own = [each for each in judged if id(each) in causes]
-    return tuple(dict.fromkeys(map(_reason, own or judged)))
+    return _each_once(own or judged)
 
 
 def _unread(outcome: Outcome, planned: PlannedModel) -> Iterator[Reason]:
@@ -65,23 +65,16 @@ def _unread(outcome: Outcome, planned: PlannedModel) -> Iterator[Reason]:
 
 
 def _by_prediction(outcome: Outcome, path: str, runtime: PlannedRuntime, judged: Sequence[Judged]) -> Entry:
-    verdict = _verdict(outcome, path, runtime)
+    """There is a prediction only where the kernels are known."""
+    prediction = outcome.gathered.predictions.get((path, runtime.name))
+    verdict: Predicted = prediction.verdict if prediction is not None else "unknown"
     if verdict == "loads":
         return Entry(runtime=runtime.name, predicted="loads")
-    reasons = tuple(dict.fromkeys(map(_reason, judged)))
-    return Entry(runtime=runtime.name, predicted=verdict, reasons=reasons or (NO_KERNELS,))
+    return Entry(runtime=runtime.name, predicted=verdict, reasons=_each_once(judged) or (NO_KERNELS,))
 
 
-def _verdict(outcome: Outcome, path: str, runtime: PlannedRuntime) -> Predicted:
-    """Where only the limits of a release are known, that it takes the stamps is no prediction."""
-    from onnxgate.support import releases
-
-    prediction = outcome.gathered.predictions.get((path, runtime.name))
-    if prediction is None:
-        return "unknown"
-    if prediction.verdict == "loads" and releases.implementation(runtime.runtime.release) is None:
-        return "unknown"
-    return prediction.verdict
+def _each_once(judged: Sequence[Judged]) -> tuple[Reason, ...]:
+    return tuple(dict.fromkeys(map(_reason, judged)))
 
 
 def _reason(judged: Judged) -> Reason:

@@ -19,6 +19,9 @@ QUANTIZED = (
 )
 
 
+TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] y = Abs(z) }"
+
+
 def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str, Any]:
     """What it says as JSON, which holds to the published schema."""
     said: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
@@ -151,6 +154,17 @@ def test_a_file_that_is_no_model(files: Repository, content: str, rule: str) -> 
     assert set(by_release(broken).values()) == {"refused"}
     assert {each["rule"] for entry in broken["runtimes"] for each in entry["reasons"]} == {rule}
     assert by_release(good)["1.31.1"] == "loads"
+
+
+def test_a_model_that_is_not_valid(files: Repository) -> None:
+    """What no release promises to load is not predicted to load, and why is said."""
+    write_model(files, "model.onnx", 8, 18, TWINS)
+    [model] = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16", status=3)["models"]
+
+    assert set(by_release(model).values()) == {"unknown"}
+    assert {(each["rule"], each["node"]) for entry in model["runtimes"] for each in entry["reasons"]} == {
+        ("invalid-model", "twin")
+    }
 
 
 def test_an_operator_that_no_release_has(files: Repository) -> None:

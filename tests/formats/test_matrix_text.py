@@ -94,3 +94,11 @@ def test_quiet_leaves_the_verdict() -> None:
 def test_the_last_line(letters: list[str], said: str) -> None:
     """How many models load on none, and that nothing was run."""
     assert matrix_text.format(matrix(*map(model, letters)), quiet=True) == f"{said}\n"
+
+
+def test_a_name_that_is_made_harmless_keeps_its_columns() -> None:
+    """It is measured as it is shown."""
+    lines = heat(matrix(model("++++++", "a.onnx"), model("xxxxxx", "##[error]\u202e.onnx")))
+
+    assert lines[3] == r"#\x23[error]\u202e.onnx x  x  x"
+    assert lines[2] == "a.onnx".ljust(len(r"#\x23[error]\u202e.onnx")) + " +  +  +"

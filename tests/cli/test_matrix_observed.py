@@ -1,0 +1,94 @@
+"""Where a release can be loaded from, for `onnxgate matrix --verify`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from onnxgate.cli.matrix_observed import _in_words, _Resolver
+from onnxgate.errors import ResolutionError
+from onnxgate.lock.index import NoRelease, Release
+from onnxgate.lock.types import LockedRuntime, Wheel
+from onnxgate.runtimes.jobs import (
+    Completed,
+    Crashed,
+    Failure,
+    LoadResult,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.runtimes.progress import Silent
+from onnxgate.runtimes.seats import Seat
+
+RUNTIMES = [
+    LockedRuntime(engine="onnxruntime", release=release, python="", packages=())
+    for release in ("1.8.1", "1.17.3", "1.18.1")
+]
+
+
+@dataclass
+class Shelf:
+    """An index that has some releases for some Pythons; or none at all, and says so."""
+
+    has: dict[str, str] = field(default_factory=dict)  # requirement -> Python
+    asked: list[str] = field(default_factory=list)
+
+    def newest(self, requirement: Requirement, python: str) -> Release | NoRelease:
+        """As the real one."""
+        self.asked.append(str(requirement))
+        if not self.has:
+            raise ResolutionError("the package index cannot be asked", hint="check the network")
+        if requirement.name == "numpy":
+            return Release("numpy", Version("1.26.4"), python, (Wheel(file="numpy.whl", sha256="0"),))
+        if self.has.get(str(requirement)) != python:
+            return NoRelease("nothing fits")
+        version = Version(str(requirement).partition("==")[2])
+        return Release(requirement.name, version, python, (Wheel(file="engine.whl", sha256="1"),))
+
+
+def test_an_index_that_does_not_answer_is_asked_once() -> None:
+    """Each question may take minutes then."""
+    shelf = Shelf()
+    seats = _Resolver(shelf, Silent()).seats(RUNTIMES)
+
+    assert set(seats) == {runtime.name for runtime in RUNTIMES}
+    assert all(isinstance(seat, Unavailable) for seat in seats.values())
+    assert shelf.asked == ["onnxruntime==1.18.1"]
+
+
+def test_each_release_under_the_first_python_that_it_is_for() -> None:
+    """And what is not there is said of that release alone."""
+    shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
+    seats = _Resolver(shelf, Silent()).seats(RUNTIMES)
+    old, missing, new = (seats[runtime.name] for runtime in RUNTIMES)
+
+    assert isinstance(old, Seat)
+    assert old.runtime is not None
+    assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
+    assert missing == Unavailable(reason="`onnxruntime 1.17.3` has no wheels that the package index offers")
+    assert isinstance(new, Seat)
+    assert [each.name for each in new.packages] == ["onnxruntime", "numpy"]
+
+
+@pytest.mark.parametrize(
+    ("observation", "said"),
+    [
+        (Completed(result=LoadResult(providers=("CPUExecutionProvider",))), ("loads", "")),
+        (Refused(failure=Failure(type="Fail", text="no")), ("refused", "no")),
+        (
+            Refused(failure=Failure(type="Fail", text="bad_alloc", memory=True)),
+            ("unavailable", "a load takes more memory than one job may: bad_alloc"),
+        ),
+        (Crashed(signal="SIGSEGV", during="load", log=""), ("crashed", "SIGSEGV during load")),
+        (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "it had not ended after 300 s")),
+        (Unavailable(reason="no Python 3.9", hint="get one"), ("unavailable", "no Python 3.9 (get one)")),
+    ],
+)
+def test_what_was_observed_in_words(observation: Observation, said: tuple[str, str]) -> None:
+    """Only the runtime's own refusal is one: a limit of ours tells nothing of the model."""
+    assert said == _in_words(observation)
