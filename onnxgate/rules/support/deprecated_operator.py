@@ -32,6 +32,7 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=fix(subject, "use the operator that took its place"),
         runtime=subject.runtime,
+        about=subject.problem,
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,

@@ -32,6 +32,7 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=fix(subject, "export it with types that every locked runtime implements, or as other operators"),
         runtime=subject.runtime,
+        about=subject.problem,
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,

@@ -31,6 +31,7 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=fix(subject, "cast what is given to a type that the operator takes"),
         runtime=subject.runtime,
+        about=subject.problem,
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,

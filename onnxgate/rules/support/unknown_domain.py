@@ -34,6 +34,7 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=fix(subject, "name the package that registers it in the target's `extensions`, or export without it"),
         runtime=subject.runtime,
+        about=subject.problem,
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,

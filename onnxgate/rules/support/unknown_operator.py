@@ -32,6 +32,7 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=fix(subject, "export it as operators that every locked runtime has"),
         runtime=subject.runtime,
+        about=subject.problem,
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,
