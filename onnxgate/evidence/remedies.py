@@ -22,7 +22,7 @@ def _words(way: Way, subject: RefusedOperation) -> str:
             result = " and the result back" if back else ""
             return f"cast {_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
         case Expanded():
-            return "write it as the operators that ONNX defines it by (`onnx.inliner`)"
+            return "write it as the operators that ONNX defines it by"
         case Replaced(domain, name, _, attributes):
             given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             return f"use `{_label(domain, name)}` in its place{f' with {given}' if given else ''}"

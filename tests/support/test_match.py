@@ -185,3 +185,10 @@ def test_an_unknown_type_is_told_only_where_it_matters() -> None:
     assert [bool(each.miss) for each in found] == [True, False]
     assert "input 1" in found[1].unknown
     assert len(prediction(behind.format("Cast <to: int = 1> (u)"), "1.20.1").found) == 1
+
+
+def test_what_need_not_be_imported_takes_no_types_away() -> None:
+    """Inference by onnx insists on imports, and releases do not."""
+    model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
+
+    assert prediction(model, "1.20.1").verdict == "loads"
