@@ -110,5 +110,7 @@ def test_what_was_not_there(tmp_path: Path) -> None:
     (said,) = unlocked_builds(of, lock, of.models())
 
     assert said.reason == "target `absent` is not locked: `gpu` had no build of `onnxruntime==1.20.*`"
+    there = {**lock.targets, "absent": lock.targets["own"]}
+    assert unlocked_builds(of, Lock(targets=there), of.models()) == ()
     assert unlocked_builds(of, lock, ()) == ()
     assert unlocked_builds(of, Lock(), of.models()) == ()
