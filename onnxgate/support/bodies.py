@@ -27,9 +27,9 @@ Expansion = tuple[TypedNode, ...] | str | None
 
 def expand(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
     """The operation's body as the release takes it: not, where an operator in it has changed since it was written."""
-    label = operation.label
-    if label in contributed.BODIES:
-        return contributed_nodes(operation) if contributed.has_body(label, implementation.release) else None
+    name = f"{operation.label}({schema.since})"
+    if name in contributed.BODIES:
+        return contributed_nodes(operation, name) if contributed.has_body(name, implementation.release) else None
     asked = _asked(operation, schema, implementation)
     found = _body(operation, schema.since, asked)
     if not isinstance(found, _Expanded):
@@ -46,18 +46,19 @@ def _asked(operation: Operation, schema: Schema, implementation: Implementation)
 
 
 @functools.lru_cache(maxsize=1024)
-def contributed_nodes(operation: Operation) -> tuple[TypedNode, ...]:
+def contributed_nodes(operation: Operation, name: str) -> tuple[TypedNode, ...]:
     """The nodes of a body that is no part of ONNX."""
     types = [None if each is None else type_proto(each) for each in operation.inputs]
-    function = contributed.body(operation.label)
-    return typed_nodes(
-        instantiate(function, _node(operation), types, imports={"": operation.opset or _NEWEST}, defaults={})
-    )
+    node = _node(operation)
+    if len(types) > 1 and types[1] is not None:
+        node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
+    imports = {"": operation.opset or _NEWEST}
+    return typed_nodes(instantiate(contributed.body(name), node, types, imports=imports, defaults={}))
 
 
 def definition(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
     """The nodes of the operation's body by ONNX, whether or not a release would expand it; None where it has none."""
-    found = None if operation.label in contributed.BODIES else _body(operation, since, operation.opset)
+    found = None if f"{operation.label}({since})" in contributed.BODIES else _body(operation, since, operation.opset)
     return found.nodes if isinstance(found, _Expanded) else None
 
 
@@ -100,8 +101,6 @@ def _unknown(operation: Operation, since: int) -> str | None:
     """An operator newer than the installed onnx; what that does not know although it is older is the runtime's own."""
     import onnx
 
-    if operation.label in contributed.UNKNOWN:
-        return f"the function body of `{operation.label}({since})` is not known"
     if operation.domain != DEFAULT or since <= onnx.defs.onnx_opset_version():
         return None
     return f"the installed onnx {onnx.__version__} does not know `{operation.name}({since})`, which may have a body"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from onnxgate.support.binding import first_argument
 from onnxgate.support.bodies import expand
 from onnxgate.support.operations import Miss, Operation, TypedNode
-from onnxgate.support.refusals import refusal
+from onnxgate.support.refusals import body_refusal, refusal
 from onnxgate.support.signature import fault
 from onnxgate.support.table import Implementation, Kernel, Operator, Schema
 
@@ -79,7 +79,8 @@ class _Matching:
             return refusal(operation, schema.since, self._on.release)
         expanded = expand(operation, schema, self._on) if depth < _DEPTH else None
         if expanded is not None:
-            inside = self._expanded(operation, schema, expanded, depth)
+            refused = body_refusal(operation, schema.since, self._on.release)
+            inside = refused or self._expanded(operation, schema, expanded, depth)
             return _untold(operation) if isinstance(inside, Miss) and None in answers else inside
         answers += _cast(kernels, schema, operation)
         if True in answers:
@@ -120,7 +121,12 @@ def _cast(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> li
 
 
 def _constant(operation: Operation, schema: Schema) -> Miss | None:
-    """It becomes an initializer before kernels are looked for, whatever the type of its value."""
+    """It becomes an initializer before kernels are looked for, whatever the type of its value that runtimes have."""
+    if any(each and "complex" in each for each in operation.outputs):
+        problem = (
+            f"`{operation.label}({schema.since})` gives `{operation.outputs[0]}`, which ONNX Runtime does not have"
+        )
+        return Miss("type-mismatch", problem)
     wrong = fault(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 

@@ -36,6 +36,7 @@ class Refusal:
         )
 
 
+_FLOAT16 = 10
 REFUSALS = (
     Refusal(("GRU", "LSTM", "RNN"), lambda given: given.get("layout") == 1, "`layout` = 1 is not implemented"),
     Refusal(
@@ -46,6 +47,11 @@ REFUSALS = (
         lambda given: bool(given.get("onesided")) and bool(given.get("inverse")),
         "`onesided` and `inverse` are not implemented together",
         last="1.24.4",
+    ),
+    Refusal(
+        ("MelWeightMatrix",),
+        lambda given: given.get("output_datatype") == _FLOAT16,
+        "`output_datatype` = FLOAT16 is not implemented",
     ),
     Refusal(
         ("RotaryEmbedding",),
@@ -80,6 +86,20 @@ def refusal(operation: Operation, since: int, release: str) -> Miss | str | None
         locale = values(operation).get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
     return None
+
+
+def body_refusal(operation: Operation, since: int, release: str) -> Miss | None:
+    """What the body of an operator is ill-typed for.
+
+    Source: loads on ONNX Runtime 1.23.0 to 1.31.1: Attention(23) until 1.23.2, Attention(24) on all of them.
+    """
+    mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
+    if operation.domain != "ai.onnx" or mask in (None, "", "tensor(bool)", "tensor(float)"):
+        return None
+    if since == 23 and version_order(release) > version_order("1.23.2"):
+        return None
+    problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
+    return Miss("missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`")
 
 
 def values(operation: Operation) -> Values:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onnxgate.model.functions import instantiate
-from onnxgate.model.structure import nodes_of, subgraphs
+from onnxgate.model.structure import nodes, nodes_of, subgraphs
 from onnxgate.model.types import ELEMENT_TYPES, type_name
 from onnxgate.support.binding import bound_outputs
 from onnxgate.support.operations import Attribute, Operation, Prepared, TypedNode
@@ -61,10 +61,24 @@ def typed_nodes(proto: ModelProto, within: str = "", depth: int = 0) -> tuple[Ty
 def _inferred(proto: ModelProto) -> ModelProto:
     from onnx import checker, shape_inference
 
-    try:
-        return shape_inference.infer_shapes(proto, check_type=False, strict_mode=False)
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
-        return proto
+    for attempt in (lambda: proto, lambda: _importing_all(proto)):
+        try:
+            return shape_inference.infer_shapes(attempt(), check_type=False, strict_mode=False)
+        except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
+            continue
+    return proto
+
+
+def _importing_all(proto: ModelProto) -> ModelProto:
+    """A copy that imports every domain that it uses, as releases do by themselves; inference insists on it."""
+    from onnx import ModelProto, defs
+
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    imported = {each.domain or DEFAULT for each in copy.opset_import}
+    for domain in sorted({node.domain or DEFAULT for node in nodes(copy)} - imported):
+        copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT else 1)
+    return copy
 
 
 def _with_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> ModelProto:
@@ -145,7 +159,9 @@ class _Walk:
         schema = any_schema(domain, node.op_type, self.imports.get(domain, 1 if domain != DEFAULT else 0))
         if schema is None or (domain, node.op_type, node.overload) in self.functions:
             return
-        known = bound_outputs(schema, [self._spelled(name, scope) for name in node.input], len(node.output))
+        operator = node.op_type if domain == DEFAULT else f"{domain}.{node.op_type}"
+        given = [self._spelled(name, scope) for name in node.input]
+        known = bound_outputs(operator, schema, given, len(node.output))
         protos = {self._spelled(name, scope): scope.type_of(name) for name in node.input if name}
         for name, text in zip(node.output, known, strict=True):
             if name and text and name not in scope.values:
