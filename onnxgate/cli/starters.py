@@ -14,6 +14,8 @@ from onnxgate.formats.escape import visible
 
 FEW = 4
 """So many minors are promised where the user names no range."""
+REGISTERED_BY = {"ai.onnx.contrib": "onnxruntime-extensions"}
+"""Domains whose operators a package registers. Source: its `default_opset_domain()`, 0.15.2."""
 CHECKOUT = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
@@ -78,12 +80,20 @@ def config(survey: Survey, promise: Promise, exported: Sequence[ExportScript]) -
         *(f"# {line}" for line in promise.why),
         f"runtime = {quoted(promise.runtime)}",
         '# select = "minors"  # the newest patch of each minor; or: bounds, newest, all',
+        *_extensions(survey),
     ]
     lines += _toolchain(survey, active=bool(exported))
     entries = {(written_model(survey, script), script.command): script for script in survey.exports}
     for script in entries.values():
         lines += _model(survey, script, active=script in exported)
     return "\n".join((*lines, ""))
+
+
+def _extensions(survey: Survey) -> Iterator[str]:
+    """The packages that register what the models use, as far as a domain tells its package."""
+    used = {operator.rpartition(".")[0] for each in survey.facts for operator in each.operators}
+    for domain in sorted(used & REGISTERED_BY.keys()):
+        yield f"extensions = [{quoted(REGISTERED_BY[domain])}]  # models use operators of `{domain}`"
 
 
 def _compatible() -> str:

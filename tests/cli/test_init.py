@@ -33,6 +33,10 @@ CONFIG, LOCK, WORKFLOW, HOOKS = (
     ".pre-commit-config.yaml",
 )
 LFS = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"
+CUSTOM = """
+<ir_version: 9, opset_import: ["" : 18, "{0}" : 1]>
+g (float[N] x) => (float[N] y) {{ y = {0}.Inverse(x) }}
+"""
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123\n"
 
 
@@ -92,6 +96,19 @@ def test_the_config_is_one_that_loads(installed: Path, repository: Path) -> None
     assert model.path == "models/net.onnx"
     assert model.settings.command is None
     assert set(project.config.targets) == {"cpu"}
+
+
+def test_custom_operators_get_their_package(installed: Path, repository: Path) -> None:
+    """A domain that a package is known to register is promised with it; another one is left to the user."""
+    for name, domain in (("known", "ai.onnx.contrib"), ("foreign", "my.domain")):
+        text = CUSTOM.format(domain)
+        onnx.save(parser.parse_model(text), repository / f"models/{name}.onnx")
+        git(repository, "add", ".")
+        init(installed, repository, "--force")
+        extensions = load_config(repository / CONFIG).config.targets["cpu"].extensions
+        (repository / f"models/{name}.onnx").unlink()
+
+        assert extensions == (("onnxruntime-extensions",) if name == "known" else ())
 
 
 def test_one_line_lets_check_export_again(installed: Path, repository: Path) -> None:
