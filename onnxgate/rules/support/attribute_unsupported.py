@@ -37,6 +37,5 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,
-        about=subject.problem,
         follows_from=OPSET if subject.opset_too_new else (),
     )

@@ -36,5 +36,4 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,
-        about=subject.problem,
     )

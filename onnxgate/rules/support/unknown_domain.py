@@ -38,5 +38,4 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
         detail=subject.detail,
         works_since=subject.works_since,
         works_until=subject.works_until,
-        about=subject.problem,
     )
