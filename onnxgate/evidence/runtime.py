@@ -32,6 +32,21 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     reference_failed: bool = False  # the source itself failed on this case
 
 
+class Alone(msgspec.Struct, frozen=True, kw_only=True):
+    """What loading one kind of node of a refused model alone says of why the model is refused."""
+
+    operator: str  # "Det", or with its domain where that is not the default one
+    words: str  # "node `det`, and 3 more"
+    outcome: Literal["refused", "loads", "unknown"]  # unknown: it decides nothing
+    node: str = ""  # the first one's name
+    place: Place | None = None  # the source line that made it
+    rule: str = ""  # that predicted that it is refused; "" for one that nobody predicted
+    claim: str = ""  # what that prediction is about
+    explains: tuple[str, ...] = ()  # the levels at which the model is refused for what this node is refused for
+    failure: Failure | None = None
+    family: str = ""  # of the failure's text
+
+
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     """All attempts of one model on one runtime."""
 
@@ -43,4 +58,5 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_mib: int = 0
     # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
     usable_cases: tuple[str, ...] = ()
+    alone: tuple[Alone, ...] = ()  # of a model that is refused: those that are predicted to be, and what was tried
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names

@@ -60,10 +60,21 @@ _NODES = tuple(
     )
 )
 
+_OPENING = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from \S.*? failed: ?)?")
+"""Names the file."""
+
 
 def family(text: str) -> str:
     """Which of `FAMILIES` a text belongs to, "" for none of them."""
     return next((name for name, pattern in FAMILIES.items() if pattern.search(text)), "")
+
+
+def gist(text: str) -> tuple[str, ...]:
+    """What a text says, without what differs between a model and one of its nodes alone: its family, and its words."""
+    for name, pattern in FAMILIES.items():
+        if found := pattern.search(text):
+            return (name, *(group for group in found.groups() if group))
+    return ("", " ".join(_OPENING.sub("", text).split()))
 
 
 def node_name(text: str) -> str | None:

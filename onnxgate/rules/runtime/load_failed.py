@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.evidence.faults import gravest, node_of, place_of, saying, within_memory
-from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
+from onnxgate.evidence.faults import gravest, node_of, place_of, saying, within_memory, words
+from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
+from onnxgate.findings import Claim, Hit, Level, Said
 from onnxgate.rules.registry import rule
 
-EXPLAINED_BY = {
+EXPLAINED_BY: Mapping[str, tuple[str, ...]] = {
     "ir": ("ir-version-too-new",),
     "opset": ("opset-too-new", "opset-experimental"),
     "no_kernel": ("missing-kernel",),
@@ -24,6 +24,8 @@ EXPLAINED_BY = {
     "ext_missing": ("external-data-refused",),
 }
 """Family of the runtime's text -> the rules that predict it."""
+OF_NODES = frozenset(EXPLAINED_BY) - {"ir", "opset", "ext_policy", "ext_missing"}
+"""Families that the rules about single nodes predict."""
 
 FIXES = {
     "no_kernel": "cast to a type that every runtime implements there, or raise the target's version",
@@ -38,6 +40,9 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
     A runtime refuses to load a model, and no prediction explains why.
 
+    Where the runtime does not name the node, and where its kernels are not known, the nodes are loaded alone: each one
+    that is refused is a finding.
+
     ## Why it matters
     Whoever uses the model on that release gets an exception in place of a session.
 
@@ -48,15 +53,67 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = gravest(subject)
     if not attempts or attempts[0].outcome != "load-refused":
         return
+    found = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
+    told = {level for each in found for level in each.explains}
+    explained = [each for each in attempts if _explained_by(each, subject)]
+    rest = [each for each in attempts if each not in explained and each.optimization not in told]
+    yield from (_stopped(each, subject) for each in (explained, rest) if each)
+    yield from (_refused(each, attempts, subject) for each in found)
+
+
+def _explained_by(attempt: Attempt, subject: ModelRuns) -> tuple[Said, ...]:
+    """The predictions of what the model is refused for at one level.
+
+    Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
+    """
+    claims = [each for each in subject.alone if each.rule]
+    if claims and attempt.family in OF_NODES:
+        return tuple(Claim(each.rule, each.claim) for each in claims if attempt.optimization in each.explains)
+    return EXPLAINED_BY.get(attempt.family, ())
+
+
+def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
+    """What the runtime stops at, in its own words."""
     node, family = node_of(attempts), attempts[0].family
     at_node = f": it stops at node `{node}`" if node else ""
-    yield Hit(
+    explained = (_explained_by(each, subject) for each in attempts)
+    return Hit(
         place_of(subject, node),
         f"does not load{within_memory(attempts, subject)}{at_node}",
         model=subject.model,
         node=node,
         fix=FIXES.get(family, ""),
         runtime=subject.runtime,
-        detail=saying(attempts, subject),
-        explained_by=EXPLAINED_BY.get(family, ()),
+        detail=_saying(attempts, subject),
+        explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
+        confirms=_confirmed(subject),
     )
+
+
+def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
+    """A node that is refused alone, and that nothing predicted."""
+    stopping = [each for each in attempts if each.optimization in alone.explains]
+    return Hit(
+        alone.place or subject.place,
+        f"does not load: `{alone.operator}` is refused: {alone.words}",
+        model=subject.model,
+        node=alone.node,
+        fix=FIXES.get(alone.family, ""),
+        runtime=subject.runtime,
+        detail=_saying(stopping, subject) if stopping else f"says `{words(alone.failure)}`",
+        confirms=_confirmed(subject),
+    )
+
+
+def _saying(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
+    """What is said; at which level, too, where the model is refused for something else at another."""
+    refused = {each.optimization for each in gravest(subject)}
+    levels = {each.optimization for each in attempts}
+    if levels == refused:
+        return saying(attempts, subject)
+    return f"says `{words(attempts[0].failure)}` with optimisation `{min(levels)}`"
+
+
+def _confirmed(subject: ModelRuns) -> tuple[Claim, ...]:
+    """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
+    return tuple(Claim(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Claim, Hit, Level, Place, Said
 from onnxgate.rules.registry import rule
 
 
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model loads where the support stage said that it would be refused.
+    A model loads where the support stage said that it would be refused, or one of its nodes does.
 
-    The observation decides: the prediction's finding is dropped.
+    The observation decides: the prediction's finding is dropped. Of a model that is refused, each node that was
+    predicted to be is loaded alone; where it loads, and the model is refused for something else that is known, the
+    prediction about this node is contradicted.
 
     ## Why it matters
     A static check of the same model, in a hook or without the runtime, says that it is broken. It is a fault of
@@ -24,14 +25,30 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     ## What to do
     Report it to onnxgate with the model's operators, and run the runtime stage until it is repaired.
     """
-    if not subject.predicted or not subject.attempts or gravest(subject):
-        return
-    named = ", ".join(f"`{each}`" for each in sorted(subject.predicted))
-    yield Hit(
-        subject.place,
-        f"loads, though {named} said that it would be refused",
+    if subject.predicted and _loads(subject):
+        named = ", ".join(f"`{each}`" for each in sorted(set(subject.predicted)))
+        said = tuple(sorted(set(subject.predicted)))
+        yield _hit(subject, f"loads, though {named} said that it would be refused", said)
+    for each in subject.alone:
+        if each.rule and each.outcome == "loads":
+            message = f"`{each.operator}` loads alone, though `{each.rule}` said that it would be refused: {each.words}"
+            yield _hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node)
+
+
+def _loads(subject: ModelRuns) -> bool:
+    """Whether the model loads at every level, whatever happens when it is run."""
+    return bool(subject.attempts) and all(each.case or each.outcome == "completed" for each in subject.attempts)
+
+
+def _hit(
+    subject: ModelRuns, message: str, contradicts: tuple[Said, ...], place: Place | None = None, node: str = ""
+) -> Hit:
+    return Hit(
+        place or subject.place,
+        message,
         model=subject.model,
+        node=node,
         fix="report it to onnxgate: the observation decides, but a check without the runtime is wrong",
         runtime=subject.runtime,
-        contradicts=tuple(sorted(subject.predicted)),
+        contradicts=contradicts,
     )
