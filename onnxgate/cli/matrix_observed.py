@@ -14,6 +14,7 @@ from onnxgate.cli.hosting import open_host
 from onnxgate.cli.options import CommonOptions
 from onnxgate.cli.progress import LOOK_UP, Tally, display
 from onnxgate.errors import ConfigError, OnnxgateError, ResolutionError
+from onnxgate.evidence.faults import words
 from onnxgate.gate import Request
 from onnxgate.lock.index import Index, NoRelease, Release
 from onnxgate.lock.resolving import PYTHONS, AsksIndex, Companions, runtime_of
@@ -69,9 +70,9 @@ def _in_words(observation: Observation) -> tuple[Observed, str]:
         case Completed():
             return "loads", ""
         case Refused(failure=failure) if failure.memory:  # our own limit, and nothing of the model
-            return "unavailable", f"a load takes more memory than one job may: {failure.text}"
+            return "unavailable", f"a load takes more memory than one job may: {words(failure)}"
         case Refused(failure=failure):
-            return "refused", failure.text
+            return "refused", words(failure)
         case Crashed(signal=signal, during=during):
             return "crashed", f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):

@@ -88,7 +88,9 @@ def _node_place(model: SelectedModel, proto: ModelProto, name: str) -> Place | N
 
 
 def _folder(model: SelectedModel) -> Path:
-    """The config's folder: what the model's path is relative to."""
+    """The config's folder: what the model's path is relative to; its own where it lies elsewhere, and no config is."""
+    if Path(model.path).is_absolute():
+        return model.absolute.parent
     return model.absolute.parents[len(Path(model.path).parts) - 1]
 
 

@@ -79,7 +79,10 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
     ("observation", "said"),
     [
         (Completed(result=LoadResult(providers=("CPUExecutionProvider",))), ("loads", "")),
-        (Refused(failure=Failure(type="Fail", text="no")), ("refused", "no")),
+        (
+            Refused(failure=Failure(type="Fail", text="[ONNXRuntimeError] : 1 : FAIL : Load model from a failed:no")),
+            ("refused", "no"),
+        ),
         (
             Refused(failure=Failure(type="Fail", text="bad_alloc", memory=True)),
             ("unavailable", "a load takes more memory than one job may: bad_alloc"),

@@ -68,6 +68,18 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     assert "is not known to load on any of" in report["remarks"][0]
 
 
+def test_a_file_elsewhere(files: Repository) -> None:
+    """By an absolute path, and by one that leads out of the folder: named as it was given."""
+    stamped(files, "elsewhere/model.onnx", 8, 18)
+    absolute = (files.folder / "elsewhere" / "model.onnx").as_posix()
+    (files.folder / "here").mkdir()
+    inside = files.at(files.folder / "here")
+    reports = [inside.report(path) for path in (absolute, "../elsewhere/model.onnx")]
+
+    assert [report["models"][0]["path"] for report in reports] == [absolute, "../elsewhere/model.onnx"]
+    assert all(": loads on onnxruntime 1.16.0 to " in report["remarks"][0] for report in reports)
+
+
 def test_what_cannot_be_told_is_no_pass(files: Repository) -> None:
     """Of releases without kernels in the support data nothing is promised, and the way to find out is named."""
     stamped(files, "model.onnx", 7, 13)
