@@ -15,6 +15,8 @@ Outcome = Literal["loads", "refused", "excluded"]
 
 # Of a node that the runtime made itself: of a function's body, or beside a cast that it put in.
 _OTHER_NODES = re.compile(r"_inlfunc_|_inline_|Inserted\w*Cast")
+# A constructor may refuse a type, and not a value.
+_TYPES = re.compile(r"tensor type \d+ is not supported|Unsupported value attribute datatype")
 _DECLARED = re.compile(r"of output arg \(y\d+\) of node \(\) does not match expected type")
 
 
@@ -48,7 +50,7 @@ def _fuzz(name: str, text: str) -> str:
     match family(text):
         case "shape_inference" if not _OTHER_NODES.search(text):
             return "the operator's own inference wants other values"
-        case "constructor":
+        case "constructor" if not _TYPES.search(text):
             return KERNEL_IS_THERE
         case "type" if name.endswith(" typed") and _DECLARED.search(text):
             return "the case declares another type for a result than inference finds"

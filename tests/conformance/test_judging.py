@@ -17,6 +17,8 @@ ADD = "ai.onnx/Add(14)@26 T=tensor(float) least"
         "Type Error: Type 'tensor(float)' of input parameter (InsertedPrecisionFreeCast_x0) is invalid.",
         "Type Error: Type (tensor(float)) of output arg (InsertedCast_y0) of node () does not match expected type (x).",
         "Node (_inlfunc_Clip_n1) Op (Where) [TypeInferenceError] types differ",
+        "Exception during initialization: tensor type 15 is not supported",
+        "Exception during initialization: /src/c.h:12 Unsupported value attribute datatype: 17",
         "something that nobody has seen before",
     ],
 )
