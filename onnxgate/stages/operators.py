@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxgate.config.project import SelectedModel
 from onnxgate.evidence.support import ExperimentalOperation, Nodes, RefusedOperation, Unpredicted
@@ -16,10 +17,12 @@ from onnxgate.support.match import CPU
 from onnxgate.support.operations import Found, Miss, Operation, Prediction, Prepared, TypedNode
 from onnxgate.support.predict import predict
 from onnxgate.support.providers import providers_of
-from onnxgate.support.search import Asked, Missed, ways_out, works
 from onnxgate.support.signature import fault
 from onnxgate.support.table import Implementation
 from onnxgate.support.ways import Way
+
+if TYPE_CHECKING:
+    from onnxgate.support.search import Asked
 
 Key = tuple[str, str, tuple[str, ...]]
 EXTENSION = "an extension may register it; the runtime stage looks"
@@ -90,6 +93,8 @@ class Operators:
 
     def _ways_out(self, miss: Miss, group: Sequence[Found]) -> tuple[tuple[Way, ...], str, str]:
         """The same for all runtimes, so that what they refuse alike is one finding."""
+        from onnxgate.support.search import Missed, ways_out, works
+
         operations = tuple(dict.fromkeys(found.node.operation for found in group))
         key = (miss.rule, miss.problem, operations)
         if key not in self._ways:
@@ -100,6 +105,8 @@ class Operators:
         return self._ways[key]
 
     def _asked(self) -> list[Asked]:
+        from onnxgate.support.search import Asked
+
         return [Asked(each.whole, each.limits, each.planned.providers) for each in self.known if each.whole is not None]
 
     def _unknown(self, known: Known, prediction: Prediction) -> Iterator[Unpredicted]:

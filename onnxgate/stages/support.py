@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from onnxgate.config.project import SelectedModel
 from onnxgate.evidence.support import ExperimentalOperation, ModelOnRuntime, RuntimeSupport, Unpredicted
@@ -21,6 +22,10 @@ from onnxgate.support.operations import Prediction, Prepared
 from onnxgate.support.predict import predict
 from onnxgate.support.typing import prepare
 
+if TYPE_CHECKING:
+    from onnxgate.support.harvested import Kept
+
+NOTHING_KEPT: Mapping[str, Kept] = {}
 UPDATE = "update onnxgate, and rely on the runtime stage until then"
 JUDGED = {"schemas": "kernels are not predicted", "stamps": "operators are not predicted"}
 """What is said to be missing, by what is judged."""
@@ -42,9 +47,13 @@ def gather_model(
     project_root: Path,
     folder: Path,
     runtimes: Sequence[PlannedRuntime],
+    kept: Mapping[str, Kept] = NOTHING_KEPT,
 ) -> Predicted:
-    """The model beside each of its runtimes that there is data of: its stamps, and what its operators ask for."""
-    known = [support for runtime in runtimes if (support := known_support(runtime)) is not None]
+    """The model beside each of its runtimes that there is data of: its stamps, and what its operators ask for.
+
+    `kept` is what was harvested of runtimes that the shipped table does not know, by their names.
+    """
+    known = [support for runtime in runtimes if (support := known_support(runtime, kept)) is not None]
     if not known:
         return Predicted()
     try:
@@ -96,10 +105,12 @@ def _common_opsets(known: Sequence[Known]) -> dict[str, int]:
     return {domain: min(each[domain] for each in opsets if domain in each) for domain in domains}
 
 
-def gather_unpredicted(runtimes: Sequence[PlannedRuntime], place: Place) -> Iterator[Unpredicted]:
+def gather_unpredicted(
+    runtimes: Sequence[PlannedRuntime], place: Place, kept: Mapping[str, Kept] = NOTHING_KEPT
+) -> Iterator[Unpredicted]:
     """The runtimes of which nothing is known, or their limits alone."""
     for runtime in runtimes:
-        support = known_support(runtime)
+        support = known_support(runtime, kept)
         if support is None:
             yield _nothing(runtime.runtime, place)
         elif support.reason:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.plan import PlannedRuntime
 from onnxgate.support import limits, releases
 from onnxgate.support.limits import Limits
 from onnxgate.support.table import Implementation
+
+if TYPE_CHECKING:
+    from onnxgate.support.harvested import Kept
 
 GPU = "onnxruntime-gpu"
 """A build with the limits and schemas of the release of the same number, and with kernels of its own."""
@@ -37,9 +41,12 @@ class Known:
         return self.implementation if self.judged == "all" else None
 
 
-def known_support(planned: PlannedRuntime) -> Known | None:
-    """What is known of one runtime, None where it is nothing."""
+def known_support(planned: PlannedRuntime, kept: Mapping[str, Kept]) -> Known | None:
+    """What is known of one runtime, None where it is nothing. `kept` is what was harvested, by the runtime's name."""
     runtime = planned.runtime
+    own = kept.get(planned.name)
+    if own is not None:
+        return _harvested(planned, own)
     measured = limits.limits_of(runtime.release) if _is_of_family(runtime) else None
     if measured is None:
         return None
@@ -53,6 +60,12 @@ def known_support(planned: PlannedRuntime) -> Known | None:
     if runtime.engine == GPU:
         return Known(planned, measured, implementation, "schemas", "is a build of whose kernels there is no data")
     return Known(planned, measured, implementation, "all")
+
+
+def _harvested(planned: PlannedRuntime, own: Kept) -> Known:
+    if own.implementation is None:
+        return Known(planned, own.limits, None, "stamps", "does not say which kernels it has")
+    return Known(planned, own.limits, own.implementation, "all")
 
 
 def _is_of_family(runtime: LockedRuntime) -> bool:

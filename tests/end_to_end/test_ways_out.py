@@ -1,4 +1,4 @@
-"""A model with seven misses: all are reported at once, each with a way out; with all of them done, it passes the gate."""
+"""A model with seven misses: all are reported at once, each with a way out; with all done, it passes the gate."""
 
 from __future__ import annotations
 
