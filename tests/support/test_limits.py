@@ -10,6 +10,11 @@ from packaging.version import Version
 from onnxgate.support import limits
 
 
+def measured() -> list[tuple[str, limits.Limits]]:
+    """The releases that these tests were written for; the table may have newer ones."""
+    return [row for row in limits.table().releases.items() if Version(row[0]) <= Version("1.31.1")]
+
+
 def test_releases_ascend() -> None:
     """The table is sorted by release, so that its first taker is the oldest."""
     releases = [Version(release) for release in limits.table().releases]
@@ -32,7 +37,7 @@ def test_where_external_data_may_be() -> None:
     Source: 1.19.0 began to take absolute paths, 1.24.1 to refuse what lies outside, 1.24.2 to follow a linked model.
     """
     history: list[tuple[str, set[str]]] = []
-    for release, row in limits.table().releases.items():
+    for release, row in measured():
         assert row.external_data is not None
         refused = {name for name, taken in msgspec.structs.asdict(row.external_data).items() if not taken}
         if not history or history[-1][1] != refused:
@@ -48,7 +53,7 @@ def test_where_external_data_may_be() -> None:
 
 def test_opsets_that_are_not_released() -> None:
     """Where ALLOW_RELEASED_ONNX_OPSET_ONLY=0 opens one more; most releases have none."""
-    unreleased = {release: row.dev_opsets for release, row in limits.table().releases.items() if row.dev_opsets}
+    unreleased = {release: row.dev_opsets for release, row in measured() if row.dev_opsets}
 
     assert {"1.10.0": 16, **dict.fromkeys(["1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.31.1"], 27)} == {
         release: opsets["ai.onnx"] for release, opsets in unreleased.items()
