@@ -142,13 +142,22 @@ class Group:
     @property
     def because(self) -> str:
         """The reason, what the newest of them has, and how many more reasons there are; "" where there is none."""
+        every = self.every
+        others = f", and {self.more} more reason{'s' if self.more > 1 else ''}" if self.more else ""
+        return f"{every[0]}{others}" if every else ""
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All reasons of the newest of them, the first one first."""
         newest = self.entries[-1]
-        if newest.told or not newest.reasons:
-            return newest.told
-        reason, more = newest.reasons[0], max(len(entry.reasons) for entry in self.entries) - 1
-        detail = f" ({_release(newest.runtime)} {reason.detail})" if reason.detail else ""
-        others = f", and {more} more reason{'s' if more > 1 else ''}" if more else ""
-        return f"{in_words(reason)}{detail}{others}"
+        if newest.told:
+            return (newest.told,)
+        return tuple(f"{in_words(reason)}{_detail(newest, reason)}" for reason in newest.reasons)
+
+    @property
+    def more(self) -> int:
+        """How many reasons there are besides the first one, on the release that has most."""
+        return 0 if self.entries[-1].told else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
 
 
 def groups(model: MatrixModel) -> list[Group]:
@@ -159,6 +168,10 @@ def groups(model: MatrixModel) -> list[Group]:
             reason = in_words(entry.reasons[0]) if entry.reasons else ""
             alike.setdefault((entry.state, entry.told or reason), []).append(entry)
     return [Group(tuple(reversed(entries))) for entries in alike.values()]
+
+
+def _detail(entry: Entry, reason: Reason) -> str:
+    return f" ({_release(entry.runtime)} {reason.detail})" if reason.detail else ""
 
 
 def _release(runtime: str) -> str:

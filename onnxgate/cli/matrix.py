@@ -55,7 +55,7 @@ def command(
     matrix = _matrix(models, target, select, options, verify=verify)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(matrix, sink.format, color=color, width=width, quiet=options.quiet)
+        return _render(matrix, sink.format, options, color=color, width=width)
 
     write_sinks(sinks, rendered)
     return matrix.exit
@@ -78,7 +78,7 @@ def _matrix(
     return sum_up(models, __version__)
 
 
-def _render(matrix: Matrix, format_name: str, *, color: bool, width: int, quiet: bool) -> str:
+def _render(matrix: Matrix, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
     from onnxgate.formats import matrix_json, matrix_markdown, matrix_text
 
     match format_name:
@@ -87,4 +87,5 @@ def _render(matrix: Matrix, format_name: str, *, color: bool, width: int, quiet:
         case "markdown":
             return matrix_markdown.format(matrix)
         case _:
-            return matrix_text.format(matrix, color=color, width=width, quiet=quiet)
+            quiet, verbose = options.quiet, options.verbose
+            return matrix_text.format(matrix, color=color, width=width, quiet=quiet, verbose=verbose)

@@ -9,21 +9,25 @@ from onnxgate.formats import matrix_phrases as phrases
 from onnxgate.formats.escape import log_line, neutral, visible
 from onnxgate.formats.matrix_columns import MEANINGS, WRONG, Releases, by_minor, by_run, mark
 from onnxgate.formats.paper import Column, Paper
-from onnxgate.formats.phrases import short
-from onnxgate.matrix import Matrix, MatrixModel, working_range
+from onnxgate.formats.phrases import LONG, short
+from onnxgate.matrix import Matrix, MatrixModel, groups, working_range
 
 GUTTER = 1
+ALL_REASONS = "`-v` says all reasons"
 HEAT = {"+": "loads", "x": "refused", "c": "refused", "?": "unknown", "t": "unknown"}
 
 
-def format(matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
-    """The matrix. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone."""
+def format(matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False) -> str:
+    """The matrix. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone.
+
+    With `verbose`, every reason is said, and not the first one alone.
+    """
     paper = Paper(color, width)
     lines: list[str] = []
     if not quiet and matrix.models:
         lines += [*_table(matrix, paper), "", *_legend(matrix, paper), ""]
         for model in matrix.models:
-            lines += _model(model, paper)
+            lines += _model(model, paper, verbose)
         lines += [*_unseen(matrix, paper), *_wrong(matrix, paper)]
     return "\n".join(neutral(line) for line in [*lines, *_verdict(matrix, paper), ""])
 
@@ -66,13 +70,16 @@ def _legend(matrix: Matrix, paper: Paper) -> Iterator[str]:
     return paper.wrapped(legend, 0, style="quiet")
 
 
-def _model(model: MatrixModel, paper: Paper) -> Iterator[str]:
+def _model(model: MatrixModel, paper: Paper, verbose: bool) -> Iterator[str]:
     found = working_range(model)
     yield paper.ink(short(model.path), "heading")
     yield from paper.wrapped(phrases.sentence(found), 2)
-    for group in found.others:
+    left_out = any(group.more for group in groups(model))
+    for group in groups(model) if verbose and left_out else found.others:
         yield from paper.wrapped(phrases.where(group, model), 2, style="quiet")
-        yield from paper.wrapped(phrases.because(group), 4)
+        for reason in group.every if verbose and group.more else [phrases.because(group)]:
+            yield from paper.wrapped(short(reason, LONG), 4)
+    yield from paper.wrapped(ALL_REASONS, 2, style="quiet") if left_out and not verbose else []
     yield ""
 
 

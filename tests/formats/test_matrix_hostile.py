@@ -47,6 +47,7 @@ def matrices(draw: st.DrawFn) -> Matrix:
 FORMATS = {
     "text": matrix_text.format,
     "text for a terminal": lambda matrix: matrix_text.format(matrix, color=True, width=60),
+    "text, every reason": lambda matrix: matrix_text.format(matrix, verbose=True),
     "json": matrix_json.format,
     "markdown": matrix_markdown.format,
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onnxgate.formats import matrix_text
-from onnxgate.matrix import Matrix, MatrixModel
-from tests.formats.matrices import entry, matrix, model, sample
+from onnxgate.matrix import Matrix, MatrixModel, Reason
+from tests.formats.matrices import KERNEL, entry, matrix, model, sample
 
 MINORS = tuple(f"1.{minor}.{patch}" for minor in range(8, 32) for patch in (0, 1))
 
@@ -102,3 +102,19 @@ def test_a_name_that_is_made_harmless_keeps_its_columns() -> None:
 
     assert lines[3] == r"#\x23[error]\u202e.onnx x  x  x"
     assert lines[2] == "a.onnx".ljust(len(r"#\x23[error]\u202e.onnx")) + " +  +  +"
+
+
+def test_verbose_says_every_reason() -> None:
+    """The first one stands for all of them otherwise, and how to see them is said."""
+    more = Reason(rule="type-mismatch", node="", message="types differ", detail="wants one")
+    said = matrix(
+        MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more), entry("1.18.1", "loads")))
+    )
+    short, long = (matrix_text.format(said, verbose=verbose) for verbose in (False, True))
+
+    assert "for `Det(22)`, and 1 more reason\n  `-v` says all reasons\n" in short
+    assert (
+        "  refused by onnxruntime 1.17.3\n    missing-kernel: node `det`: has no kernel for `Det(22)`\n"
+        "    type-mismatch: types differ (1.17.3 wants one)\n" in long
+    )
+    assert "`-v`" not in long
