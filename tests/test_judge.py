@@ -11,6 +11,7 @@ from onnxgate.config.types import Ignore
 from onnxgate.findings import Hit, Judged, Level, Place, Stage, name_runtimes
 
 PLACE = Place("onnxgate.lock", 7)
+TODAY = datetime.date(2026, 11, 20)
 KNOWN = [f"onnxruntime 1.{minor}.0" for minor in range(9, 20)]
 
 
@@ -109,6 +110,31 @@ def test_only_the_cause_is_said() -> None:
     weighed = judge.weigh([stale(Level.ERROR), mismatch()])
 
     assert [each.judged.rule for each in weighed] == ["export-stale"]
+
+
+def invalid(rule: str = "unknown-operator") -> Judged:
+    """What the checker says of a model as a whole, where a rule that knows the releases may say it."""
+    return Judged(
+        "invalid-model", Stage.FILE, Level.ERROR, Hit(PLACE, "is not valid", model="m.onnx", follows_from=(rule,))
+    )
+
+
+def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> None:
+    """One fault is one finding, whichever runtime it was seen on; what has another cause stays."""
+    refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
+
+    assert [each.judged.rule for each in judge.weigh([invalid(), refused])] == ["unknown-operator"]
+    assert len(judge.weigh([invalid("type-mismatch"), refused])) == 2
+
+
+def test_what_only_follows_does_not_block() -> None:
+    """The runtimes tell by themselves; without the cause, or where it is accepted, a broken file is not run."""
+    refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
+    accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
+
+    assert judge.blocked([invalid(), refused], [], TODAY) == set()
+    assert judge.blocked([invalid()], [], TODAY) == {"m.onnx"}
+    assert judge.blocked([invalid(), refused], [accepted], TODAY) == {"m.onnx"}
 
 
 def test_softened_cause_hides_nothing() -> None:

@@ -1,0 +1,35 @@
+"""Which types hold the values of which others."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.support.casts import keeps
+
+
+@pytest.mark.parametrize(
+    ("source", "to", "kept"),
+    [
+        ("uint8", "int16", True),
+        ("uint8", "int8", False),
+        ("int8", "uint64", False),
+        ("int64", "int32", False),
+        ("uint32", "int64", True),
+        ("bool", "uint8", True),
+        ("int32", "float", False),
+        ("int32", "double", True),
+        ("int16", "float", True),
+        ("int64", "double", False),
+        ("uint16", "float16", False),
+        ("float16", "float", True),
+        ("bfloat16", "float", True),
+        ("bfloat16", "float16", False),
+        ("float16", "bfloat16", False),
+        ("double", "float", False),
+        ("float", "int64", False),
+        ("float8e5m2", "float16", True),
+    ],
+)
+def test_keeps(source: str, to: str, kept: bool) -> None:
+    """Every value of one type is one of the other, or some are not."""
+    assert keeps(f"tensor({source})", f"tensor({to})") == kept
