@@ -25,14 +25,14 @@ ALLOWED: dict[str, set[str]] = {
     "runtimes": {"lock", "config"},
     "inputs": {"model", "runtimes.jobs"},
     "agreement": {"model", "lock", "config"},
-    "evidence": {"model", "lock", "runtimes.jobs"},
+    "evidence": {"model", "lock", "runtimes.jobs", "support.ways"},
     "rules": {"evidence"},
     "report": set(),
     "judge": {"rules", "report", "config"},
     "plan": {"config", "lock", "runtimes.jobs"},
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
-    "work": {"config", "lock", "model", "plan", "report", "evidence"},
+    "work": {"support.operations", "config", "lock", "model", "plan", "report", "evidence"},
     "underway": {"model", "plan", "report", "evidence", "runtimes", "stages", "feeding"},
     "followups": {"config", "model", "inputs", "evidence", "runtimes", "stages"},
     "execution": {
@@ -56,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "measuring": {"config", "lock", "model", "runtimes", "agreement", "stages", "feeding"},
     "gate": {
+        "support.operations",
         "config",
         "lock",
         "model",
@@ -71,7 +72,8 @@ ALLOWED: dict[str, set[str]] = {
         "inputs",
     },
     "verdict": {"gate", "plan", "report", "__init__"},
-    "formats": {"report"},
+    "matrix": set(),
+    "formats": {"report", "matrix"},
 }
 
 
