@@ -16,7 +16,7 @@ from onnxgate.agreement.comparability import comparability
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
 from onnxgate.evidence.faults import is_guess
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import Alone, ModelRuns
 from onnxgate.feeding import feed, feed_at
 from onnxgate.findings import Stage, Undone
 from onnxgate.inputs.sample import sample_case
@@ -31,21 +31,23 @@ from onnxgate.runtimes.jobs import (
     Completed,
     Crashed,
     ExportResult,
+    Load,
     Observation,
     Probe,
     Run,
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.seats import Seat, usual_memory_mib
+from onnxgate.runtimes.seats import JobLimits, Seat, usual_memory_mib
 from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, frameworks, probe, recorded_names
 from onnxgate.stages import export as export_stage
-from onnxgate.stages import export_plan
+from onnxgate.stages import export_plan, witness
 from onnxgate.stages import parity as parity_stage
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
 from onnxgate.underway import Exporting, Prepared, Sourced, Started, figures, no_reference
+from onnxgate.witnesses import NODE_TIME_S, Witnesses
 from onnxgate.work import Execution, Work
 
 
@@ -62,6 +64,7 @@ class _Executor:
         self._scratch = scratch
         self._done = Execution()
         self._folders = itertools.count()
+        self._witnesses = Witnesses(self._ask_alone, scratch / "nodes")
         self._wants_runs = bool(work.stages & {Stage.RUNTIME, Stage.PARITY})
         self._wants_source = bool(work.stages & {Stage.PARITY, Stage.EXPORT})
 
@@ -264,8 +267,9 @@ class _Executor:
             folder=work.project.folder,
             memory_limit_mib=_memory_limit_mib(work.project, prepared),
         )
+        alone = self._examine(model, started, ran)
         predicted = {planned.name: work.predicted.get((prepared.path, planned.name), ()) for planned in started.levels}
-        runs, undone = runtime_stage.gather(model, ran, started.sourced.eager or {}, predicted)
+        runs, undone = runtime_stage.gather(model, ran, started.sourced.eager or {}, predicted, alone)
         optional = {planned.name for planned in started.levels if not planned.required}
         for each in undone:
             (self._done.skipped if each.runtime in optional else self._done.undone).append(each)
@@ -280,6 +284,21 @@ class _Executor:
             asked = sorted(work.stages & {Stage.RUNTIME, Stage.PARITY})
             self._done.undone += [Undone(stage, prepared.path, "", reason, hint) for stage in asked]
         return runs
+
+    def _examine(self, model: RunModel, started: Started, ran: Sequence[Ran]) -> Mapping[str, tuple[Alone, ...]]:
+        """What nodes alone say, on the runtimes that refuse the model."""
+        if Stage.RUNTIME not in self._work.stages:
+            return {}
+        predictions = {planned: self._work.predictions.get((model.path, planned.name)) for planned in started.levels}
+        refusing = witness.refusing(ran, model.proto, predictions, self._work.kept)
+        examined = self._witnesses.examine(model, refusing)
+        self._done.skipped += examined.skipped
+        return examined.alone
+
+    def _ask_alone(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
+        limits = self._work.project.config.limits
+        allowed = JobLimits(time_s=min(limits.time_s, NODE_TIME_S), memory_mib=limits.memory_mib)
+        return self._host.submit(self._seat(planned.runtime), job, limits=allowed)
 
     def _judge_parity(self, started: Started, ran: Sequence[Ran], runs: Sequence[ModelRuns]) -> None:
         prepared, work = started.prepared, self._work

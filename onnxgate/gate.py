@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnxgate import judge, rules
@@ -17,6 +17,7 @@ from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
+from onnxgate.harvests import Builds, lacking
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
@@ -29,6 +30,7 @@ from onnxgate.work import Execution, Work
 
 if TYPE_CHECKING:
     from onnxgate.runtimes.host import Host
+    from onnxgate.support.harvested import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Request:
     today: datetime.date
     open_host: Callable[[], AbstractContextManager[Host]]
     honour_ignores: bool = True
+    support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
 
 
 @dataclass(slots=True)
@@ -57,6 +60,7 @@ class Gathered:
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
     predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # by model and runtime
+    kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
     execution: Execution = field(default_factory=Execution)
 
@@ -86,6 +90,7 @@ def run(request: Request) -> Outcome:
     gathered.facts = {each.facts.path: each.facts for each in against}
     gathered.places = {each.facts.path: each.place for each in against}
     if Stage.SUPPORT in request.stages:
+        _learn(request, planned, gathered)
         _judge(request, gathered, _support_subjects(request, planned, gathered))
     blocked = frozenset(_blocked(request, gathered))
     gathered.undone += _unread(request, gathered, blocked)
@@ -132,17 +137,32 @@ def _unread(request: Request, gathered: Gathered, blocked: frozenset[str]) -> li
     ]
 
 
+def _learn(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> None:
+    """Builds that the shipped data do not know: what was harvested of them, or is now, where they are run anyway."""
+    every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
+    unknown = lacking(every.values())
+    if not unknown or request.support_folder is None:
+        return
+    builds = Builds(request.support_folder(), request.lock, request.project.folder)
+    gleaned = builds.kept(unknown)
+    if Stage.RUNTIME in request.stages and len(gleaned.kept) < len(unknown):
+        with request.open_host() as host:
+            gleaned = builds.harvest(unknown, host)
+    gathered.kept = gleaned.kept
+    gathered.skipped += gleaned.skipped
+
+
 def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> list[object]:
     subjects: list[object] = []
     folders = request.project.root, request.project.folder
     for each in planned:
         if each.path in gathered.facts:
             facts, place = gathered.facts[each.path], gathered.places[each.path]
-            predicted = support_stage.gather_model(each.model, facts, place, *folders, each.runtimes)
+            predicted = support_stage.gather_model(each.model, facts, place, *folders, each.runtimes, gathered.kept)
             subjects += predicted.subjects
             gathered.predictions |= {(each.path, name): found for name, found in predicted.predictions.items()}
     every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
-    subjects += support_stage.gather_unpredicted(tuple(every.values()), Place(request.lock_name))
+    subjects += support_stage.gather_unpredicted(tuple(every.values()), Place(request.lock_name), gathered.kept)
     return subjects
 
 
@@ -177,6 +197,8 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         places=gathered.places,
         stages=asked,
         predicted=_predicted(gathered.judged),
+        predictions=gathered.predictions,
+        kept=gathered.kept,
     )
     with request.open_host() as host:
         execution = execute(work, host)

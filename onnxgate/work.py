@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from onnxgate.config.project import Project
 from onnxgate.evidence.runtime import ModelRuns
@@ -12,6 +13,10 @@ from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel
 from onnxgate.report import Measured
+
+if TYPE_CHECKING:
+    from onnxgate.support.harvested import Kept
+    from onnxgate.support.operations import Prediction
 
 
 @dataclass(slots=True)
@@ -38,3 +43,5 @@ class Work:
     places: Mapping[str, Place]
     stages: frozenset[Stage]
     predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
+    predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # likewise, node by node
+    kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name

@@ -101,8 +101,15 @@ def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], option
         today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
         open_host=functools.partial(_open_host, project, options),
         honour_ignores=not options.no_ignores,
+        support_folder=_support_folder,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
+
+
+def _support_folder() -> Path:
+    from onnxgate.runtimes.store import support_dir
+
+    return support_dir()
 
 
 def _open_host(project: Project, options: CommonOptions) -> AbstractContextManager[Host]:

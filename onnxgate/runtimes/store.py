@@ -28,6 +28,11 @@ def cache_dir() -> Path:
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
 
+def support_dir() -> Path:
+    """Where it is kept what builds say that they implement."""
+    return cache_dir() / "support"
+
+
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What marks an environment as ready; it is written last, at once."""
 

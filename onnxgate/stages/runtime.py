@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
 from onnxgate.findings import Place, Stage, Undone
 from onnxgate.model.places import named_node, node_place
 from onnxgate.runtimes.jobs import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto
 
+NOTHING_ALONE: Mapping[str, tuple[Alone, ...]] = {}
 CASE = "case "  # how a worker calls the phase in which it runs a case
 
 
@@ -89,10 +90,12 @@ def gather(
     ran: Sequence[Ran],
     eager: Mapping[str, CaseResult],
     predicted: Mapping[str, tuple[str, ...]],
+    alone: Mapping[str, tuple[Alone, ...]] = NOTHING_ALONE,
 ) -> tuple[tuple[ModelRuns, ...], tuple[Undone, ...]]:
     """What became of one model on each runtime, and on which runtimes nothing could be run.
 
-    `eager` is what the source gave, by case; `predicted` are the rules that say a runtime refuses the model.
+    `eager` is what the source gave, by case; `predicted` are the rules that say a runtime refuses the model, `alone` is
+    what its nodes do there by themselves.
     """
     undone = {
         each.runtime: Undone(Stage.RUNTIME, model.path, each.runtime, each.observation.reason, each.observation.hint)
@@ -105,7 +108,7 @@ def gather(
             attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model.proto))
     undone |= {runtime: lacking for runtime, found in attempts.items() if (lacking := _lacking(model, runtime, found))}
     named = _same_nodes({runtime: found for runtime, found in attempts.items() if runtime not in undone})
-    runs = tuple(_runs(model, runtime, named, predicted.get(runtime, ())) for runtime in named)
+    runs = tuple(_runs(model, each, named, predicted.get(each, ()), alone.get(each, ())) for each in named)
     return runs, tuple(undone.values())
 
 
@@ -120,7 +123,11 @@ def _lacking(model: RunModel, runtime: str, attempts: Sequence[Attempt]) -> Undo
 
 
 def _runs(
-    model: RunModel, runtime: str, attempts: Mapping[str, Sequence[Attempt]], predicted: tuple[str, ...]
+    model: RunModel,
+    runtime: str,
+    attempts: Mapping[str, Sequence[Attempt]],
+    predicted: tuple[str, ...],
+    alone: tuple[Alone, ...],
 ) -> ModelRuns:
     others = [each for name, found in attempts.items() if name != runtime for each in found]
     return ModelRuns(
@@ -129,6 +136,7 @@ def _runs(
         runtime=runtime,
         attempts=tuple(attempts[runtime]),
         predicted=predicted,
+        alone=alone,
         memory_limit_mib=model.memory_limit_mib,
         usable_cases=tuple(sorted({each.case for each in others if each.outcome == "completed" and each.case})),
         node_places=_places(model, {each.node for each in attempts[runtime]}),

@@ -23,14 +23,18 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate.evidence.runtime import Alone
 from onnxgate.evidence.support import Nodes
 from onnxgate.model.places import named_node, node_place
+from onnxgate.plan import PlannedRuntime
 from onnxgate.runtimes.jobs import Completed, Failure, Observation, Optimization, Refused
 from onnxgate.runtimes.texts import family, gist, node_name
 from onnxgate.stages.alone import Single
 from onnxgate.stages.runtime import Ran, RunModel
+from onnxgate.stages.supported import known_support
 from onnxgate.support.operations import Operation, Prediction, TypedNode
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from onnxgate.support.harvested import Kept
 
 OF_FILE = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
 """Families of texts about the file, or about the machine: no node is the cause."""
@@ -88,6 +92,18 @@ class Refusing:
     in_full: bool  # its kernels are known
 
     @property
+    def is_hopeless(self) -> bool:
+        """Whether nodes alone would be refused for the same: for the file, the machine, or the opset that all need."""
+        domains = self.prediction.opsets_too_new if self.prediction else ()
+        said = any(each.family == "opset" and "ai.onnx" in each.gist for each in self.refusals)
+        return said or "ai.onnx" in domains or all(each.is_of_file for each in self.refusals)
+
+    @property
+    def is_ir_refused(self) -> bool:
+        """Whether a node must be stamped with an older IR version than the model."""
+        return any(each.family == "ir" for each in self.refusals)
+
+    @property
     def levels(self) -> tuple[Optimization, ...]:
         """Where the model is refused."""
         return tuple(each.level for each in self.refusals)
@@ -109,16 +125,33 @@ class Loaded:
 Seen = Mapping[Single, Loaded]
 
 
-def refusals(ran: Iterable[Ran], proto: ModelProto) -> dict[str, tuple[Refusal, ...]]:
+def refusing(
+    ran: Iterable[Ran],
+    proto: ModelProto,
+    predictions: Mapping[PlannedRuntime, Prediction | None],
+    kept: Mapping[str, Kept],
+) -> dict[PlannedRuntime, Refusing]:
     """The runtimes that refuse to load the model, with what they say at each level."""
-    found: dict[str, tuple[Refusal, ...]] = {}
+    said: dict[str, tuple[Refusal, ...]] = {}
     for each in ran:
         if isinstance(each.observation, Refused):
-            failure = each.observation.failure
-            name = node_name(failure.text) or ""
-            known = name if named_node(proto, name) is not None else ""
-            found[each.runtime] = (*found.get(each.runtime, ()), Refusal(each.job.optimization, failure, known))
-    return found
+            refusal = _refusal(each.job.optimization, each.observation.failure, proto)
+            said[each.runtime] = (*said.get(each.runtime, ()), refusal)
+    return {
+        planned: Refusing(said[planned.name], prediction, prediction is not None and _is_known(planned, kept))
+        for planned, prediction in predictions.items()
+        if planned.name in said
+    }
+
+
+def _refusal(level: Optimization, failure: Failure, proto: ModelProto) -> Refusal:
+    name = node_name(failure.text) or ""
+    return Refusal(level, failure, name if named_node(proto, name) is not None else "")
+
+
+def _is_known(planned: PlannedRuntime, kept: Mapping[str, Kept]) -> bool:
+    known = known_support(planned, kept)
+    return known is not None and known.judged == "all"
 
 
 def loaded(observations: Sequence[Observation]) -> Loaded:
@@ -144,8 +177,6 @@ def predicted(refusing: Refusing, singles: Sequence[Single]) -> list[Single]:
 def unpredicted(refusing: Refusing, singles: Sequence[Single], seen: Seen) -> list[Single]:
     """What else is to be tried: all other nodes, where kernels are not known, or where nothing tells which it is."""
     others = [each for each in singles if each not in seen]
-    if all(each.is_of_file for each in refusing.refusals):
-        return []
     if not refusing.in_full:
         return others
     told = _witnesses(refusing, singles, seen)
