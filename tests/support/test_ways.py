@@ -136,6 +136,21 @@ CASES = (
         names=("1.16.3", "1.31.1"),
     ),
     Case(
+        "a definition whose operators have no kernel either",
+        parse('"" : 18', "g (double[N] x) => (double[N] y) { [n] y = HardSwish (x) }"),
+        (Raised("1.17.0"), Retyped("T", "tensor(float)", exact=False, back=True)),
+        names=("1.16.3", "1.31.1"),
+    ),
+    Case(
+        "an opset at which something else would be lost",
+        parse(
+            '"" : 13',
+            "g (float[3, 3] x, int64[1, 3] i, float[1, 3] u) => (float[3, 3] y)"
+            " { z = Celu (x) [n] y = Scatter (z, i, u) }",
+        ),
+        (Replaced("ai.onnx", "ScatterElements"),),
+    ),
+    Case(
         "two types where one is asked for",
         parse('"" : 14', "g (float[N] f, int64[N] i) => (float[N] y) { [n] y = Add (f, i) }"),
         (Retyped("T", "tensor(float)", exact=False, back=False),),
