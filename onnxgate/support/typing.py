@@ -61,9 +61,10 @@ def typed_nodes(proto: ModelProto, within: str = "", depth: int = 0) -> tuple[Ty
 def _inferred(proto: ModelProto) -> ModelProto:
     from onnx import checker, shape_inference
 
-    for attempt in (lambda: proto, lambda: _importing_all(proto)):
+    for complete in (False, True):
+        model = _importing_all(proto) if complete else proto
         try:
-            return shape_inference.infer_shapes(attempt(), check_type=False, strict_mode=False)
+            return shape_inference.infer_shapes(model, check_type=False, strict_mode=False)
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
             continue
     return proto
