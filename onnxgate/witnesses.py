@@ -93,17 +93,22 @@ class Witnesses:
         digest = hashlib.sha256(data).hexdigest()
         key = (planned.name, digest, level)
         if key not in self._asked or self._asked[key].cancelled():
-            path = self.folder / digest[:32] / "node.onnx"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
             job = Load(
-                model=str(path.absolute()),
+                model=str(self._file(digest, data)),
                 optimization=level,
                 providers=planned.providers,
                 extensions=planned.extensions,
             )
             self._asked[key] = self.submit(planned, job)
         return self._asked[key]
+
+    def _file(self, digest: str, data: bytes) -> Path:
+        """Written once: another runtime may be reading it."""
+        path = (self.folder / digest[:32] / "node.onnx").absolute()
+        if not path.exists():
+            path.parent.mkdir(parents=True)
+            path.write_bytes(data)
+        return path
 
 
 def _left_out(model: str, runtime: str, tried: int, wanted: int) -> list[Undone]:

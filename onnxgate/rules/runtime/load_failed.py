@@ -66,9 +66,9 @@ def _explained_by(attempt: Attempt, subject: ModelRuns) -> tuple[Said, ...]:
 
     Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
     """
-    claims = [each for each in subject.alone if each.rule]
-    if claims and attempt.family in OF_NODES:
-        return tuple(Claim(each.rule, each.claim) for each in claims if attempt.optimization in each.explains)
+    if subject.alone and attempt.family in OF_NODES:
+        causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
+        return tuple(Claim(each.rule, each.claim) for each in causes)
     return EXPLAINED_BY.get(attempt.family, ())
 
 
