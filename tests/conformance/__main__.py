@@ -1,10 +1,10 @@
 """Compare predictions with real loads, and fail where they differ without an explanation.
 
-    python -m tests.conformance [--corpus backend|fuzz] [--releases 1.16.3,1.31.1] [--optimization disabled] [--list]
+    python -m tests.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1] [--optimization all|disabled]
 
-Without arguments both corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
-known. What is fetched and measured is kept in `ONNXGATE_CONFORMANCE_CACHE`, so that a run that was ended goes on where
-it was.
+Without arguments all corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
+known, and `--list` says every disagreement and every model that is left out. What is fetched and measured is kept in
+`ONNXGATE_CONFORMANCE_CACHE`, so that a run that was ended goes on where it was.
 """
 
 from __future__ import annotations

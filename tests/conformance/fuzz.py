@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,24 +42,25 @@ Given = list[Formal | None]
 """The parameters of a node's arguments, None where it leaves one out."""
 
 
-def every(schemas: list[Schema], newest_opsets: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    """Every model of a release by name."""
+def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Every model of a release by name; with `paired` these with other types for two parameters."""
     for schema, last in in_force(schemas, newest_opsets):
         for opset in sorted({schema.since, last}):
-            for case in cases(schema, opset):
+            for case in cases(schema, opset, paired):
                 yield case.name, model(case, newest_opsets["ai.onnx"]).SerializeToString(deterministic=True)
 
 
-def cases(schema: Schema, opset: int) -> Iterator[Case]:
-    """All cases of one schema at one opset."""
+def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
+    """All cases of one schema at one opset. Of the pairs, which are many, results say their types."""
     known = set()
+    ways = (True,) if paired else (True, False)
     for full in (False, True):
         inputs, outputs = arguments(schema, full)
-        for binding in bindings(schema, [*inputs, *outputs]):
+        for binding in (pairs if paired else bindings)(schema, [*inputs, *outputs]):
             shape = (tuple(inputs), tuple(outputs), binding)
             if shape not in known:
                 known.add(shape)
-                yield from (Case(schema, opset, full, binding, typed) for typed in (True, False))
+                yield from (Case(schema, opset, full, binding, typed) for typed in ways)
 
 
 def arguments(schema: Schema, full: bool) -> tuple[Given, Given]:
@@ -82,7 +84,7 @@ def _given(formals: tuple[Formal, ...], least: int, full: bool) -> Given:
 
 def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
     """Each type of each parameter, once with the others as usual and once with the others as like it as they can."""
-    active = {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
+    active = _active(schema, given)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     found = {tuple(usual.items()): None}
     for parameter, types in active.items():
@@ -91,6 +93,24 @@ def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
             alike = {name: _alike(type_, allowed) or usual[name] for name, allowed in active.items()}
             found[tuple({**alike, parameter: type_}.items())] = None
     return list(found)
+
+
+def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+    """Every pair of types of every two parameters, the others as usual, that `bindings` does not have."""
+    active = _active(schema, given)
+    usual = {parameter: _usual(types) for parameter, types in active.items()}
+    found = {
+        tuple({**usual, first: one, second: other}.items()): None
+        for first, second in itertools.combinations(active, 2)
+        for one, other in itertools.product(active[first], active[second])
+    }
+    known = set(bindings(schema, given))
+    return [binding for binding in found if binding not in known]
+
+
+def _active(schema: Schema, given: Given) -> dict[str, tuple[str, ...]]:
+    """The type parameters of these arguments, with what each allows."""
+    return {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
 
 
 def _usual(types: tuple[str, ...]) -> str:

@@ -14,12 +14,13 @@ from onnxgate.support.operations import Prepared
 from onnxgate.support.typing import prepare
 from tests.conformance import backend, corpora, environments, fuzz, schemas
 from tests.conformance.comparing import Comparison, compare
-from tests.conformance.judging import BACKEND
+from tests.conformance.judging import BACKEND, PAIRS
 from tests.conformance.loading import listed, observed
 
 RELEASES = {
     "backend": ("1.16.3", "1.17.3", "1.19.2", "1.21.1", "1.23.2", "1.24.4", "1.28.0", "1.31.1"),
     "fuzz": ("1.16.3", "1.23.2", "1.31.1"),
+    "pairs": ("1.16.3", "1.23.2", "1.31.1"),
 }
 
 
@@ -44,15 +45,18 @@ def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
     """The file of models of each release: one for all, or one each."""
     if corpus == BACKEND:
         return dict.fromkeys(releases, corpora.write(backend.every(cache), cache / "backend.zip"))
-    return {release: corpora.write(dict(fuzzed(release, cache)), cache / f"fuzz-{release}.zip") for release in releases}
+    return {
+        release: corpora.write(dict(fuzzed(release, cache, corpus == PAIRS)), cache / f"{corpus}-{release}.zip")
+        for release in releases
+    }
 
 
-def fuzzed(release: str, cache: Path) -> Iterator[tuple[str, bytes]]:
+def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[str, bytes]]:
     """The fuzz of the schemas that a release itself lists."""
     limits = limits_of(release)
     assert limits is not None
     found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
-    return fuzz.every(found, limits.opsets)
+    return fuzz.every(found, limits.opsets, paired)
 
 
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Prepared]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import onnx
 import pytest
 
-from tests.conformance.fuzz import Case, bindings, cases, every, model
+from tests.conformance.fuzz import Case, Given, bindings, cases, every, model, pairs
 from tests.conformance.schemas import Formal, Schema, in_force
 from tests.conformance.spelling import type_proto
 
@@ -60,6 +61,18 @@ def test_every_type_of_every_parameter_is_bound() -> None:
     }
     assert all({"S": f"seq({one})", "T": one} in found for one in FLOATS)
     assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in found
+
+
+def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
+    """Every two types meet, in one corpus or in the other, and no case is in both."""
+    schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
+    given: Given = [*schema.inputs, *schema.outputs]
+
+    once, twice = ({tuple(types for _, types in each) for each in of(schema, given)} for of in (bindings, pairs))
+
+    assert set() == once & twice
+    assert set(itertools.product(*schema.constraints.values())) == once | twice
+    assert {("tensor(bool)", "tensor(double)")} == twice
 
 
 def test_optional_arguments_are_left_out_and_given() -> None:
