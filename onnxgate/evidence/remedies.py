@@ -46,7 +46,7 @@ def _label(domain: str, name: str) -> str:
 
 
 def _argument(parameter: str) -> str:
-    return "what is given for it" if "(" in parameter else f"`{parameter}`"
+    return "its argument" if "(" in parameter else f"`{parameter}`"
 
 
 def _instead(subject: RefusedOperation, attribute: str) -> str:

@@ -53,7 +53,8 @@ class _Matching:
             problem = f"`{operation.label}` is of domain `{operation.domain}`, which the model does not import"
             return Miss("unknown-domain", problem)
         if operator is None and not self._on.has_domain(operation.domain):
-            return Miss("unknown-domain", f"`{operation.label}` is of a domain that has no operators here")
+            problem = f"`{operation.label}` is of domain `{operation.domain}`, which is not known"
+            return Miss("unknown-domain", problem)
         schema = operator.schema(version) if operator else None
         if operator is None or schema is None:
             return _unknown(operation, version, operator)
