@@ -1,0 +1,75 @@
+"""The kinds of nodes that a model consists of."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.parser
+
+from onnxgate.stages.alone import Single, singles
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]>\n'
+
+
+def kinds(text: str) -> list[Single]:
+    """Of a model in ONNX text."""
+    return list(singles(onnx.parser.parse_model(HEAD + text)))
+
+
+def named(found: list[Single]) -> list[tuple[str, int]]:
+    """Each operator with how many nodes are of its kind."""
+    return [(each.operation.name, len(each.nodes)) for each in found]
+
+
+def alone(single: Single) -> onnx.ModelProto:
+    """The first node as a model of its own."""
+    data = single.model(8)
+    assert data is not None
+    return onnx.ModelProto.FromString(data)
+
+
+def test_nodes_that_ask_for_the_same_are_one_kind() -> None:
+    """The same operator with another type, or other attributes, is another one."""
+    found = kinds(
+        "g (float[2] x) => (float16[2] z) { a = Relu (x) b = Relu (a) c = Elu <alpha = 0.5> (b) d = Elu (c)"
+        " e = Cast <to: int = 10> (d) z = Relu (e) }"
+    )
+
+    assert [("Relu", 2), ("Elu", 1), ("Elu", 1), ("Cast", 1), ("Relu", 1)] == named(found)
+
+
+def test_what_is_inside_a_node_comes_before_it() -> None:
+    """With what it sees of the outside; branches that name something alike do not share it."""
+    found = kinds(
+        "g (bool c, float[2, 3] x) => (float[N] y) { y = If (c) <"
+        " then_branch = t () => (float[6] a) { s = Constant <value = int64[1] {6}> () a = Reshape (x, s) },"
+        " else_branch = e () => (float[3] b) { s = Constant <value = int64[1] {3}> () i = Neg (x)"
+        " j = Slice (i, s, s) b = Reshape (j, s) }> }"
+    )
+
+    assert ["Constant", "Reshape", "Neg", "Slice", "If"] == [each.operation.name for each in found]
+    assert ["x", "s"] == [value.name for value in alone(found[1]).graph.input]
+    assert ["c", "x"] == [value.name for value in alone(found[-1]).graph.input]
+
+
+def test_a_call_is_what_its_function_consists_of() -> None:
+    """Once for all calls with the same types, with the function's own imports and constants."""
+    found = kinds(
+        "g (float[1, 4] x) => (float[2, 2] z) { y = mine.Square (x) z = mine.Square (y) }"
+        '<domain: "mine", opset_import: ["" : 14]> Square (a) => (b)'
+        " { s = Constant <value = int64[2] {2, 2}> () b = Reshape (a, s) }"
+    )
+    reshape = alone(found[1])
+
+    assert [("Constant", 2), ("Reshape", 2)] == named(found)
+    assert [("", 14)] == [(each.domain, each.version) for each in reshape.opset_import]
+    assert ["Constant", "Reshape"] == [node.op_type for node in reshape.graph.node]
+    assert ["a"] == [value.name for value in reshape.graph.input]
+
+
+def test_only_what_a_node_needs_is_imported() -> None:
+    """An import that no node uses may be what a runtime refuses; ai.onnx is what function bodies are written in."""
+    found = kinds("g (float[2] x) => (float[2] z) { y = com.microsoft.Gelu (x) z = Relu (y) }")
+
+    assert [{"": 18, "com.microsoft": 1}, {"": 18}] == [
+        {each.domain: each.version for each in alone(single).opset_import} for single in found
+    ]

@@ -1,0 +1,199 @@
+"""What nodes alone say of a refused model, from recorded texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.findings import Place
+from onnxgate.runtimes.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
+from onnxgate.stages import witness
+from onnxgate.stages.alone import Single, singles
+from onnxgate.stages.runtime import RunModel
+from onnxgate.stages.witness import Loaded, Refusal, Refusing
+from onnxgate.support.operations import Found, Miss, Prediction
+
+# Texts of onnxruntime 1.16.3.
+NO_DET = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Det(11) node with name ''"
+NO_CONV = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name 'c'"
+NO_NEG = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Neg(13) node with name ''"
+TYPES = "[ONNXRuntimeError] : 1 : FAIL : Type Error: Type (tensor(float)) of output arg (z) of node (n) does not match."
+SHAPES = (
+    "[ONNXRuntimeError] : 1 : FAIL : Node () Op (Range) [ShapeInferenceError] Input to 'Range' op should be scalars"
+)
+OPSET = (
+    "[ONNXRuntimeError] : 1 : FAIL : Load model from m.onnx failed:ONNX Runtime only *guarantees* support for models "
+    "stamped with official released onnx opset versions. Opset 28 is under development and support for this is limited."
+    " Current official support for domain ai.onnx is till opset 26."
+)
+IR = "[ONNXRuntimeError] : 1 : FAIL : Load model from m.onnx failed:Unsupported model IR version: 14, max supported IR"
+IR += " version: 10"
+CUT_OFF = "[ONNXRuntimeError] : 7 : INVALID_PROTOBUF : Load model from m.onnx failed:Protobuf parsing failed."
+EXTERNAL = "[ONNXRuntimeError] : 1 : FAIL : External data path validation failed: External data path does not exist: "
+EXTERNAL += '"w.bin"'
+
+MODEL = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 18]>'
+    "g (double[2, 2] x, double[1, 1, 4, 4] y, double[1, 1, 2, 2] w) => (double d, double[1, 1, 3, 3] e, double f)"
+    " { d = Det (x) [c] e = Conv (y, w) [n] f = Neg (d) }"
+)
+LOADS = Loaded("loads")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> RunModel:
+    """Three nodes, of which the first has no name."""
+    return RunModel("m.onnx", Place("onnxgate.lock", 3), MODEL, tmp_path, tmp_path)
+
+
+def said(text: str) -> Loaded:
+    """A node that is refused alone."""
+    return Loaded("refused", Failure(type="Fail", text=text))
+
+
+def refusing(
+    *texts: str, misses: Sequence[str] = (), in_full: bool = True, node: str = "", rule: str = "missing-kernel"
+) -> Refusing:
+    """A runtime that refuses the model, and the operators that are predicted to be refused."""
+    levels = ("all", "disabled")
+    refusals = tuple(
+        Refusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
+    )
+    found = tuple(
+        Found(kind.first, Miss(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
+        for kind in singles(MODEL)
+        if kind.operation.name in misses
+    )
+    return Refusing(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found), in_full)
+
+
+def judged(model: RunModel, each: Refusing, seen: Mapping[str, Loaded]) -> dict[str, tuple[str, tuple[str, ...], str]]:
+    """Each node that something is said of: the outcome, the levels that it explains, and who predicted it."""
+    kinds = singles(MODEL)
+    by_kind = {kind: seen[kind.operation.name] for kind in kinds if kind.operation.name in seen}
+    alone = witness.judge(each, kinds, by_kind, model)
+    return {one.operator: (one.outcome, one.explains, one.rule) for one in alone}
+
+
+def names(kinds: Sequence[Single]) -> list[str]:
+    """Their operators."""
+    return [each.operation.name for each in kinds]
+
+
+def test_a_node_that_is_refused_alone_confirms_its_prediction(model: RunModel) -> None:
+    """That which the model stops at, and those that it did not come to."""
+    found = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
+
+    assert {
+        "Det": ("refused", ("all",), "missing-kernel"),
+        "Conv": ("refused", (), "missing-kernel"),
+    } == found
+
+
+def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: RunModel) -> None:
+    """Another node that is refused in the same words, another node's name, or something that no node causes."""
+    seen = {"Det": said(NO_DET), "Conv": LOADS}
+
+    assert "loads" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
+    assert "loads" == judged(model, refusing(TYPES, misses=("Conv",), node="n"), {"Conv": LOADS})["Conv"][0]
+    assert "loads" == judged(model, refusing(EXTERNAL, misses=("Conv",)), {"Conv": LOADS})["Conv"][0]
+
+
+def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: RunModel) -> None:
+    """What it is refused for in the model may be what is around it there."""
+    assert {"Conv": ("unknown", (), "missing-kernel")} == judged(
+        model, refusing(SHAPES, misses=("Conv",)), {"Conv": LOADS}
+    )
+
+
+def test_every_level_needs_its_cause(model: RunModel) -> None:
+    """A cause at one level leaves the other open."""
+    seen = {"Det": said(NO_DET), "Conv": LOADS}
+    found = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
+
+    assert ("refused", ("all",), "missing-kernel") == found["Det"]
+    assert "unknown" == found["Conv"][0]
+
+
+def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: RunModel) -> None:
+    """It names the node, or the only node of an operator, for what was predicted; and nothing else counts."""
+    conv = {"Conv": LOADS}
+
+    assert ("refused", ("all",), "missing-kernel") == judged(
+        model, refusing(NO_CONV, misses=("Conv",), node="c"), conv
+    )["Conv"]
+    assert ("refused", ("all",), "missing-kernel") == judged(model, refusing(NO_CONV, misses=("Conv",)), conv)["Conv"]
+    assert "unknown" == judged(model, refusing(TYPES, misses=("Conv",), node="c"), conv)["Conv"][0]
+
+
+def test_what_is_not_told_is_left_open(model: RunModel) -> None:
+    """A node that crashed, or that was not tried."""
+    unknown = refusing(NO_DET, misses=("Det", "Conv"))
+
+    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": Loaded("unknown")})["Conv"][0]
+    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET)})["Conv"][0]
+
+
+def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: RunModel) -> None:
+    """Shapes and constants: unless that was predicted, or the model is refused in the same words."""
+    seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
+    attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
+
+    assert "unknown" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
+    assert "refused" == judged(model, refusing(SHAPES, misses=("Conv",)), seen)["Conv"][0]
+    assert "refused" == judged(model, attribute, seen)["Conv"][0]
+
+
+def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: RunModel) -> None:
+    """Not those that load, and not those that only lack something alone."""
+    seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
+
+    assert {"Det": ("refused", ("all",), "")} == judged(model, refusing(NO_DET, in_full=False), seen)
+
+
+def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
+    """Or where the kernels are not known. Not where a prediction explains it, or the text names the node."""
+    kinds = singles(MODEL)
+    det = {kinds[0]: said(NO_DET)}
+
+    assert ["Det", "Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG), kinds, {}))
+    assert ["Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG, misses=("Det",)), kinds, det))
+    assert [] == names(witness.unpredicted(refusing(NO_DET, misses=("Det",)), kinds, det))
+    assert [] == names(witness.unpredicted(refusing(NO_NEG, node="n"), kinds, {}))
+    assert ["Det", "Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG, node="n", in_full=False), kinds, {}))
+    assert [] == names(witness.unpredicted(refusing(IR), kinds, {}))
+
+
+def test_each_predicted_operation_is_witnessed() -> None:
+    """And no other node."""
+    assert ["Det", "Neg"] == names(witness.predicted(refusing(NO_DET, misses=("Det", "Neg")), singles(MODEL)))
+
+
+def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
+    """The file itself, and the opset of ai.onnx, which each of them imports."""
+    assert refusing(CUT_OFF).is_hopeless
+    assert refusing(OPSET).is_hopeless
+    assert not refusing(IR).is_hopeless
+    assert not refusing(NO_DET).is_hopeless
+
+
+def observed(text: str, *, memory: bool = False) -> Observation:
+    """A node that is refused."""
+    return Refused(failure=Failure(type="Fail", text=text, memory=memory))
+
+
+def test_an_outcome_is_that_of_all_levels() -> None:
+    """Refused at one of them is refused; what is about stamps, memory or a crash decides nothing."""
+    fine = Completed(result=LoadResult(providers=("CPUExecutionProvider",)))
+    crashed = Crashed(signal="SIGSEGV", during="load", log="")
+
+    assert LOADS == witness.loaded([fine, fine])
+    assert said(NO_DET) == witness.loaded([fine, observed(NO_DET)])
+    assert "unknown" == witness.loaded([fine, crashed]).outcome
+    assert "unknown" == witness.loaded([observed(OPSET)]).outcome
+    assert "unknown" == witness.loaded([observed("out of it", memory=True)]).outcome
+    assert "unknown" == witness.loaded([]).outcome
