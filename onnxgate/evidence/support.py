@@ -99,6 +99,7 @@ class RefusedOperation:
     ways: tuple[Way, ...] = ()  # the best one first
     works_since: str = ""
     works_until: str = ""
+    everywhere: bool = True  # the ways were tried on all runtimes of the model; else on those that there is data of
     opset_too_new: bool = False  # the runtime does not take the opset, and this may be but a consequence
 
 

@@ -51,6 +51,7 @@ class Operators:
     model: Model
     prepared: Prepared
     known: Sequence[Known]
+    everywhere: bool  # there is no other runtime that the model is promised on
     _ways: dict[tuple[object, ...], tuple[tuple[Way, ...], str, str]] = field(default_factory=dict)
     _parents: dict[Key, str] | None = None
 
@@ -89,6 +90,7 @@ class Operators:
                 works_since=since,
                 works_until=until,
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
+                everywhere=self.everywhere and all(each.whole is not None for each in self.known),
             )
 
     def _ways_out(self, miss: Miss, group: Sequence[Found]) -> tuple[tuple[Way, ...], str, str]:
@@ -101,7 +103,8 @@ class Operators:
             every = [each for name in releases.known() if (each := releases.implementation(name)) is not None]
             since, until = works(operations, every)
             missed = Missed(miss, operations, since)
-            self._ways[key] = ways_out(missed, self.prepared, self._asked()), since, until
+            others = [each.limits for each in self.known if each.whole is None]
+            self._ways[key] = ways_out(missed, self.prepared, self._asked(), others), since, until
         return self._ways[key]
 
     def _asked(self) -> list[Asked]:

@@ -61,7 +61,7 @@ def gather_model(
     except (OSError, UnreadableModel):
         return Predicted((*_stamps(facts, place, known), _unread(facts.path, place)), _by_stamps(facts, known))
     where = Model(model, place, project_root, folder)
-    operators = Operators(where, prepare(proto), known)
+    operators = Operators(where, prepare(proto), known, everywhere=len(known) == len(runtimes))
     found, predictions = operators.gather()
     stamps = _stamps(facts, place, known, {each.name: operators.experimental(each) for each in known})
     return Predicted((*stamps, *found, *external_data(where, proto, known), *fallbacks(operators)), predictions)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from onnxgate.support.bodies import definition
 from onnxgate.support.casts import casts, distance, is_exact, retyped
-from onnxgate.support.limits import Limits
+from onnxgate.support.limits import Limits, loads
 from onnxgate.support.match import CPU, Answer, match
 from onnxgate.support.operations import Attribute, Miss, Operation, Prepared
 from onnxgate.support.spans import span
@@ -73,11 +73,16 @@ def works(operations: Sequence[Operation], every: Sequence[Implementation]) -> t
     return span([each.release for each in every], taken)
 
 
-def ways_out(missed: Missed, prepared: Prepared, asked: Sequence[Asked]) -> tuple[Way, ...]:
-    """What would do, the best first and few of them. None where no release that is asked has kernels."""
+def ways_out(
+    missed: Missed, prepared: Prepared, asked: Sequence[Asked], others: Sequence[Limits] = ()
+) -> tuple[Way, ...]:
+    """What would do, the best first and few of them. None where no release that is asked has kernels.
+
+    `others` are the limits of releases whose kernels are not known: no opset is named that they would refuse.
+    """
     if not asked:
         return ()
-    search = _Search(missed, prepared, asked)
+    search = _Search(missed, prepared, asked, (*(each.limits for each in asked), *others))
     return tuple(sorted(search.every(), key=_cost)[:_MOST])
 
 
@@ -100,12 +105,15 @@ def _cost(way: Way) -> int:
 
 
 class _Search:
-    def __init__(self, missed: Missed, prepared: Prepared, asked: Sequence[Asked]) -> None:
+    def __init__(
+        self, missed: Missed, prepared: Prepared, asked: Sequence[Asked], every_limits: Sequence[Limits]
+    ) -> None:
         self._missed = missed
         self._operations = missed.operations
         self._first = missed.operations[0]
         self._prepared = prepared
         self._asked = asked
+        self._limits = every_limits
 
     def every(self) -> Iterator[Way]:
         """Each way that all releases that are asked would take."""
@@ -138,7 +146,7 @@ class _Search:
 
     def _at_opset(self) -> Iterator[AtOpset]:
         domain = self._first.domain
-        newest = _newest(domain, self._asked)
+        newest = _newest(domain, self._limits)
         if newest is None or not self._first.version:
             return
         versions = [v for v in range(_LOWEST if domain == DEFAULT else 1, newest + 1) if v != self._first.version]
@@ -151,7 +159,7 @@ class _Search:
 
     def _rest(self, domain: str, version: int) -> str:
         """What becomes of a model at another opset: the "whole" is implemented, all is "kept", or some is "lost"."""
-        whole = _stamps_fit(self._prepared, domain, version, self._asked)
+        whole = _stamps_fit(self._prepared, domain, version, self._limits)
         for operation in {each.operation for each in self._prepared.every() if not each.calls}:
             there = at_opset(operation, domain, version)
             for asked in self._asked:
@@ -207,12 +215,11 @@ class _Search:
     def _imported(self) -> Iterator[Imported]:
         """Of a local function's domain, any version: it is the model that defines what is in it."""
         domain = self._first.domain
-        newest = _newest(domain, self._asked)
+        newest = _newest(domain, self._limits)
         if any(node.calls and node.operation == self._first for node in self._prepared.every()):
             yield Imported(domain, 1)
-        elif not self._first.version and newest is not None:
-            if self._takes(lambda each: replace(each, version=newest)):
-                yield Imported(domain, newest)
+        elif not self._first.version and newest and self._takes(lambda each: replace(each, version=newest or 0)):
+            yield Imported(domain, newest)
 
     def _other_domains(self) -> Iterator[Replaced]:
         known = set(self._asked[0].implementation.domains()) - _INTERNAL - {self._first.domain}
@@ -229,7 +236,7 @@ class _Search:
         yield from list(fitting)[:1]
 
     def _by(self, operation: Operation, way: Replaced) -> Operation | None:
-        version = self._prepared.opsets.get(way.domain) or _newest(way.domain, self._asked) or 0
+        version = self._prepared.opsets.get(way.domain) or _newest(way.domain, self._limits) or 0
         return replaced(operation, way, operation.version if way.domain == operation.domain else version)
 
     def _expanded(self) -> Iterator[Expanded]:
@@ -275,18 +282,14 @@ def replaced(operation: Operation, way: Replaced, version: int) -> Operation | N
     return with_attributes(other, [(name, "STRING") for name, _ in way.attributes])
 
 
-def _newest(domain: str, asked: Sequence[Asked]) -> int | None:
+def _newest(domain: str, limits: Sequence[Limits]) -> int | None:
     """The newest version of a domain that all take; None where none of them limits it."""
-    return min((each.limits.opsets[domain] for each in asked if domain in each.limits.opsets), default=None)
+    return min((each.opsets[domain] for each in limits if domain in each.opsets), default=None)
 
 
-def _stamps_fit(prepared: Prepared, domain: str, version: int, asked: Sequence[Asked]) -> bool:
+def _stamps_fit(prepared: Prepared, domain: str, version: int, limits: Sequence[Limits]) -> bool:
     opsets = {**prepared.opsets, domain: version}
-    return all(
-        prepared.ir_version <= each.limits.ir
-        and all(v <= each.limits.opsets.get(name, v) for name, v in opsets.items())
-        for each in asked
-    )
+    return all(loads(each, prepared.ir_version, opsets) for each in limits)
 
 
 def _same(name: str, known: Iterable[str]) -> list[str]:

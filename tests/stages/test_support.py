@@ -24,6 +24,7 @@ from onnxgate.stages.support import Predicted, gather_model, gather_unpredicted
 from onnxgate.support import limits, table
 from onnxgate.support.harvest import only
 from onnxgate.support.harvested import Kept
+from onnxgate.support.ways import AtOpset
 from tests.model.models import parse, write
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -242,3 +243,15 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
 
     assert [each.verdict for each in found.predictions.values()] == ["refused"]
     assert list(gather_unpredicted([unknown], PLACE, kept)) == []
+
+
+def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
+    """An opset that a release takes no more is no way out, also where its kernels are not known."""
+    write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
+    (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (limited,) = said(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
+
+    assert isinstance(alone, RefusedOperation)
+    assert isinstance(limited, RefusedOperation)
+    assert (alone.ways, alone.everywhere) == ((AtOpset("ai.onnx", 20, whole=True),), True)
+    assert (limited.ways, limited.everywhere) == ((), False)
