@@ -279,14 +279,13 @@ def _evidence(each: _Witness, every: Sequence[_Witness], refusing: Refusing, mod
 def _outcome(each: _Witness, every: Sequence[_Witness], refusing: Refusing) -> Outcome:
     if each.is_refused(refusing) or any(each.is_named(refusal) for refusal in refusing.refusals):
         return "refused"
-    others = [other for other in every if other is not each]
-    if each.loaded.outcome == "loads" and all(_is_told(refusal, each, others) for refusal in refusing.refusals):
+    if each.loaded.outcome == "loads" and all(_is_told(refusal, each, every) for refusal in refusing.refusals):
         return "loads"
     return "unknown"
 
 
-def _is_told(refusal: Refusal, witness: _Witness, others: Iterable[_Witness]) -> bool:
-    """Whether the refusal has a cause that is known, and that is not this witness."""
+def _is_told(refusal: Refusal, witness: _Witness, every: Iterable[_Witness]) -> bool:
+    """Whether the refusal has a cause that is known; this witness, which loads, is none."""
     named = {node.name for node in witness.nodes}
     elsewhere = bool(refusal.node) and refusal.node not in named
-    return refusal.is_of_model or elsewhere or any(other.is_cause(refusal) for other in others)
+    return refusal.is_of_model or elsewhere or any(each.is_cause(refusal) for each in every)

@@ -54,7 +54,7 @@ def test_what_is_inside_a_node_comes_before_it() -> None:
 def test_a_call_is_what_its_function_consists_of() -> None:
     """Once for all calls with the same types, with the function's own imports and constants."""
     found = kinds(
-        "g (float[1, 4] x) => (float[2, 2] z) { y = mine.Square (x) z = mine.Square (y) }"
+        "g (float[1, 4] x) => (float[2, 2] z) { y = mine.Square (x) v = mine.Square (x) z = mine.Square (y) }"
         '<domain: "mine", opset_import: ["" : 14]> Square (a) => (b)'
         " { s = Constant <value = int64[2] {2, 2}> () b = Reshape (a, s) }"
     )

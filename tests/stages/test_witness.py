@@ -130,6 +130,36 @@ def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: RunModel)
     assert "unknown" == judged(model, refusing(TYPES, misses=("Conv",), node="c"), conv)["Conv"][0]
 
 
+def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
+    """The refusal may be of the other one."""
+    two = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
+    )
+    first, second = singles(two)
+    found = Found(first.first, Miss("missing-kernel", "there is no kernel for `Det`"))
+    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,))
+    each = Refusing(refusing(NO_DET).refusals, prediction, in_full=True)
+    place = RunModel("m.onnx", Place("onnxgate.lock", 3), two, tmp_path, tmp_path)
+
+    assert ["unknown"] == [one.outcome for one in witness.judge(each, (first, second), {first: LOADS}, place)]
+
+
+def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
+    """The inner node is."""
+    nested = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 18]>'
+        "g (bool b, double[2, 2] x) => (double d) { d = If (b) <"
+        " then_branch = t () => (double p) { p = Det (x) }, else_branch = e () => (double q) { q = Det (x) }> }"
+    )
+    kinds = singles(nested)
+    place = RunModel("m.onnx", Place("onnxgate.lock", 3), nested, tmp_path, tmp_path)
+    found = witness.judge(refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place)
+
+    assert ["Det", "If"] == [kind.operation.name for kind in kinds]
+    assert ["Det"] == [each.operator for each in found]
+
+
 def test_what_is_not_told_is_left_open(model: RunModel) -> None:
     """A node that crashed, or that was not tried."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
