@@ -5,6 +5,7 @@ Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.3
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -61,7 +62,7 @@ class _Matching:
         if schema.deprecated:
             return Miss("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
         if (operation.domain, operation.name) == ("ai.onnx", "Constant"):
-            return _constant(operation, schema)
+            return _constant(operation, schema, self._on)
         return fault(operation, schema) or self._implemented(operation, operator, schema, depth)
 
     def _version(self, operation: Operation) -> int | None:
@@ -121,15 +122,33 @@ def _cast(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> li
     return [] if fault(widened, schema) else [_takes(kernel, schema, widened) for kernel in kernels]
 
 
-def _constant(operation: Operation, schema: Schema) -> Miss | None:
-    """It becomes an initializer before kernels are looked for, whatever the type of its value that runtimes have."""
-    if any(each and "complex" in each for each in operation.outputs):
-        problem = (
-            f"`{operation.label}({schema.since})` gives `{operation.outputs[0]}`, which ONNX Runtime does not have"
-        )
-        return Miss("type-mismatch", problem)
+def _constant(operation: Operation, schema: Schema, implementation: Implementation) -> Miss | None:
+    """It becomes an initializer before kernels are looked for; its value must be of a type that the release has."""
+    given = next((each for each in operation.outputs if each), "")
+    if given.startswith("tensor(") and not _has_type(implementation, given):
+        problem = f"`{operation.label}({schema.since})` gives `{given}`"
+        return Miss("type-mismatch", problem, "has no such type")
     wrong = fault(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
+
+
+def _has_type(implementation: Implementation, name: str) -> bool:
+    """Whether a release has a type of tensors: one that none of its kernels takes is not registered.
+
+    Source: loads of Constant with a value of each type on ONNX Runtime 1.16 to 1.31.
+    """
+    usual = implementation.operator("ai.onnx", "Identity")
+    every = (
+        implementation.operator(domain, each)
+        for domain in sorted(implementation.domains())
+        for each in implementation.operators(domain)
+    )
+    return any(
+        name in types
+        for operator in itertools.chain([usual], every)
+        for kernel in (operator.kernels if operator else ())
+        for types in kernel.constraints.values()
+    )
 
 
 def _widened(types: tuple[str | None, ...]) -> tuple[str | None, ...]:

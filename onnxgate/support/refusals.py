@@ -61,6 +61,12 @@ REFUSALS = (
         last="1.23.2",
     ),
 )
+_FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
+RESULTS = (
+    (_FLOAT8, Refusal(("ConstantOfShape",), lambda given: True, "does not make")),
+    (("tensor(bfloat16)",), Refusal(("ConstantOfShape",), lambda given: True, "does not make", "1.17.0", "1.17.3")),
+)
+"""Types of results that constructors refuse."""
 LOCALES = (
     Refusal(("StringNormalizer",), lambda given: True, "", last="1.17.3"),
     Refusal(("StringNormalizer",), lambda given: not given.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"),
@@ -82,6 +88,12 @@ def refusal(operation: Operation, since: int, release: str) -> Miss | str | None
     for each in REFUSALS:
         if each.concerns(operation, release):
             return Miss("attribute-unsupported", f"`{operation.label}({since})`: {each.problem}")
+    for types, each in RESULTS:
+        if operation.outputs[:1] and operation.outputs[0] in types and each.concerns(operation, release):
+            name = f"{operation.label}({since})"
+            return Miss(
+                "missing-kernel", f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
+            )
     if any(each.concerns(operation, release) for each in LOCALES):
         locale = values(operation).get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
