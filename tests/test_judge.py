@@ -8,7 +8,7 @@ import pytest
 
 from onnxgate import judge
 from onnxgate.config.types import Ignore
-from onnxgate.findings import Hit, Judged, Level, Place, Stage, name_runtimes
+from onnxgate.findings import Claim, Hit, Judged, Level, Place, Stage, name_runtimes
 
 PLACE = Place("onnxgate.lock", 7)
 TODAY = datetime.date(2026, 11, 20)
@@ -201,3 +201,52 @@ def test_fingerprint_is_the_same_on_other_runtimes() -> None:
     two = judge.merge(judge.weigh([judged(hit("onnxruntime 1.10.0", "b"))]), KNOWN)[0]
 
     assert one.fingerprint == two.fingerprint
+
+
+def about(what: str, rule: str = "missing-kernel") -> Judged:
+    """One prediction of a rule among others."""
+    predicted = Hit(PLACE, f"no kernel for {what}", model="m.onnx", runtime="onnxruntime 1.9.0", about=what)
+    return judged(predicted, rule)
+
+
+def test_an_observation_answers_one_prediction_of_a_rule() -> None:
+    """The others stay as they are: one is confirmed, one is gone, one is still a prediction."""
+    load = Hit(
+        PLACE,
+        "does not load",
+        model="m.onnx",
+        runtime="onnxruntime 1.9.0",
+        explained_by=(Claim("missing-kernel", "Det"),),
+        contradicts=(Claim("missing-kernel", "Conv"),),
+    )
+    predictions = [about("Det"), about("Conv"), about("Mul"), about("Det", "type-mismatch")]
+    weighed = judge.weigh([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
+
+    assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
+        (each.judged.rule, each.judged.hit.about, each.confirmed) for each in weighed
+    ]
+
+
+def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
+    """A failure that it does not explain is said all the same."""
+    load = Hit(
+        PLACE,
+        "does not load",
+        model="m.onnx",
+        runtime="onnxruntime 1.9.0",
+        explained_by=(Claim("missing-kernel", "Conv"),),
+        confirms=(Claim("missing-kernel", "Det"),),
+    )
+    weighed = judge.weigh([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
+
+    assert [("missing-kernel", True), ("load-failed", False)] == [
+        (each.judged.rule, each.confirmed) for each in weighed
+    ]
+
+
+def test_the_whole_rule_may_be_meant() -> None:
+    """By its name, all that it says."""
+    load = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("missing-kernel",))
+    weighed = judge.weigh([about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)])
+
+    assert ["prediction-contradicted"] == [each.judged.rule for each in weighed]
