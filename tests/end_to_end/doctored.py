@@ -1,0 +1,43 @@
+"""Copies of onnxgate that know something else than they should, for the installed command to import."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.support import harvest, table
+from onnxgate.support.table import KernelRow, OperatorRows, Table
+from tests.conftest import ROOT
+
+
+def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
+    """A folder for `PYTHONPATH`: onnxgate with another table."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
+    (folder / "onnxgate" / table.TABLE).write_bytes(table.encode(shipped))
+    limits = folder / "onnxgate" / "data" / "onnxruntime-limits.json"
+    content = json.loads(limits.read_text(encoding="utf-8"))
+    content["releases"].pop(without_limits_of, None)
+    limits.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def without(folder: Path, release: str) -> Path:
+    """One that does not know a release at all."""
+    shipped = table.shipped()
+    others = [source.release for source in shipped.sources if source.release != release]
+    return copy(folder, harvest.only(shipped, others), without_limits_of=release)
+
+
+def mistaken(folder: Path, operator: str, change: Callable[[KernelRow], KernelRow | None]) -> Path:
+    """One that is wrong about the kernels of an operator of ai.onnx; None takes a kernel out."""
+    shipped = table.shipped()
+    rows = msgspec.json.decode(shipped.operators["ai.onnx"][operator], type=OperatorRows)
+    kernels = tuple(changed for kernel in rows.kernels if (changed := change(kernel)) is not None)
+    wrong = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(rows, kernels=kernels)))
+    operators = {**shipped.operators, "ai.onnx": {**shipped.operators["ai.onnx"], operator: wrong}}
+    return copy(folder, msgspec.structs.replace(shipped, operators=operators))

@@ -1,0 +1,53 @@
+"""A release that the shipped data do not know: noted, harvested where it is run, and predicted like the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.support import harvest, limits, table
+from tests.end_to_end import doctored
+from tests.end_to_end.repository import Repository
+from tests.end_to_end.test_witnesses import MISSES, given, said
+
+pytestmark = pytest.mark.index
+
+OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
+
+
+def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tmp_path: Path) -> None:
+    """Then it is predicted as by its shipped rows: the same findings, from the same table and limits."""
+    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = whole.given(PYTHONPATH=doctored.without(tmp_path / "package", "1.19.2"))
+    expected = whole.report("--static", status=1)
+
+    before = lacking.report("--static", status=1)
+    assert {("missing-kernel", (OLD,)), ("no-support-data", (NEW,))} == rules(before)
+    run = lacking.report(status=1)
+    assert {("missing-kernel", (OLD, NEW))} == rules(run)
+    assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
+    assert expected == lacking.report("--static", status=1)
+    (kept,) = (tmp_path / "a cache" / "support").iterdir()
+    found = harvest.decode_harvest(kept.read_bytes())
+    assert found is not None
+    assert (harvest.only(table.shipped(), ["1.19.2"]), limits.limits_of("1.19.2")) == (found.table, found.limits)
+
+
+def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
+    """What is said of which runtimes."""
+    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in said(report)}
+
+
+def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
+    """They have no environments; what is kept of another build is not taken for this one."""
+    package = doctored.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    folder = tmp_path / "a cache" / "support"
+    folder.mkdir(parents=True)
+    other = harvest.Harvest(limits=limits.table().releases["1.19.2"], table=harvest.only(table.shipped(), ["1.19.2"]))
+    (folder / f"{harvest.key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(harvest.encode_harvest(other))
+
+    assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))
+    assert ["support"] == [path.name for path in (tmp_path / "a cache").iterdir()]
