@@ -29,6 +29,17 @@ _EXPERIMENTAL_OPERATORS = frozenset(
 """onnx.checker passes these, and prints a warning past `sys.stdout`. Source: onnx 1.23, checker.cc."""
 
 
+_ADDED_OPERATORS = frozenset(
+    (
+        *("SimplifiedLayerNormalization", "DisentangledAttention_TRT", "EfficientNMS_TRT"),
+        *("MultilevelCropAndResize_TRT", "PyramidROIAlign_TRT", "MemcpyFromHost", "MemcpyToHost"),
+    )
+)
+"""ONNX Runtime adds these to the default domain; its optimizer writes some. Source: schemas of 1.16 to 1.31."""
+_LAYER_NORMALIZATION_SINCE = 17
+"""Before this opset of ONNX, ONNX Runtime has a LayerNormalization of its own."""
+
+
 def checkable(model: ModelProto, path: Path) -> ModelProto:
     """The copy. Large and external weights of the main graph are typed inputs there; others have no data.
 
@@ -189,10 +200,11 @@ def _one_default_domain(model: ModelProto) -> None:
 
 
 def _rename_experimental(model: ModelProto) -> None:
-    found = [node for node in nodes(model) if node.op_type in _EXPERIMENTAL_OPERATORS]
+    opset = max((each.version for each in model.opset_import if not each.domain), default=0)
+    added = _ADDED_OPERATORS | ({"LayerNormalization"} if opset < _LAYER_NORMALIZATION_SINCE else set())
+    found = [node for node in nodes(model) if not node.domain and node.op_type in added | _EXPERIMENTAL_OPERATORS]
     for node in found:
-        if not node.domain:
-            node.domain = _EXPERIMENTAL
+        node.domain = _EXPERIMENTAL
     if found:
         _import(model, _EXPERIMENTAL)
 

@@ -36,6 +36,9 @@ VALID = {
     ),
     "com.microsoft": parse("g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu (x) }"),
     "experimental": parse("g (float[N] x) => (float[N] y) { y = Affine (x) }"),
+    "added by the runtime": parse(
+        "g (float[N] x, float[1] s) => (float[N] y) { y = SimplifiedLayerNormalization (x, s) }"
+    ),
     "newer opset": parse(
         "g (float[N] x) => (float[N] y) { y = NotYet (x) }", '<ir_version: 8, opset_import: ["": 99]>'
     ),
