@@ -252,13 +252,12 @@ def _not_compared(execution: Execution) -> list[Undone]:
 
 def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Rules of the support stage that say a model is refused, by model and runtime."""
-    predicted: dict[tuple[str, str], tuple[str, ...]] = {}
+    predicted: dict[tuple[str, str], dict[str, None]] = {}
     for each in judged:
         own = each.hit.level or rules.by_id[each.rule].level  # whatever the config makes of it
         if each.stage is Stage.SUPPORT and each.hit.model and own is Level.ERROR:
-            key = (each.hit.model, each.hit.runtime)
-            predicted[key] = (*predicted.get(key, ()), each.rule)
-    return predicted
+            predicted.setdefault((each.hit.model, each.hit.runtime), {})[each.rule] = None
+    return {key: tuple(found) for key, found in predicted.items()}
 
 
 def _findings(request: Request, gathered: Gathered) -> tuple[Finding, ...]:
