@@ -62,7 +62,7 @@ def _refuses(observation: Observation, what: str) -> bool:
         case Refused():
             return True
         case Crashed(signal=signal):
-            raise UntoldError(f"it ends with {signal} on {what}")
+            raise UntoldError(f"it fails on {what}: {signal}")
         case TimedOut(limit_s=limit_s):
             raise UntoldError(f"it does not answer {what} within {limit_s:g} s")
         case _:

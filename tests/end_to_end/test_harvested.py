@@ -9,7 +9,7 @@ import pytest
 
 from onnxgate.support import harvest, limits, table
 from tests.end_to_end import doctored
-from tests.end_to_end.repository import Repository
+from tests.end_to_end.repository import Repository, wait
 from tests.end_to_end.test_witnesses import MISSES, given, said
 
 pytestmark = pytest.mark.index
@@ -51,3 +51,32 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
 
     assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))
     assert ["support"] == [path.name for path in (tmp_path / "a cache").iterdir()]
+
+
+def test_two_gates_harvest_at_once(small: Repository, tmp_path: Path) -> None:
+    """Neither is disturbed by the other, and one table is kept."""
+    package = doctored.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
+        ended = [wait(each) for each in (one, other)]
+
+    assert [1, 1] == [each.status for each in ended], [each.err for each in ended]
+    assert ended[0].out == ended[1].out
+    assert 1 == len(list((tmp_path / "a cache" / "support").iterdir()))
+
+
+def test_a_build_of_ones_own_is_harvested(small: Repository, tmp_path: Path) -> None:
+    """Whatever release it calls itself; by its libraries, so that another build is another one."""
+    small.run("check")
+    environments = Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments"
+    (built,) = (each for each in environments.glob("onnxruntime-1.19.2-py*/attempts/*") if (each / "bin").is_dir())
+    own = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    own.write("onnxgate.toml", f'[targets.own]\nruntime = "onnxruntime>=1.19"\npython = "{built.as_posix()}"\n')
+    own.run("lock", "--offline")
+
+    before = {rule for rule, _ in rules(own.report("--static"))}
+    run = said(own.report(status=1))
+    after = said(own.report("--static", status=1))
+    assert {"no-support-data"} == before
+    assert [("missing-kernel", True)] * 3 == [(rule, confirmed) for rule, _, _, confirmed in run]
+    assert [each[:3] for each in run] == [each[:3] for each in after]

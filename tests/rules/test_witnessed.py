@@ -101,6 +101,7 @@ def test_each_level_is_explained_by_itself() -> None:
 def test_nodes_that_nobody_predicted_are_said_in_place_of_the_model() -> None:
     """Each on its line; what the model stops at is not said a second time."""
     nodes = [alone("Det", "refused", "all", "disabled", rule=""), alone("Conv", "refused", rule="")]
+    nodes.append(alone("Mul", "unknown", rule=""))
     findings = judge.merge(judge.weigh(list(judge.judge([runs(*BOTH, alone=nodes)], rules.ALL, {}))), [RUNTIME])
 
     assert [("Conv", LINE), ("Det", LINE)] == [
