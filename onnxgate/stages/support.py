@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from onnxgate.support.harvested import Kept
 
 NOTHING_KEPT: Mapping[str, Kept] = {}
-UPDATE = "update onnxgate, and rely on the runtime stage until then"
+UPDATE = "update onnxgate, or run the runtime stage: it keeps what the build implements for the next static check"
 JUDGED = {"schemas": "kernels are not predicted", "stamps": "operators are not predicted"}
 """What is said to be missing, by what is judged."""
 RUN = "run the runtime stage: it loads the model there"
+KEEP = "run the runtime stage: it keeps what the build implements for the next static check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def gather_unpredicted(
         if support is None:
             yield _nothing(runtime.runtime, place)
         elif support.reason:
-            yield Unpredicted(place, JUDGED[support.judged], support.reason, runtime.name, fix=RUN)
+            fix = KEEP if runtime.runtime.environment and runtime.name not in kept else RUN
+            yield Unpredicted(place, JUDGED[support.judged], support.reason, runtime.name, fix=fix)
 
 
 def _nothing(runtime: LockedRuntime, place: Place) -> Unpredicted:

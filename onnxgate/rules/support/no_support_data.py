@@ -15,14 +15,16 @@ def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
     Something is not predicted: there is no data of a release, of its kernels, or of what a node is given.
 
     For ONNX Runtime there are limits of every release since 1.8.0, and kernels of every one since 1.16.0, whose wheels
-    tell them. Of `onnxruntime-gpu` the limits and the operators' definitions are those of the same release. A build of
-    one's own, another engine, and an operator that an extension registers are looked at by the runtime stage alone.
+    tell them. Of `onnxruntime-gpu` the limits and the operators' definitions are those of the same release. A newer
+    release and a build of one's own are asked themselves where the runtime stage runs them; what they say is kept in
+    the cache, and predicted from then on. Another engine, and an operator that an extension registers, are looked at by
+    the runtime stage alone.
 
     ## Why it matters
     Where the static stages say nothing, their pass is not a pass. The runtime stage still loads and runs every model.
 
     ## What to do
-    Update onnxgate if the release is newer than its data, and run the runtime stage.
+    Update onnxgate if the release is newer than its data, or run the runtime stage once with the same cache.
     """
     yield Hit(
         subject.place,
