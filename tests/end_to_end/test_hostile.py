@@ -64,7 +64,7 @@ def hidden(text: str) -> list[str]:
 
 
 def test_each_is_one_finding(said: dict[str, str]) -> None:
-    """A segfault, a loop without end and 200 GB are one finding each, and nothing is left undecided."""
+    """A segfault, a loop without end and 200 GB are findings, beside what was predicted; nothing is left undecided."""
     report = json.loads(said["report.json"])
 
     assert told(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())

@@ -94,8 +94,13 @@ def test_config_names_every_model(project: str) -> None:
 
 @pytest.mark.parametrize("project", FAULTY)
 def test_each_fault_is_one_model(project: str) -> None:
-    """No model has two expected findings, all but one healthy model have one, and all are explained."""
-    names = [finding["model"] for finding in findings(project) if finding["model"]]
+    """No model has two expected findings, all but one healthy model have one, and all are explained.
+
+    What crashes a runtime that has no kernel for it is both.
+    """
+    crashing = {finding["model"] for finding in findings(project) if finding["rule"] == "runtime-crashed"}
+    found = [each for each in findings(project) if each["rule"] != "missing-kernel" or each["model"] not in crashing]
+    names = [finding["model"] for finding in found if finding["model"]]
     models = {f"models/{path.name}" for path in (PROJECTS / project / "models").glob("*.onnx")}
     pages = (PROJECTS / project / "FAULTS.md").read_text(encoding="utf-8")
 

@@ -18,6 +18,7 @@ SPEECH = (
 """A GitHub command of both kinds, its escapes, line ends, and a terminal's escapes."""
 
 EXPECTED = (
+    Expected("missing-kernel", "segfault", LOCK, runtimes=("1.16.3",)),
     Expected("runtime-crashed", "segfault", LOCK, runtimes=("1.16.3",)),
     Expected("runtime-timed-out", "endless", LOCK, runtimes=("1.16.3",)),
     Expected("run-failed", "greedy", LOCK, runtimes=("1.16.3",)),
