@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from onnx import ModelProto
 
 from onnxgate.support.table import KernelRow
 from tests.end_to_end import doctored
 from tests.end_to_end.repository import Repository
-from tests.model.models import write
+from tests.model.models import parse, write
 
 pytestmark = pytest.mark.index
 
@@ -31,7 +32,7 @@ def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
     return sorted(found)
 
 
-def given(small: Repository, text: str, package: Path | None = None) -> Repository:
+def given(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
     """The repository with another model, judged by another onnxgate."""
     write(small.folder / "models" / "small.onnx", text)
     small.run("lock", "--offline")
@@ -90,12 +91,36 @@ def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -
     assert report["findings"][0]["message"].startswith("does not load: `Det` is refused: the node that makes `d`; each")
 
 
-def test_all_nodes_are_found_where_nothing_is_predicted(small: Repository) -> None:
-    """As where a release's kernels are not known: here the support stage is not asked."""
+def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
+    """Of a release that does not say its kernels, what is refused is observed, all at once."""
+    small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
+    small.run("lock")
+    report = given(small, MISSES).report(status=1)
+    found = [each for each in said(report) if each[0] == "load-failed"]
+
+    old = ["onnxruntime 1.15.1"]
+    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == found
+    assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in said(report)}
+
+
+def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
+    """Here the support stage is not asked."""
     report = given(small, MISSES).report("--stage", "file,runtime", status=1)
 
-    assert [
-        ("load-failed", "", BOTH, False),
-        ("load-failed", "conv", BOTH, False),
-        ("load-failed", "mul", BOTH, False),
-    ] == said(report)
+    assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
+
+
+def test_static_shapes_are_kept(small: Repository) -> None:
+    """1.15.1 has no kernel for `Shape(19)`, and folds that of a static input: it is refused where it is dynamic."""
+    small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
+    small.edit("onnxgate.toml", "[targets.server]\n", '[targets.server]\noptimization = ["all"]\n')
+    small.run("lock")
+    text = (
+        "g (float[N, 4] x, double[2, 2] d) => (int64[2] s, int64[2] t, double e)"
+        " { y = Constant <value = float[1, 2] {1.0, 2.0}> () z = Identity (y) [still] s = Shape (z)"
+        " [moving] t = Shape (x) e = Det (d) }"
+    )
+    model = parse(text, '<ir_version: 8, opset_import: ["" : 19]>\n')
+    report = given(small, model).report(status=1)
+
+    assert {"", "moving"} == {node for rule, node, _, _ in said(report) if rule == "load-failed"}
