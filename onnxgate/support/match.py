@@ -5,14 +5,13 @@ Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.3
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from onnxgate.support.binding import first_argument
 from onnxgate.support.bodies import expand
 from onnxgate.support.operations import Miss, Operation, TypedNode
-from onnxgate.support.refusals import body_refusal, refusal
+from onnxgate.support.refusals import body_refusal, is_unregistered, refusal
 from onnxgate.support.signature import fault
 from onnxgate.support.table import Implementation, Kernel, Operator, Schema
 
@@ -125,30 +124,11 @@ def _cast(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> li
 def _constant(operation: Operation, schema: Schema, implementation: Implementation) -> Miss | None:
     """It becomes an initializer before kernels are looked for; its value must be of a type that the release has."""
     given = next((each for each in operation.outputs if each), "")
-    if given.startswith("tensor(") and not _has_type(implementation, given):
+    if is_unregistered(given, implementation.release):
         problem = f"`{operation.label}({schema.since})` gives `{given}`"
         return Miss("type-mismatch", problem, "has no such type")
     wrong = fault(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
-
-
-def _has_type(implementation: Implementation, name: str) -> bool:
-    """Whether a release has a type of tensors: one that none of its kernels takes is not registered.
-
-    Source: loads of Constant with a value of each type on ONNX Runtime 1.16 to 1.31.
-    """
-    usual = implementation.operator("ai.onnx", "Identity")
-    every = (
-        implementation.operator(domain, each)
-        for domain in sorted(implementation.domains())
-        for each in implementation.operators(domain)
-    )
-    return any(
-        name in types
-        for operator in itertools.chain([usual], every)
-        for kernel in (operator.kernels if operator else ())
-        for types in kernel.constraints.values()
-    )
 
 
 def _widened(types: tuple[str | None, ...]) -> tuple[str | None, ...]:

@@ -30,8 +30,7 @@ class Refusal:
         return (
             operation.domain == "ai.onnx"
             and operation.name in self.operators
-            and (not self.first or version_order(release) >= version_order(self.first))
-            and (not self.last or version_order(release) <= version_order(self.last))
+            and _is_within(release, self.first, self.last)
             and self.holds(values(operation))
         )
 
@@ -67,6 +66,16 @@ RESULTS = (
     (("tensor(bfloat16)",), Refusal(("ConstantOfShape",), lambda given: True, "does not make", "1.17.0", "1.17.3")),
 )
 """Types of results that constructors refuse."""
+UNREGISTERED = (
+    (("tensor(complex64)", "tensor(complex128)"), "", ""),
+    (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
+    (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
+    (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
+)
+"""Types that ONNX knows at a release's opset and the release does not: first and last release, "" for no end.
+
+Source: Constant with a value of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
+"""
 LOCALES = (
     Refusal(("StringNormalizer",), lambda given: True, "", last="1.17.3"),
     Refusal(("StringNormalizer",), lambda given: not given.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"),
@@ -112,6 +121,16 @@ def body_refusal(operation: Operation, since: int, release: str) -> Miss | None:
         return None
     problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
     return Miss("missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`")
+
+
+def is_unregistered(type_name: str, release: str) -> bool:
+    """Whether a release has no such type at all, not even for constants."""
+    return any(type_name in types and _is_within(release, first, last) for types, first, last in UNREGISTERED)
+
+
+def _is_within(release: str, first: str, last: str) -> bool:
+    version = version_order(release)
+    return (not first or version >= version_order(first)) and (not last or version <= version_order(last))
 
 
 def values(operation: Operation) -> Values:
