@@ -1,4 +1,4 @@
-"""Write `docs/reference/` from the code: JSON Schemas of config, matrix and report. `--check` fails where they are stale."""
+"""Write `docs/reference/` from the code: JSON Schemas of config, matrix and report; `--check` fails where stale."""
 
 from __future__ import annotations
 
