@@ -95,10 +95,16 @@ def run(request: Request) -> Outcome:
     blocked = frozenset(_blocked(request, gathered))
     gathered.undone += _unread(request, gathered, blocked)
     _execute(request, planned, blocked, gathered)
+    gathered.judged = [each for each in gathered.judged if not _is_answered(each, gathered.execution)]
     if request.stages & {Stage.LOCK, Stage.RUNTIME}:
         gathered.skipped += unlocked_builds(request.project, request.lock, request.models)
     findings = _findings(request, gathered)
     return Outcome(planned, findings, gathered, blocked, _failed(gathered, findings))
+
+
+def _is_answered(judged: Judged, execution: Execution) -> bool:
+    """Whether what could not be predicted was seen: the model was run there."""
+    return judged.hit.awaits_run and (judged.hit.model, judged.hit.runtime) in execution.ran
 
 
 def _placed(request: Request) -> tuple[SelectedModel, ...]:

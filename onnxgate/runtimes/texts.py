@@ -85,6 +85,16 @@ def node_name(text: str) -> str | None:
     return None
 
 
+def operator(text: str) -> tuple[str, str] | None:
+    """Domain ("" where it is not said, or the default one) and name of the operator that a runtime does not have."""
+    for name in ("no_op", "no_kernel"):
+        if found := FAMILIES[name].search(text):
+            *domain, last = (group for group in found.groups() if group and not group.isdigit())
+            prefix, _, name = last.rpartition(".")
+            return (domain[0] if domain else prefix, name)
+    return None
+
+
 def missing_locale(text: str) -> str | None:
     """The locale that a text says this machine lacks, whether the model was loaded or run; None for other texts."""
     found = FAMILIES["locale"].search(text)

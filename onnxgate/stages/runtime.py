@@ -12,6 +12,7 @@ import msgspec
 from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
 from onnxgate.findings import Place, Stage, Undone
 from onnxgate.model.places import named_node, node_place
+from onnxgate.model.structure import nodes
 from onnxgate.runtimes.jobs import (
     Case,
     CaseResult,
@@ -26,7 +27,7 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.texts import family, missing_locale, node_name
+from onnxgate.runtimes.texts import family, missing_locale, node_name, operator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,8 +212,15 @@ def _with_source(attempt: Attempt, reference: CaseResult | None) -> Attempt:
 def _refused(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
     """With what the text tells; a node that the model does not have is one that the runtime made by fusing others."""
     node = node_name(failure.text) or ""
-    known = node if named_node(proto, node) is not None else ""
+    known = node if named_node(proto, node) is not None else _only_node(proto, failure.text)
     return msgspec.structs.replace(attempt, failure=failure, family=family(failure.text), node=known)
+
+
+def _only_node(proto: ModelProto, text: str) -> str:
+    """The name of the one node that has the operator which a text is about; "" where there are several."""
+    domain, name = operator(text) or ("", "")
+    found = [each for each in nodes(proto) if name and each.op_type == name and domain in ("", each.domain)]
+    return found[0].name if len(found) == 1 else ""
 
 
 def _with_outputs(attempt: Attempt, names: Sequence[str], result: CaseResult, reference: CaseResult | None) -> Attempt:

@@ -67,7 +67,7 @@ def test_custom_operators(repository: Repository) -> None:
         ("models/foreign.onnx", EXTENDED): "fail",
         ("models/foreign.onnx", PLAIN): "fail",
     } == cells
-    assert {runtime for _, runtime in accused(report, "models/known.onnx", "error", "warning")} == {PLAIN}
+    assert {runtime for _, runtime in accused(report, "models/known.onnx", "error", "warning", "note")} == {PLAIN}
     assert ("unknown-domain", PLAIN) in accused(report, "models/known.onnx", "error")
     assert EXTENDED in {runtime for _, runtime in accused(report, "models/foreign.onnx", "error")}
     assert [each["reason"] for each in report["skipped"]] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.runtimes.texts import FAMILIES, family, node_name
+from onnxgate.runtimes.texts import FAMILIES, family, node_name, operator
 
 IN_NODE = (
     'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
@@ -148,3 +148,18 @@ def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, no
 def test_each_family_has_a_text() -> None:
     """A family that no text shows would be a guess."""
     assert set(FAMILIES) == {expected for _, expected, _ in TEXTS} - {""}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Fatal error: acme:Do(-1) is not a registered function/op", ("acme", "Do")),
+        ("Error No Op registered for NotAnOp with domain_version of 13", ("", "NotAnOp")),
+        ("Could not find an implementation for Conv(11) node with name ''", ("", "Conv")),
+        ("Failed to find kernel for com.microsoft.QuickGelu(1) (node:'' ep:'CPU')", ("com.microsoft", "QuickGelu")),
+        ("Type Error: Type parameter (T) of Optype (Add) bound to different types", None),
+    ],
+)
+def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] | None) -> None:
+    """Only where the runtime does not have it."""
+    assert expected == operator(text)

@@ -75,6 +75,17 @@ def test_nodes_that_the_model_does_not_have_are_not_named(tmp_path: Path) -> Non
     assert {each.node for each in beside} == {"second"}
 
 
+def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operator(tmp_path: Path) -> None:
+    """An operator that the model does not have was made by fusion."""
+    text = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for {}(14) node with name ''"
+    nodes = {
+        name: _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text.format(name)))))
+        for name in ("Relu", "Abs", "Det")
+    }
+
+    assert {"Relu": "first", "Abs": "second", "Det": ""} == {name: each[0].node for name, each in nodes.items()}
+
+
 def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
     """Else one fault would be two findings, on two places."""
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))

@@ -20,6 +20,8 @@ def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
     the cache, and predicted from then on. Another engine, and an operator that an extension registers, are looked at by
     the runtime stage alone.
 
+    What one model asks for is not said any more once the model was run there.
+
     ## Why it matters
     Where the static stages say nothing, their pass is not a pass. The runtime stage still loads and runs every model.
 
@@ -35,4 +37,5 @@ def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
         detail=subject.reason,
         fix=subject.fix,
         follows_from=subject.follows_from,
+        awaits_run=bool(subject.model and subject.runtime),
     )
