@@ -94,6 +94,7 @@ class Judged:
     stage: Stage
     level: Level
     hit: Hit
+    silent: bool = False  # its rule is off: it only answers what was predicted
 
 
 @dataclass(frozen=True, slots=True)

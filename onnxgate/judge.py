@@ -29,20 +29,24 @@ LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
 def judge(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[Judged]:
-    """Every rule on every subject of its type. `levels` is the config's `[rules]`; a rule that is off says nothing."""
+    """Every rule on every subject of its type. `levels` is the config's `[rules]`.
+
+    A rule that is off says nothing; what it saw answers predictions all the same.
+    """
     by_type: dict[type, list[AnyRule]] = {}
     for rule in rules:
-        if levels.get(rule.id) != "off":
-            by_type.setdefault(rule.subject, []).append(rule)
+        by_type.setdefault(rule.subject, []).append(rule)
     for subject in subjects:
         for rule in by_type.get(type(subject), ()):
+            off = levels.get(rule.id) == "off"
             for hit in rule.judge(subject):
-                yield Judged(rule.id, rule.stage, _level(rule, hit, levels), hit)
+                if not off or hit.contradicts or hit.confirms:
+                    yield Judged(rule.id, rule.stage, _level(rule, hit, levels), hit, silent=off)
 
 
 def _level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
     """The config's level wins, except over a note: that is what a rule says of what is proven to be no fault."""
-    if rule.id in levels and hit.level is not Level.NOTE:
+    if levels.get(rule.id, "off") != "off" and hit.level is not Level.NOTE:
         return Level(levels[rule.id])
     return hit.level or rule.level
 
@@ -64,26 +68,22 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
 
     `accepts` tells which hits an ignore of the config is about: what somebody accepted does not hide what follows.
     """
+    contradicted = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.contradicts}
+    confirmed = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.confirms}
+    standing = [each for each in judged if not each.silent and contradicted.isdisjoint(_own_keys(each))]
     said: dict[Key, list[Judged]] = {}
-    for each in judged:
+    for each in standing:
         for key in _own_keys(each):
             said.setdefault(key, []).append(each)
-    confirmed: set[Key] = set()
-    contradicted: set[Key] = set()
     kept = []
-    for each in judged:
+    for each in standing:
         hit = each.hit
         explains = {key for key in _keys(hit.explained_by, hit) if _graver(said.get(key, ()), each)}
         causes = [cause for key in _keys(hit.follows_from, hit) for cause in _graver(said.get(key, ()), each)]
-        confirmed |= explains | {(claim, hit.model, hit.runtime) for claim in hit.confirms}
-        contradicted |= {(claim, hit.model, hit.runtime) for claim in hit.contradicts}
+        confirmed |= explains
         if not explains and all(accepts(cause) for cause in causes):
             kept.append(each)
-    return [
-        Weighed(each, not confirmed.isdisjoint(_own_keys(each)))
-        for each in kept
-        if contradicted.isdisjoint(_own_keys(each))
-    ]
+    return [Weighed(each, not confirmed.isdisjoint(_own_keys(each))) for each in kept]
 
 
 def _own_keys(judged: Judged) -> tuple[Key, ...]:

@@ -6,8 +6,9 @@ import datetime
 
 import pytest
 
-from onnxgate import judge
+from onnxgate import judge, rules
 from onnxgate.config.types import Ignore
+from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Claim, Hit, Judged, Level, Place, Stage, name_runtimes
 
 PLACE = Place("onnxgate.lock", 7)
@@ -92,6 +93,31 @@ def test_observation_decides_against_a_prediction() -> None:
     weighed = judge.weigh([judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)])
 
     assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
+
+
+def test_a_rule_that_is_off_answers_all_the_same() -> None:
+    """Whoever does not want to hear of false predictions does not have the gate closed by them."""
+    runs = ModelRuns(
+        model="m.onnx",
+        place=PLACE,
+        runtime="onnxruntime 1.9.0",
+        attempts=(Attempt(optimization="all", outcome="completed"),),
+        predicted=("opset-too-new",),
+    )
+    observed = list(judge.judge([runs], [rules.by_id["prediction-contradicted"]], {"prediction-contradicted": "off"}))
+    elsewhere = judged(hit("onnxruntime 1.10.0"))
+    weighed = judge.weigh([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
+
+    assert [elsewhere] == [each.judged for each in weighed]
+
+
+def test_what_is_contradicted_causes_nothing() -> None:
+    """What would have followed from it stands for itself again."""
+    loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("unknown-operator",))
+    observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
+    weighed = judge.weigh([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
+
+    assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in weighed]
 
 
 def stale(level: Level) -> Judged:
