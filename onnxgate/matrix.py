@@ -37,6 +37,9 @@ class Reason(Part, frozen=True, kw_only=True):
     detail: str = ""  # what this one has, as a verb phrase: "implements up to 19"
 
 
+NO_KERNELS = Reason(rule=NO_DATA, node="", message="the kernels of this release are not known")
+
+
 class Entry(Part, frozen=True, kw_only=True):
     """One model on one release. `observed` is "" where nobody looked; `error` is what was said then."""
 
@@ -180,32 +183,31 @@ def _release(runtime: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Where a model loads, in one sentence; and why it does not elsewhere, as far as the sentence leaves it out."""
+    """Where a model loads, in one sentence; and why it does not elsewhere."""
 
-    sentence: str  # "loads on onnxruntime 1.18.0 to 1.31.1; 1.17.3 does not: imports opset 21 of `ai.onnx`"
-    others: tuple[Group, ...]
+    sentence: str  # "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 lacks opset 21 of `ai.onnx`"
+    others: tuple[Group, ...]  # without those of which the sentence says all that is known
 
 
 def working_range(model: MatrixModel) -> Range:
-    """The sentence says of the nearest releases why they refuse the model."""
+    """The sentence says of the nearest release alone why it refuses the model."""
     every = [entry.runtime for entry in model.runtimes]
     found = groups(model)
-    nearest = _nearest(model, found)
-    unknown = [group for group in found if group.state == "unknown"]
+    nearest = _nearest(model)
     clauses = [_where(model, every)]
     if nearest is not None:
-        clauses.append(_refusal(nearest, every, loads=bool(model.on("loads"))))
-    if unknown:
-        clauses.append(_not_known(model, unknown, every))
-    told = [nearest, *unknown] if len(unknown) == 1 else [nearest]
-    return Range("; ".join(clauses), tuple(group for group in found if group not in told))
+        clauses.append(f"{_nearest_name(nearest, found, every)} {_lacks(nearest)}")
+    if model.on("unknown"):
+        clauses.append(_not_known(model, found, every))
+    return Range("; ".join(clauses), tuple(group for group in found if not _for_want_of_kernels(group)))
 
 
 def _where(model: MatrixModel, every: Sequence[str]) -> str:
     if loading := model.on("loads"):
         return f"loads on {name_runtimes(loading, every)}{_doubt(model)}"
-    count = f"{len(every)} release{'s' if len(every) != 1 else ''}"
-    return f"is not known to load on any of {count}" if model.on("unknown") else f"loads on none of {count}"
+    refused = len(model.on("refused"))
+    count = f"{refused or len(every)} release{'s' if (refused or len(every)) != 1 else ''}"
+    return f"loads on none of {count}" if refused else f"is not known to load on any of {count}"
 
 
 def _doubt(model: MatrixModel) -> str:
@@ -217,32 +219,52 @@ def _doubt(model: MatrixModel) -> str:
     return ""
 
 
-def _nearest(model: MatrixModel, found: Sequence[Group]) -> Group | None:
+def _nearest(model: MatrixModel) -> Entry | None:
     """Who refuses the model next to where it loads: just below the newest of these releases, else just above."""
     states = [entry.state for entry in model.runtimes]
     last = max((index for index, state in enumerate(states) if state == "loads"), default=len(states))
     refusing = [index for index, state in enumerate(states) if state == "refused"]
     below, above = [index for index in refusing if index < last], [index for index in refusing if index > last]
-    if not refusing:
-        return None
-    runtime = model.runtimes[below[-1] if below else above[0]].runtime
-    return next(group for group in found if runtime in group.runtimes)
+    return model.runtimes[below[-1] if below else above[0]] if refusing else None
 
 
-def _refusal(group: Group, every: Sequence[str], *, loads: bool) -> str:
-    one = len(group.runtimes) == 1
-    verb = ("does not" if one else "do not") if loads else ("refuses it" if one else "refuse it")
-    because = f": {group.because}" if group.because else ""
-    return f"{_releases(group.runtimes, every)} {verb}{because}"
+def _nearest_name(nearest: Entry, found: Sequence[Group], every: Sequence[str]) -> str:
+    """Its minor, where all of its patches were looked at and refuse the model for the same reason."""
+    minor = nearest.runtime.rpartition(".")[0]
+    patches = {runtime for runtime in every if runtime.rpartition(".")[0] == minor}
+    alike = next(set(group.runtimes) for group in found if nearest in group.entries)
+    return _without_engine(minor if len(patches) > 1 and patches <= alike else nearest.runtime, every)
 
 
-def _not_known(model: MatrixModel, unknown: Sequence[Group], every: Sequence[str]) -> str:
-    because = f" ({unknown[0].because})" if len(unknown) == 1 and unknown[0].because else ""
-    return f"not known on {_releases(model.on('unknown'), every)}{because}"
+LACKS = {
+    "missing-kernel": ("there is no kernel for ", "lacks a kernel for "),
+    "opset-too-new": ("imports ", "lacks "),
+    "ir-version-too-new": ("is stamped with ", "does not read "),
+}
+"""How messages of a rule begin, and what a release does that is said to refuse a model for it."""
 
 
-def _releases(runtimes: Sequence[str], every: Sequence[str]) -> str:
-    """Without the engine, which is named already, where there is only one."""
-    said = name_runtimes(runtimes, every)
+def _lacks(nearest: Entry) -> str:
+    """Why it refuses the model, without what it has instead, which is said elsewhere."""
+    if nearest.told or not nearest.reasons:
+        return f"refuses it: {nearest.told}" if nearest.told else "refuses it"
+    first, count = nearest.reasons[0], len(nearest.reasons)
+    before, after = LACKS.get(first.rule, ("", "refuses it: "))
+    said = f"{after}{first.message.removeprefix(before)}"
+    return f"{said} (the first of {count} reasons)" if count > 1 else said
+
+
+def _not_known(model: MatrixModel, found: Sequence[Group], every: Sequence[str]) -> str:
+    where = _without_engine(name_runtimes(model.on("unknown"), every), every)
+    alike = all(_for_want_of_kernels(group) for group in found if group.state == "unknown")
+    return f"kernels are not known on {where}" if alike else f"not known on {where}"
+
+
+def _for_want_of_kernels(group: Group) -> bool:
+    return all(entry.reasons == (NO_KERNELS,) and not entry.told for entry in group.entries)
+
+
+def _without_engine(said: str, every: Sequence[str]) -> str:
+    """It is named already, where there is only one."""
     engines = {runtime.rpartition(" ")[0] for runtime in every}
     return said.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else said

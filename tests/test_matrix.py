@@ -4,44 +4,77 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.matrix import MatrixModel, Observed, Predicted, Reason, groups, sum_up, working_range
+from onnxgate.matrix import NO_KERNELS, MatrixModel, Observed, Predicted, Reason, groups, sum_up, working_range
 from tests.formats.matrices import KERNEL, entry, matrix, model
 
-WHY = "missing-kernel: node `det`: has no kernel for `Det(22)`"
+WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
+LACKS = "lacks a kernel for `Det(22)`"
 TOO_NEW = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`")
+IR = Reason(rule="ir-version-too-new", node="", message="is stamped with IR version 11")
+DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is deprecated since opset 11")
 
 
 @pytest.mark.parametrize(
     ("letters", "sentence"),
     [
         ("++++++", "loads on onnxruntime 1.16.0 to 1.18.1"),
-        ("xx++++", f"loads on onnxruntime 1.17.1 to 1.18.1; 1.16.0 and 1.16.3 do not: {WHY}"),
-        ("x+++++", f"loads on onnxruntime 1.16.3 to 1.18.1; 1.16.0 does not: {WHY}"),
-        ("++++xx", f"loads on onnxruntime 1.16.0 to 1.17.3; 1.18.0 and 1.18.1 do not: {WHY}"),
-        ("+++x++", f"loads on onnxruntime 1.16.0 to 1.17.1, 1.18.0 and 1.18.1; 1.17.3 does not: {WHY}"),
-        ("??++++", f"loads on onnxruntime 1.17.1 to 1.18.1; not known on 1.16.0 and 1.16.3 ({WHY})"),
-        ("xxxxxx", f"loads on none of 6 releases; 1.16.0 to 1.18.1 refuse it: {WHY}"),
-        ("??????", f"is not known to load on any of 6 releases; not known on 1.16.0 to 1.18.1 ({WHY})"),
+        ("xx++++", f"loads on onnxruntime 1.17.1 to 1.18.1; 1.16 {LACKS}"),
+        ("x+++++", f"loads on onnxruntime 1.16.3 to 1.18.1; 1.16.0 {LACKS}"),
+        ("++++xx", f"loads on onnxruntime 1.16.0 to 1.17.3; 1.18 {LACKS}"),
+        ("xxxx++", f"loads on onnxruntime 1.18.0 and 1.18.1; 1.17 {LACKS}"),
+        ("+++x++", f"loads on onnxruntime 1.16.0 to 1.17.1, 1.18.0 and 1.18.1; 1.17.3 {LACKS}"),
+        ("??++++", "loads on onnxruntime 1.17.1 to 1.18.1; not known on 1.16.0 and 1.16.3"),
+        ("xxxxxx", f"loads on none of 6 releases; 1.18 {LACKS}"),
+        ("??xxxx", f"loads on none of 4 releases; 1.18 {LACKS}; not known on 1.16.0 and 1.16.3"),
+        ("??????", "is not known to load on any of 6 releases; not known on 1.16.0 to 1.18.1"),
     ],
 )
 def test_the_sentence(letters: str, sentence: str) -> None:
-    """Ranges with their gaps, why the nearest releases refuse the model, and where nothing is known."""
+    """Ranges with their gaps, why the nearest release refuses the model, and where nothing is known."""
     assert sentence == working_range(model(letters)).sentence
 
 
-def test_the_nearest_releases_speak_and_the_others_are_left() -> None:
-    """Just below where the model loads; what farther ones have against it is not lost."""
-    far = Reason(rule="ir-version-too-new", node="", message="is stamped with IR version 11")
+def test_the_nearest_release_speaks_and_none_is_lost() -> None:
+    """Just below where the model loads; the details, and what farther ones have against it, stand in the list."""
     entries = (
-        entry("1.16.0", "refused", far),
+        entry("1.16.0", "refused", IR),
         entry("1.17.3", "refused", KERNEL),
         entry("1.18.1", "loads"),
-        entry("1.19.2", "refused", far),
+        entry("1.19.2", "refused", IR),
     )
     found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 does not: {WHY}"
-    assert [group.runtimes for group in found.others] == [("onnxruntime 1.16.0", "onnxruntime 1.19.2")]
+    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {LACKS}"
+    assert [group.runtimes for group in found.others] == [
+        ("onnxruntime 1.16.0", "onnxruntime 1.19.2"),
+        ("onnxruntime 1.17.3",),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        ((TOO_NEW,), "lacks opset 21 of `ai.onnx`"),
+        ((IR,), "does not read IR version 11"),
+        ((IR, TOO_NEW, KERNEL), "does not read IR version 11 (the first of 3 reasons)"),
+        ((DEPRECATED,), "refuses it: `Scatter` is deprecated since opset 11"),
+    ],
+)
+def test_what_the_nearest_release_lacks(reasons: tuple[Reason, ...], said: str) -> None:
+    """In the fewest words, and how many reasons there are."""
+    entries = (entry("1.17.3", "refused", *reasons), entry("1.18.1", "loads"))
+    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+
+    assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {said}"
+
+
+def test_releases_of_which_no_kernels_are_known() -> None:
+    """The sentence says all that there is to say of them."""
+    entries = (entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads"))
+    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+
+    assert found.sentence == "loads on onnxruntime 1.16.0; kernels are not known on 1.15.1"
+    assert found.others == ()
 
 
 def test_what_the_newest_of_them_has() -> None:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from onnxgate.findings import Judged, Level, Stage
 from onnxgate.gate import Outcome
 from onnxgate.judge import weigh
-from onnxgate.matrix import NO_DATA, Entry, MatrixModel, Predicted, Reason
+from onnxgate.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason
 from onnxgate.plan import PlannedModel, PlannedRuntime
 
 REFUSED_FILES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
 """Rules of the file stage by which no release loads a file."""
 DOUBTFUL_FILES = frozenset({"invalid-model", "external-data-corrupt", "external-data-escapes"})
 """Rules by which it depends on the release, and nobody predicts on which."""
-NO_KERNELS = Reason(rule=NO_DATA, node="", message="the kernels of this release are not known")
 
 
 def predicted(outcome: Outcome) -> tuple[MatrixModel, ...]:

@@ -8,7 +8,7 @@ from tests.formats.reports import FOLDER
 
 LETTERS: dict[str, Predicted] = {"+": "loads", "x": "refused", "?": "unknown"}
 RELEASES = ("1.16.0", "1.16.3", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-KERNEL = Reason(rule="missing-kernel", node="det", message="has no kernel for `Det(22)`")
+KERNEL = Reason(rule="missing-kernel", node="det", message="there is no kernel for `Det(22)`")
 
 
 def sample() -> Matrix:

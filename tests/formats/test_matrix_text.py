@@ -114,7 +114,7 @@ def test_verbose_says_every_reason() -> None:
 
     assert "for `Det(22)`, and 1 more reason\n  `-v` says all reasons\n" in short
     assert (
-        "  refused by onnxruntime 1.17.3\n    missing-kernel: node `det`: has no kernel for `Det(22)`\n"
+        "  refused by onnxruntime 1.17.3\n    missing-kernel: node `det`: there is no kernel for `Det(22)`\n"
         "    type-mismatch: types differ (1.17.3 wants one)\n" in long
     )
     assert "`-v`" not in long
