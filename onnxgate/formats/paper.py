@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.cells import cell_len
 
@@ -28,7 +29,7 @@ GUTTER = 2
 Ink = Callable[[str], str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
     """One column of a table; neighbours of the same `group` stand below one name of it."""
 
@@ -36,7 +37,7 @@ class Column:
     head: str
     cells: Sequence[str]
 
-    @property
+    @cached_property
     def width(self) -> int:
         """How many columns of a terminal it takes."""
         return max(cell_len(text) for text in (self.head, *self.cells))
