@@ -83,12 +83,19 @@ class Builds:
 
         seat = Seat.of_runtime(planned.runtime, self._lock.packages, self._folder)
         key = _key(planned, source)
+        reason = ""
         try:
-            gleaned.kept[planned.name] = self._harvests.get(key) or self._harvests.put(key, ask(host, seat, source))
-        except (UntoldError, OSError) as error:
-            if str(error):
-                reason = f"what it implements cannot be harvested: {error}"
-                gleaned.skipped.append(Undone(Stage.SUPPORT, "", planned.name, reason))
+            if self._harvests.get(key) is None:
+                self._harvests.put(key, ask(host, seat, source))
+        except UntoldError as error:
+            reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
+        except OSError as error:
+            reason = f"what it implements cannot be kept for the next run: {error.strerror}"
+        if reason:
+            gleaned.skipped.append(Undone(Stage.SUPPORT, "", planned.name, reason))
+        kept = self._harvests.get(key)
+        if kept is not None:
+            gleaned.kept[planned.name] = kept
 
     def _kept(self, planned: PlannedRuntime) -> Kept | None:
         source = self._source(planned)

@@ -13,7 +13,7 @@ from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import Completed, Crashed, Harvest, Job, Load, Observation, Refused, TimedOut
 from onnxgate.runtimes.seats import Seat
 from onnxgate.support import harvest, probes
-from onnxgate.support.dump import decode_dump
+from onnxgate.support.dump import Dump, decode_dump
 from onnxgate.support.table import Source
 
 QUESTION = "the question for its kernels"
@@ -33,7 +33,7 @@ def ask(host: Host, seat: Seat, source: Source) -> harvest.Harvest:
         output = Path(scratch).absolute() / "said.json"
         if _refuses(host.submit(seat, Harvest(output=str(output))).result(), QUESTION):
             raise UntoldError(f"it refuses {QUESTION}")
-        said = decode_dump(output.read_bytes())
+        said = _read(output)
         folder = output.with_name("probes")
         folder.mkdir()
         loads = _loads(host, seat, probes.write(folder))
@@ -42,6 +42,13 @@ def ask(host: Host, seat: Seat, source: Source) -> harvest.Harvest:
     except probes.ProbeError as error:
         raise UntoldError(str(error)) from error
     return harvest.harvest_of(said, measured, msgspec.structs.replace(source, commit=said.commit))
+
+
+def _read(output: Path) -> Dump:
+    try:
+        return decode_dump(output.read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise UntoldError(f"what it says cannot be read: {type(error).__name__}") from error
 
 
 def _loads(host: Host, seat: Seat, paths: Mapping[str, Path]) -> dict[str, bool]:

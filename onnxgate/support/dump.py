@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -10,7 +12,7 @@ class DumpedFormal(msgspec.Struct, frozen=True, array_like=True):
 
     name: str
     type: str
-    option: str  # "Single", "Optional", "Variadic"
+    option: Literal["Single", "Optional", "Variadic"]
     homogeneous: bool
 
 

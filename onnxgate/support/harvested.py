@@ -6,7 +6,10 @@ import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from onnxgate.support.harvest import Harvest, decode_harvest, encode_harvest
+from onnxgate.support.harvest import key as named
 from onnxgate.support.limits import Limits
 from onnxgate.support.table import Implementation, implementations
 
@@ -33,23 +36,43 @@ class Harvests:
                 found = decode_harvest(self._path(key).read_bytes())
             except OSError:
                 return None
-            if found is None:
+            kept = _sound(found, key) if found is not None else None
+            if kept is None:
                 return None
-            self._known[key] = _kept(found)
+            self._known[key] = kept
         return self._known[key]
 
     def put(self, key: str, harvest: Harvest) -> Kept:
-        """Keep it, at once or not at all: others may read and write the same file."""
+        """Keep it, at once or not at all: others may read and write the same file.
+
+        Raises:
+            OSError: it cannot be written; in this process it is kept all the same.
+        """
+        self._known[key] = _kept(harvest)
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         scratch.write_bytes(encode_harvest(harvest))
         scratch.replace(path)
-        self._known[key] = _kept(harvest)
         return self._known[key]
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.json.z"
+
+
+def _sound(harvest: Harvest, key: str) -> Kept | None:
+    """What a harvest says; None where it is not of the one build that its file is named by, or cannot be read."""
+    sources = harvest.table.sources if harvest.table is not None else ()
+    builds = [named("", source.release, source.sha256) for source in sources]
+    if harvest.table is not None and [key.endswith(build) for build in builds] != [True]:
+        return None
+    try:
+        kept = _kept(harvest)
+        implementation = kept.implementation
+        every = [implementation.operators(domain) for domain in implementation.domains()] if implementation else []
+    except (IndexError, msgspec.MsgspecError):
+        return None
+    return kept if all(every) else None
 
 
 def _kept(harvest: Harvest) -> Kept:

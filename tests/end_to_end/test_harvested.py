@@ -53,6 +53,20 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     assert ["support"] == [path.name for path in (tmp_path / "a cache").iterdir()]
 
 
+def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, tmp_path: Path) -> None:
+    """A cache that cannot be written to is no reason to know less; no path of this machine is in the report."""
+    package = doctored.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    (tmp_path / "a cache").mkdir()
+    (tmp_path / "a cache" / "support").touch()
+    run = lacking.report(status=1)
+
+    assert {("missing-kernel", (OLD, NEW))} == rules(run)
+    assert ["what it implements cannot be kept for the next run: File exists"] == [
+        each["reason"] for each in run["skipped"]
+    ]
+
+
 def test_two_gates_harvest_at_once(small: Repository, tmp_path: Path) -> None:
     """Neither is disturbed by the other, and one table is kept."""
     package = doctored.without(tmp_path / "package", "1.19.2")

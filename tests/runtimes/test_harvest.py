@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from onnxgate.runtimes.commands import Commands
 from onnxgate.runtimes.host import Host, Seat
 from onnxgate.runtimes.interpreters import find_interpreter
 from onnxgate.runtimes.jobs import Completed, Crashed, Harvest, HarvestResult
+from onnxgate.stages.harvest import UntoldError, ask
 from onnxgate.support.dump import Dump, DumpedKernel, decode_dump
+from onnxgate.support.table import Source
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
@@ -95,3 +98,10 @@ def test_a_file_that_was_not_written_is_no_answer(fake_host: Host, fake: Seat, t
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
     assert Crashed(signal="answered nonsense", during="start", log="") == observation
+
+
+def test_nonsense_is_not_kept(fake_host: Host, fake: Seat) -> None:
+    """A build that is patched may say what nobody understands; that is no fault of ours."""
+    seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
+    with pytest.raises(UntoldError, match=r"^what it says cannot be read: ValidationError$"):
+        ask(fake_host, seat, Source(release="1.0", wheel="", sha256="0" * 64))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import onnx
+import pytest
 
 from onnxgate.support import harvest, limits, releases, table
 from onnxgate.support.harvested import Harvests, Kept
@@ -12,7 +16,8 @@ from onnxgate.support.predict import predict
 from onnxgate.support.typing import prepare
 
 RELEASE = "1.31.1"
-KEY = harvest.key("onnxruntime", RELEASE, "5752bd508126ae7c49894d3b9d2e83f0c3d487319246d04c444b393308d7ad7f")
+SHA256 = next(source.sha256 for source in table.shipped().sources if source.release == RELEASE)
+KEY = harvest.key("onnxruntime", RELEASE, SHA256)
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = Conv(x, w) }
@@ -55,3 +60,41 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
 
     assert harvests.get(KEY) is None
     assert harvests.get("onnxruntime-1.0.0-abc") is None
+
+
+def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    """Whatever its file is called."""
+    other = harvest.key("onnxruntime", RELEASE, "0" * 64)
+    Harvests(tmp_path).put(other, harvested())
+
+    assert Harvests(tmp_path).get(other) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda said: said["sources"].clear(), id="of-nothing"),
+        pytest.param(lambda said: said["sources"].append(said["sources"][0]), id="of-two"),
+        pytest.param(lambda said: said["sets"].clear(), id="sets-of-types"),
+        pytest.param(lambda said: said.update(sets=[[9999]]), id="types"),
+        pytest.param(lambda said: said["operators"]["ai.onnx"].update(Conv=[1, 2]), id="rows"),
+    ],
+)
+def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+    """Whatever wrote it, each gate would fail of it until somebody clears the cache."""
+    said = msgspec.json.decode(msgspec.json.encode(harvested()))
+    change(said["table"])
+    wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.Harvest)
+    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
+
+    assert Harvests(tmp_path).get(KEY) is None
+
+
+def test_what_cannot_be_written_is_known_in_this_process(tmp_path: Path) -> None:
+    """The folder is no folder."""
+    (tmp_path / "a file").touch()
+    harvests = Harvests(tmp_path / "a file")
+    with pytest.raises(OSError, match="a file"):
+        harvests.put(KEY, harvested())
+
+    assert harvests.get(KEY) is not None

@@ -28,7 +28,9 @@ def probe(job, phase):
 
 
 def harvest(job, phase):
-    """Say that a file was written, and write none."""
+    """Say that a file was written, and write none, or nonsense."""
+    if "NONSENSE" in os.environ:
+        Path(job["output"]).write_text(os.environ["NONSENSE"], encoding="utf-8")
     return {"kind": "harvest", "registry": True, "release": "1.0", "commit": ""}
 
 
