@@ -229,11 +229,18 @@ class _Walk:
         types = [scope.type_of(name) if name else None for name in node.input]
         key = (id(function), *(each.SerializeToString() for each in node.attribute), *map(_key, types))
         if key not in self.called:
-            imports = {imported.domain: imported.version for imported in function.opset_import}
+            imports = self._imports_of(function)
             functions = tuple(self._reached(function).values())
             model = instantiate(function, node, types, imports=imports, defaults={}, functions=functions)
             self.called[key] = typed_nodes(model, f"{function.domain}.{function.name}", self.depth + 1)
         return self.called[key]
+
+    def _imports_of(self, function: FunctionProto) -> dict[str, int]:
+        """What a body imports, in the versions that the model imports: its nodes become nodes of the model.
+
+        Source: loads of functions that import other versions than their model, on ONNX Runtime 1.16 to 1.31.
+        """
+        return {each.domain: self.imports.get(each.domain or DEFAULT, each.version) for each in function.opset_import}
 
     def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:
         """The local functions that the function's nodes call, directly or not."""

@@ -132,3 +132,34 @@ def test_what_need_not_be_imported_takes_no_types_away() -> None:
     model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
 
     assert prediction(model, "1.20.1").verdict == "loads"
+
+
+@pytest.mark.parametrize(
+    ("types", "call", "body", "expected"),
+    [
+        ("float", "com.microsoft.Gelu (x)", '<domain: "com.microsoft"> Gelu (X) => (Y) { Y = Det (X) }', "loads"),
+        ("double", "com.microsoft.Gelu (x)", '<domain: "com.microsoft"> Gelu (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("double", "com.microsoft.Nova (x)", '<domain: "com.microsoft"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
+        ("double", "Relu (x)", '<domain: ""> Relu (X) => (Y) { Y = Erf (X) }', "loads"),
+        ("float", "Nova (x)", '<domain: ""> Nova (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("float", "ai.onnx.ml.Nova (x)", '<domain: "ai.onnx.ml"> Nova (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("float", "ai.onnx.new.Nova (x)", '<domain: "ai.onnx.new"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
+    ],
+)
+def test_a_local_function_never_stands_in_for_an_operator(types: str, call: str, body: str, expected: str) -> None:
+    """One with the name of an operator that the release has is not called, nor one that is new in a domain of ONNX."""
+    stamps = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
+    function = body.replace(">", ', opset_import: ["" : 17]>', 1)
+    text = f"{stamps} g ({types}[N, N] x) => ({types}[N, N] y) {{ y = {call} }} {function}"
+
+    assert expected == prediction(text, "1.16.3").verdict
+    assert expected == prediction(text, "1.31.1").verdict
+
+
+def test_nodes_of_a_function_are_of_the_versions_that_the_model_imports() -> None:
+    """A function of opset 17 in a model of opset 18 gets the kernels and bodies of 18."""
+    text = """<ir_version: 8, opset_import: ["" : {}, "my" : 1]> g (double[N] x) => (double[N] y) {{ y = my.Call (x) }}
+        <domain: "my", opset_import: ["" : {}]> Call (a) => (b) {{ b = Softplus (a) }}"""
+
+    assert prediction(text.format(18, 17), "1.31.1").verdict == "loads"
+    assert prediction(text.format(17, 18), "1.31.1").verdict == "refused"
