@@ -83,7 +83,7 @@ class Measured(Part, frozen=True, kw_only=True):
     bound_from: str
 
 
-CellState = Literal["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"]
+CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
 
 
 class Cell(Part, frozen=True, kw_only=True):

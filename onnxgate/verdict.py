@@ -104,7 +104,10 @@ def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> Cell
         return "undecided"
     if (model, runtime) in gathered.execution.ran:
         return "pass"
-    return "predicted" if Stage.SUPPORT in request.stages else "not asked"
+    if Stage.SUPPORT not in request.stages:
+        return "not asked"
+    prediction = gathered.predictions.get((model, runtime))
+    return "predicted" if prediction is not None and prediction.verdict != "unknown" else "not predicted"
 
 
 def _concerns(finding: Finding, runtime: str) -> bool:

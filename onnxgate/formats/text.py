@@ -12,9 +12,10 @@ from onnxgate.report import Cell, Finding, NotDone, Report
 Matrix = dict[str, dict[str, Cell]]
 WORDS = {"warning": "warn", "fail": "FAIL", "not asked": "-"}
 STYLES = {"pass": "pass", "warn": "warning", "FAIL": "fail", "predicted": "predicted", "undecided": "undecided"}
-STYLES |= {"skipped": "quiet", "-": "quiet"}
+STYLES |= {"not predicted": "undecided", "skipped": "quiet", "-": "quiet"}
 LEGEND = {
     "predicted": "predicted: from support data; nothing was run",
+    "not predicted": "not predicted: there is no support data, or it cannot be told; nothing was run",
     "-": "-: not asked for",
 }
 BODY = 11
