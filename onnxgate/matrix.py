@@ -195,19 +195,23 @@ def working_range(model: MatrixModel) -> Range:
     found = groups(model)
     nearest = _nearest(model)
     clauses = [_where(model, every)]
-    if nearest is not None:
+    if nearest is not None and len(every) == 1:
+        clauses = [f"{clauses[0]}, which {_lacks(nearest)}"]
+    elif nearest is not None:
         clauses.append(f"{_nearest_name(nearest, found, every)} {_lacks(nearest)}")
-    if model.on("unknown"):
-        clauses.append(_not_known(model, found, every))
+    clauses += _not_known(model, found, every)
     return Range("; ".join(clauses), tuple(group for group in found if not _for_want_of_kernels(group)))
 
 
 def _where(model: MatrixModel, every: Sequence[str]) -> str:
     if loading := model.on("loads"):
         return f"loads on {name_runtimes(loading, every)}{_doubt(model)}"
-    refused = len(model.on("refused"))
-    count = f"{refused or len(every)} release{'s' if (refused or len(every)) != 1 else ''}"
-    return f"loads on none of {count}" if refused else f"is not known to load on any of {count}"
+    refused = model.on("refused")
+    if len(every) == 1:
+        return f"{'does not' if refused else 'is not known to'} load on {every[0]}"
+    count = len(refused or every)
+    said = "loads on none of" if refused else "is not known to load on any of"
+    return f"{said} {count} release{'s' if count != 1 else ''}"
 
 
 def _doubt(model: MatrixModel) -> str:
@@ -254,10 +258,14 @@ def _lacks(nearest: Entry) -> str:
     return f"{said} (the first of {count} reasons)" if count > 1 else said
 
 
-def _not_known(model: MatrixModel, found: Sequence[Group], every: Sequence[str]) -> str:
-    where = _without_engine(name_runtimes(model.on("unknown"), every), every)
-    alike = all(_for_want_of_kernels(group) for group in found if group.state == "unknown")
-    return f"kernels are not known on {where}" if alike else f"not known on {where}"
+def _not_known(model: MatrixModel, found: Sequence[Group], every: Sequence[str]) -> Iterator[str]:
+    """Left out where it is all that there is to say, and the list says why."""
+    unknown = model.on("unknown")
+    where = _without_engine(name_runtimes(unknown, every), every)
+    if unknown and all(_for_want_of_kernels(group) for group in found if group.state == "unknown"):
+        yield f"kernels are not known on {where}"
+    elif unknown and len(unknown) < len(every):
+        yield f"not known on {where}"
 
 
 def _for_want_of_kernels(group: Group) -> bool:

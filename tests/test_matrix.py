@@ -26,7 +26,7 @@ DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is d
         ("??++++", "loads on onnxruntime 1.17.1 to 1.18.1; not known on 1.16.0 and 1.16.3"),
         ("xxxxxx", f"loads on none of 6 releases; 1.18 {LACKS}"),
         ("??xxxx", f"loads on none of 4 releases; 1.18 {LACKS}; not known on 1.16.0 and 1.16.3"),
-        ("??????", "is not known to load on any of 6 releases; not known on 1.16.0 to 1.18.1"),
+        ("??????", "is not known to load on any of 6 releases"),
     ],
 )
 def test_the_sentence(letters: str, sentence: str) -> None:
@@ -66,6 +66,18 @@ def test_what_the_nearest_release_lacks(reasons: tuple[Reason, ...], said: str) 
     found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {said}"
+
+
+def test_a_single_release() -> None:
+    """Nobody counts to one."""
+    entries = (entry("1.18.1", "refused"), entry("1.18.1", "unknown"), entry("1.15.1", "unknown", NO_KERNELS))
+    found = [working_range(MatrixModel(path="m.onnx", runtimes=(each,))) for each in entries]
+
+    assert [each.sentence for each in found] == [
+        f"does not load on onnxruntime 1.18.1, which {LACKS}",
+        "is not known to load on onnxruntime 1.18.1",
+        "is not known to load on onnxruntime 1.15.1; kernels are not known on 1.15.1",
+    ]
 
 
 def test_releases_of_which_no_kernels_are_known() -> None:

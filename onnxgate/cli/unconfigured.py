@@ -64,6 +64,7 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
     if not paths:
         hint = "name the models to check, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` here or above", hint=hint)
+    named: set[str] = set()
     for path in paths:
         absolute = start / path
         if not absolute.exists():
@@ -75,7 +76,9 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
             shown = file.relative_to(start).as_posix() if file.is_relative_to(start) else file.as_posix()
             if not is_text(shown):
                 raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
-            yield SelectedModel(shown, file, MergedSettings(targets=(TARGET,)), Place(shown))
+            if shown not in named:  # by a folder and by itself, say
+                named.add(shown)
+                yield SelectedModel(shown, file, MergedSettings(targets=(TARGET,)), Place(shown))
 
 
 def _selected(runtimes: Iterable[LockedRuntime], select: Select) -> Iterator[LockedRuntime]:

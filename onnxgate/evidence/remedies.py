@@ -17,8 +17,8 @@ def _words(way: Way, subject: RefusedOperation) -> str:
     match way:
         case AtOpset(domain, version, whole):
             what = "all of the model" if whole else "this operator"
-            who = "every locked runtime" if subject.everywhere else "every locked runtime with support data"
-            return f"export at opset {version}{_of(domain)}, where {who} implements {what}"
+            known = "" if subject.everywhere else " with support data"
+            return f"export at opset {version}{_of(domain)}, where all its runtimes{known} implement {what}"
         case Retyped(parameter, to, exact, back):
             result = " and the result back" if back else ""
             return f"cast {_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"

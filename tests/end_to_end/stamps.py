@@ -11,6 +11,7 @@ from tests.model.models import RELU, write
 RELEASES = tuple(limits.table().releases)
 EQUAL = "g (uint8[N] a, uint8[N] b) => (bool[N] y) { y = Equal(a, b) }"
 """Source: ONNX Runtime has a kernel for uint8 since 1.21.0."""
+GELU = "g (float[N] x) => (float[N] y) { y = Gelu(x) }"
 UNKNOWN = "g (float[N] x) => (float[N] y) <float[N] z> { [odd] z = Abs(x) y = Clipped(z) }"
 
 

@@ -189,6 +189,13 @@ def test_folders_and_files(files: Repository) -> None:
     ]
 
 
+def test_a_model_that_is_named_twice(files: Repository) -> None:
+    """By its folder and by itself: it is one model."""
+    stamped(files, "some/a.onnx", 8, 18)
+
+    assert [each["path"] for each in matrix(files, "some", "some/a.onnx", "./some/a.onnx")["models"]] == ["some/a.onnx"]
+
+
 def test_no_config_is_read(files: Repository) -> None:
     """Neither a broken one, nor one that has other targets."""
     files.write("onnxgate.toml", "nonsense = [")

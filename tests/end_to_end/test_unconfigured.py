@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.end_to_end.repository import Repository, brief
-from tests.end_to_end.stamps import EQUAL, RELEASES, UNKNOWN, stamped, write_model
+from tests.end_to_end.stamps import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
 
 
 def test_loads_on_all(files: Repository) -> None:
@@ -72,6 +72,16 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
         "model.onnx: loads on none of 42 releases; 1.31 refuses it: `Clipped` is no "
     )
     assert report["remarks"][0].endswith("; not known on 1.14.0 to 1.15.1")
+
+
+def test_ways_out_promise_no_lock(files: Repository) -> None:
+    """There is none; they are of the releases that were asked for."""
+    write_model(files, "model.onnx", 8, 18, GELU)
+    report = files.report("model.onnx", "--target", "onnxruntime>=1.18", status=1)
+
+    assert {each["rule"]: each["fix"] for each in report["findings"]}["unknown-operator"] == (
+        "export at opset 20, where all its runtimes implement all of the model"
+    )
 
 
 def test_a_file_elsewhere(files: Repository) -> None:

@@ -30,7 +30,7 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
         f"{subject.problem}: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=fix(subject, "export it with types that every locked runtime implements, or as other operators"),
+        fix=fix(subject, "export it with types that all its runtimes implement, or as other operators"),
         runtime=subject.runtime,
         about=subject.problem,
         detail=subject.detail,

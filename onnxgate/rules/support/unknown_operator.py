@@ -30,7 +30,7 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
         f"{subject.problem}: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=fix(subject, "export it as operators that every locked runtime has"),
+        fix=fix(subject, "export it as operators that all its runtimes have"),
         runtime=subject.runtime,
         about=subject.problem,
         detail=subject.detail,
