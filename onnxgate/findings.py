@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -109,6 +110,7 @@ class Undone:
     by_design: bool = False  # nothing could decide it: it does not apply, and is skipped
 
 
+@functools.lru_cache(maxsize=1024)
 def version_order(text: str) -> Version:
     """A release for sorting; what is no version comes first."""
     try:
