@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 REGISTRY_SINCE = "1.16.0"
 """Older wheels do not say their kernels, so that there is nothing to harvest but limits, which are shipped."""
 FAMILY = ("onnxruntime", GPU)
+UNTOLD = "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
 
 
 def lacking(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
@@ -73,9 +74,19 @@ class Builds:
         gleaned = self.kept(planned)
         for each in planned:
             source = self._source(each)
-            if each.name not in gleaned.kept and source is not None:
+            if each.name in gleaned.kept:
+                continue
+            if source is not None:
                 self._ask(each, source, host, gleaned)
+            elif self._is_here(each.runtime):
+                gleaned.skipped.append(Undone(Stage.SUPPORT, "", each.name, UNTOLD))
         return gleaned
+
+    def _is_here(self, runtime: LockedRuntime) -> bool:
+        """Whether it is an environment of the user's own that exists; of others the runtime stage speaks."""
+        from onnxgate.runtimes.seats import environment_path
+
+        return bool(runtime.environment) and environment_path(self._folder, runtime.environment).exists()
 
     def _ask(self, planned: PlannedRuntime, source: Source, host: Host, gleaned: Gleaned) -> None:
         from onnxgate.runtimes.seats import Seat
@@ -114,7 +125,10 @@ class Builds:
         from onnxgate.runtimes.seats import environment_path
         from onnxgate.support.table import Source
 
-        identity = build_identity(environment_path(self._folder, runtime.environment))
+        try:
+            identity = build_identity(environment_path(self._folder, runtime.environment))
+        except OSError:
+            return None
         return Source(release=runtime.release, wheel="", sha256=identity) if identity else None
 
     def _locked(self, runtime: LockedRuntime) -> Source | None:

@@ -1,0 +1,64 @@
+"""Builds that the shipped data do not know: which of them can be told from others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from onnxgate.findings import Stage, Undone
+from onnxgate.harvests import UNTOLD, Builds
+from onnxgate.lock.types import Lock, LockedRuntime
+from onnxgate.plan import PlannedRuntime
+from onnxgate.runtimes.host import Host
+
+NOBODY = cast("Host", None)  # these are not asked
+OWN = PlannedRuntime(
+    runtime=LockedRuntime(engine="onnxruntime", release="1.20.1", environment="mine"),
+    targets=("own",),
+    levels=("all",),
+    providers=("CPUExecutionProvider",),
+    required=True,
+)
+
+
+def library(folder: Path, python: str) -> Path:
+    """The native library of an engine in an environment."""
+    path = folder / "mine" / "lib" / python / "site-packages" / "onnxruntime" / "capi" / "engine.so"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def harvested(folder: Path) -> list[Undone]:
+    """What is said of a build that is asked by nobody."""
+    gleaned = Builds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
+    assert {} == gleaned.kept
+    return gleaned.skipped
+
+
+@pytest.mark.parametrize("pythons", [(), ("python3.10", "python3.11")])
+def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_path: Path) -> None:
+    """Its libraries lie elsewhere, as those of a system's Python, or twice; the note promises that it is harvested."""
+    (tmp_path / "mine").mkdir()
+    for python in pythons:
+        library(tmp_path, python).write_bytes(b"")
+
+    assert [Undone(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNTOLD)] == harvested(tmp_path)
+
+
+def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of another user."""
+
+    def refuse(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    library(tmp_path, "python3.11").write_bytes(b"")
+    monkeypatch.setattr(Path, "open", refuse)
+
+    assert [Undone(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNTOLD)] == harvested(tmp_path)
+
+
+def test_an_environment_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+    """By the runtime stage."""
+    assert [] == harvested(tmp_path)
