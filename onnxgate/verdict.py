@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate import __version__
 from onnxgate.findings import ALL_STAGES, Stage, Undone
 from onnxgate.gate import Outcome, Request
-from onnxgate.plan import PlannedModel, PlannedRuntime, locked_runtimes
+from onnxgate.plan import locked_runtimes
 from onnxgate.report import (
     LEVELS,
     Cell,
@@ -38,7 +38,7 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         stages=stages,
         models=tuple(_models(outcome)),
         runtimes=tuple(_runtimes(request, outcome)),
-        cells=tuple(_cell(request, outcome, each, planned) for each in outcome.planned for planned in each.runtimes),
+        cells=tuple(_cells(request, outcome)),
         findings=outcome.findings,
         undecided=not_done(gathered.undone),
         skipped=not_done(gathered.skipped),
@@ -82,14 +82,23 @@ def _runtimes(request: Request, outcome: Outcome) -> Iterator[ReportedRuntime]:
             )
 
 
-def _cell(request: Request, outcome: Outcome, planned: PlannedModel, runtime: PlannedRuntime) -> Cell:
-    key = (planned.path, runtime.name)
-    compared = key in outcome.gathered.execution.compared
-    return Cell(model=planned.path, runtime=runtime.name, state=_state(request, outcome, *key), compared=compared)
+def _cells(request: Request, outcome: Outcome) -> Iterator[Cell]:
+    findings: dict[str, list[Finding]] = {}
+    for finding in outcome.findings:
+        if not finding.ignored:
+            findings.setdefault(finding.model, []).append(finding)
+    for planned in outcome.planned:
+        for runtime in planned.runtimes:
+            yield _cell(request, outcome, planned.path, runtime.name, findings.get(planned.path, ()))
 
 
-def _state(request: Request, outcome: Outcome, model: str, runtime: str) -> CellState:
-    about = [f for f in outcome.findings if not f.ignored and f.model == model and _concerns(f, runtime)]
+def _cell(request: Request, outcome: Outcome, model: str, runtime: str, findings: Sequence[Finding]) -> Cell:
+    about = [finding for finding in findings if _concerns(finding, runtime)]
+    compared = (model, runtime) in outcome.gathered.execution.compared
+    return Cell(model=model, runtime=runtime, state=_state(request, outcome, model, runtime, about), compared=compared)
+
+
+def _state(request: Request, outcome: Outcome, model: str, runtime: str, about: Sequence[Finding]) -> CellState:
     gathered = outcome.gathered
     errors = any(finding.level == "error" for finding in about)
     if errors or model in outcome.blocked or (model, runtime) in outcome.failed:
