@@ -45,6 +45,8 @@ def command(
 ) -> int:
     """Say on which releases of ONNX Runtime each of MODELS (files or folders) loads, and why not on the others.
 
+    Hidden folders are entered where they are named alone.
+
     It is predicted from what each release's own wheel reports; nothing is installed or run, unless --verify asks for
     it. No config is read. The exit status is 0 where every model loads on one of the releases at least, 1 where a model
     loads on none, and 3 where that is not known or could not be verified.

@@ -69,7 +69,7 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
         absolute = start / path
         if not absolute.exists():
             raise UsageError(f"`{path}` does not exist")
-        files = sorted(absolute.rglob("*.onnx")) if absolute.is_dir() else [absolute]
+        files = sorted(_below(absolute)) if absolute.is_dir() else [absolute]
         if not files:
             raise UsageError(f"there is no `.onnx` file in `{path}`")
         for file in files:
@@ -79,6 +79,13 @@ def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
             if shown not in named:  # by a folder and by itself, say
                 named.add(shown)
                 yield SelectedModel(shown, file, MergedSettings(targets=(TARGET,)), Place(shown))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The models below a folder, but for those in hidden folders: environments have thousands of their own."""
+    for file in folder.rglob("*.onnx"):
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
+            yield file
 
 
 def _selected(runtimes: Iterable[LockedRuntime], select: Select) -> Iterator[LockedRuntime]:

@@ -189,6 +189,15 @@ def test_folders_and_files(files: Repository) -> None:
     ]
 
 
+def test_hidden_folders_are_not_entered(files: Repository) -> None:
+    """The `onnx` package in a `.venv` has thousands of models, which nobody asks for; one that is named is taken."""
+    stamped(files, "some/.venv/lib/a.onnx", 8, 18)
+    stamped(files, "some/b.onnx", 8, 18)
+
+    assert [each["path"] for each in matrix(files, "some")["models"]] == ["some/b.onnx"]
+    assert [each["path"] for each in matrix(files, "some/.venv")["models"]] == ["some/.venv/lib/a.onnx"]
+
+
 def test_a_model_that_is_named_twice(files: Repository) -> None:
     """By its folder and by itself: it is one model."""
     stamped(files, "some/a.onnx", 8, 18)
