@@ -74,9 +74,11 @@ def verdict(matrix: Matrix) -> str:
 
 
 def _none(matrix: Matrix) -> str:
-    refused = sum({entry.state for entry in model.runtimes} == {"refused"} for model in matrix.models)
-    unknown = sum(not model.on("loads") for model in matrix.models) - refused
-    said = [f"{refused} {_verb(refused)} on none"] if refused else []
+    """The models that decide the verdict, by what the newest release makes of them."""
+    refused = [model for model in matrix.models if model.outcome == "refused"]
+    unknown = sum(model.outcome == "unknown" for model in matrix.models)
+    known = " that is known" if any(model.on("unknown") for model in refused) else ""
+    said = [f"{len(refused)} {_verb(len(refused))} on none{known}"] if refused else []
     if unknown:
         said.append(f"{unknown} {'is' if unknown == 1 else 'are'} not known to load on any")
     return ", ".join(said)

@@ -86,8 +86,12 @@ def test_quiet_leaves_the_verdict() -> None:
         (["++++++"], "pass: 1 model on 6 releases; predicted, nothing was run"),
         (["??????"], "undecided: 1 model on 6 releases; 1 is not known to load on any; predicted, nothing was run"),
         (
-            ["xxxxxx", "xxxxxx", "x????x"],
+            ["xxxxxx", "xxxxxx", "xx????"],
             "fail: 3 models on 6 releases; 2 load on none, 1 is not known to load on any; predicted, nothing was run",
+        ),
+        (
+            ["xxxxxx", "x????x"],
+            "fail: 2 models on 6 releases; 2 load on none that is known; predicted, nothing was run",
         ),
     ],
 )
