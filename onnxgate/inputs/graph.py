@@ -174,11 +174,15 @@ class Graph:
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without calls of local functions; as it is where they call themselves, which no runtime takes."""
     if not model.functions:
         return model
-    from onnx import inliner
+    from onnx import checker, inliner
 
-    return inliner.inline_local_functions(model)
+    try:
+        return inliner.inline_local_functions(model)
+    except checker.ValidationError:
+        return model
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -119,3 +119,16 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
 
     with pytest.raises(Unfeedable, match="does not say how many axes"):
         make_cases(reading.facts, reading.proto, {}, tmp_path / "cases")
+
+
+def test_functions_that_call_themselves_are_no_fault_of_ours(tmp_path: Path) -> None:
+    """The file stage or the runtime says what is wrong with the model; it may be asked for alone."""
+    text = """
+        <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x) => (float[2] y) { y = own.F (x) }
+        <domain: "own", opset_import: ["" : 17, "own" : 1]>
+        F (a) => (b) { b = own.F (a) }
+    """
+    (case,) = _cases(tmp_path, text, {})
+
+    assert {"x"} == set(case.inputs)
