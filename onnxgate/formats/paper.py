@@ -101,7 +101,7 @@ def _groups(block: Sequence[Column], gutter: int) -> str:
     line, end, last = "", 0, ""
     for column in block:
         if column.group and column.group != last:
-            line = line.ljust(end) if cell_len(line) <= end else f"{line} "
+            line = line.ljust(end) if not line or cell_len(line) < end else f"{line} "
             line += column.group
         last = column.group
         end += column.width + gutter

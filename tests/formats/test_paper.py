@@ -22,3 +22,13 @@ def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatc
 
     assert len(lines) == 202
     assert len(measured) < 4 * 600
+
+
+def test_names_of_groups_never_run_together() -> None:
+    """A name that is as wide as its columns is told from the next one."""
+    columns = [Column("", "", ["m"]), Column("engine", "1.18.1", ["pass"]), Column("engine+more", "1.18.1", ["pass"])]
+    first = next(iter(Paper().table(columns, {})))
+    tight = next(iter(Paper().table([Column("abc", "1", ["x"]), Column("abcd", "2", ["y"])], {})))
+
+    assert ["engine", "engine+more"] == first.split()
+    assert ["abc", "abcd"] == tight.split()
