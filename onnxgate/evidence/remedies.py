@@ -1,11 +1,33 @@
-"""Ways out in words."""
+"""What is said of a refused operation: the hit that the rules about operators share, and ways out in words."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from onnxgate.evidence.support import RefusedOperation
+from onnxgate.findings import Hit
 from onnxgate.support.ways import AtOpset, Expanded, Imported, Raised, Replaced, Retyped, Way, With, Without
 
 RECURRENT = ("GRU", "LSTM", "RNN")
+
+
+def hits(subject: RefusedOperation, rule: str, otherwise: str, *, follows_from: Sequence[str] = ()) -> Iterator[Hit]:
+    """The hit of the rule that the refusal is of; `otherwise` is the fix where no way out was found."""
+    if subject.rule != rule:
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=fix(subject, otherwise),
+        runtime=subject.runtime,
+        about=subject.problem,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=tuple(follows_from) if subject.opset_too_new else (),
+    )
 
 
 def fix(subject: RefusedOperation, otherwise: str) -> str:

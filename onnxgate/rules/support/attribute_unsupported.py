@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import OPSET, RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -24,18 +24,6 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     Leave the attribute out where it says what is the default anyway, write what it does as operators of its own, or
     export at an opset whose definition has it.
     """
-    if subject.rule != "attribute-unsupported":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "export it as the definition of the imported opset has it"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=OPSET if subject.opset_too_new else (),
+    yield from hits(
+        subject, "attribute-unsupported", "export it as the definition of the imported opset has it", follows_from=OPSET
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import OPSET, RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -23,18 +23,4 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     Export at an opset that still has the operator, or use the operator that took its place: `Resize` for `Upsample`,
     `ScatterElements` for `Scatter`.
     """
-    if subject.rule != "deprecated-operator":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "use the operator that took its place"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=OPSET if subject.opset_too_new else (),
-    )
+    yield from hits(subject, "deprecated-operator", "use the operator that took its place", follows_from=OPSET)

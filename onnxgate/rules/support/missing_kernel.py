@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -23,17 +23,6 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     ## What to do
     One of the ways that the message names: each of them is implemented by every locked runtime.
     """
-    if subject.rule != "missing-kernel":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "export it with types that all its runtimes implement, or as other operators"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
+    yield from hits(
+        subject, "missing-kernel", "export it with types that all its runtimes implement, or as other operators"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import OPSET, RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -22,18 +22,6 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     ## What to do
     Cast what is given to a type that the operator takes, or export at an opset whose definition takes it.
     """
-    if subject.rule != "type-mismatch":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "cast what is given to a type that the operator takes"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=OPSET if subject.opset_too_new else (),
+    yield from hits(
+        subject, "type-mismatch", "cast what is given to a type that the operator takes", follows_from=OPSET
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -25,17 +25,8 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     Name the package or library that registers the domain in the target's `extensions`, or export without the operator.
     A domain that is used and not imported must be imported.
     """
-    if subject.rule != "unknown-domain":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "name the package that registers it in the target's `extensions`, or export without it"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
+    yield from hits(
+        subject,
+        "unknown-domain",
+        "name the package that registers it in the target's `extensions`, or export without it",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import fix
+from onnxgate.evidence.remedies import hits
 from onnxgate.evidence.support import OPSET, RefusedOperation
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -23,18 +23,6 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     Export at an opset that has the operator and that every locked runtime implements, write it as operators that they
     have, or raise the target's version.
     """
-    if subject.rule != "unknown-operator":
-        return
-    yield Hit(
-        subject.place,
-        f"{subject.problem}: {subject.nodes.words}",
-        model=subject.model,
-        node=subject.nodes.name,
-        fix=fix(subject, "export it as operators that all its runtimes have"),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=OPSET if subject.opset_too_new else (),
+    yield from hits(
+        subject, "unknown-operator", "export it as operators that all its runtimes have", follows_from=OPSET
     )
