@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtimes": {"lock", "config"},
     "inputs": {"model", "runtimes.jobs"},
     "agreement": {"model", "lock", "config"},
-    "evidence": {"model", "lock", "runtimes.jobs", "support.ways"},
+    "evidence": {"model", "lock", "runtimes.jobs", "support.ways", "support.operations"},
     "rules": {"evidence"},
     "report": set(),
     "judge": {"rules", "report", "config"},

@@ -7,17 +7,9 @@ from typing import Literal
 
 from onnxgate.findings import Place
 from onnxgate.model.facts import ModelFacts
+from onnxgate.support.operations import MissRule
 from onnxgate.support.ways import Way
 
-RefusedBy = Literal[
-    "unknown-domain",
-    "unknown-operator",
-    "deprecated-operator",
-    "missing-kernel",
-    "type-mismatch",
-    "attribute-unsupported",
-]
-"""The rules that are about single operators."""
 OPSET = ("opset-too-new", "opset-experimental")
 """Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""
 
@@ -87,7 +79,7 @@ class ModelOnRuntime:
 class RefusedOperation:
     """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
 
-    rule: RefusedBy
+    rule: MissRule
     model: str
     place: Place  # the source line that made the first node, else where the model stands
     runtime: str

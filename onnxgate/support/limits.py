@@ -11,6 +11,8 @@ import importlib.resources
 import msgspec
 from packaging.version import Version
 
+from onnxgate.support.spans import span
+
 
 class ExternalData(msgspec.Struct, frozen=True):
     """Where a release takes external data from, beside the model's own folder. False: the model is refused."""
@@ -68,9 +70,4 @@ def opset_works_since(domain: str, version: int) -> str:
 
 def _since(taken: list[bool]) -> str:
     releases = list(table().releases)
-    since = ""
-    for release, takes in zip(reversed(releases), reversed(taken), strict=True):
-        if not takes:
-            break
-        since = release
-    return since
+    return releases[0] if all(taken) else span(releases, taken)[0]
