@@ -12,13 +12,12 @@ import msgspec
 
 from onnxgate.config.lines import Keys
 from onnxgate.config.spelling import listed, nearest
-from onnxgate.config.types import Ignore, ModelSettings, Table
+from onnxgate.config.types import Ignore, Table
 
 AnyTable = TypeVar("AnyTable", bound=Table)
 
 # Keys that onnxgate is going to have; to take one and not act on it would be a promise that nobody keeps.
 LATER: Mapping[type[Table], tuple[str, ...]] = {
-    ModelSettings: ("quantized-from", "budget"),
     Ignore: ("sha256",),
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnxgate.config.globs import matches
 from onnxgate.config.lines import Keys, nearest_line
-from onnxgate.config.types import Config, ModelSettings, Tolerance
+from onnxgate.config.types import Budget, Config, ModelSettings, Tolerance
 from onnxgate.findings import Place
 
 LOCK_NAME = "onnxgate.lock"
@@ -24,6 +24,8 @@ class MergedSettings:
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     inputs: str | None = None
     tolerance: Mapping[str, float | Tolerance] = field(default_factory=dict)
+    quantized_from: str | None = None  # relative to the config's folder
+    budget: Budget | None = None
 
     @property
     def is_exported(self) -> bool:
@@ -106,7 +108,8 @@ class Project:
 
 def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -> MergedSettings:
     """Entries in their order as one; `sizes` and `tolerance` are merged key by key."""
-    source, command, inputs = None, None, None
+    source, command, inputs, quantized_from = None, None, None, None
+    budget: Budget | None = None
     sizes: dict[str, tuple[int, ...]] = {}
     tolerance: dict[str, float | Tolerance] = {}
     for entry in entries:
@@ -114,9 +117,11 @@ def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -
         source = source if entry.source is None else entry.source
         command = command if entry.command is None else entry.command
         inputs = inputs if entry.inputs is None else entry.inputs
+        quantized_from = quantized_from if entry.quantized_from is None else entry.quantized_from
+        budget = budget if entry.budget is None else entry.budget
         sizes |= entry.sizes or {}
         tolerance |= entry.tolerance or {}
-    return MergedSettings(targets, source, command, sizes, inputs, tolerance)
+    return MergedSettings(targets, source, command, sizes, inputs, tolerance, quantized_from, budget)
 
 
 def _can_be_exported(entry: ModelSettings | None) -> bool:

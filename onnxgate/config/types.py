@@ -42,6 +42,14 @@ class Tolerance(Table, frozen=True, kw_only=True):
     atol: float
 
 
+class Budget(Table, frozen=True, kw_only=True):
+    """What a model may cost; the ratios are candidate / baseline, measured side by side in one run."""
+
+    size_mib: float | None = None  # file and external data
+    slower_than_baseline: float | None = None  # 1.2: the median run may take 1.2 times the baseline's
+    memory_over_baseline: float | None = None  # 1.2: the peak may be 1.2 times the baseline's
+
+
 class ModelSettings(Table, frozen=True, kw_only=True):
     """Settings for the models that `path` (a file or a glob) matches; several that match are merged in order."""
 
@@ -52,6 +60,8 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     sizes: dict[str, tuple[int, ...]] | None = None
     inputs: str | None = None  # a glob of .npz files
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
+    quantized_from: str | None = None  # the float model's path, relative to the config
+    budget: Budget | None = None
 
 
 class Ignore(Table, frozen=True, kw_only=True):

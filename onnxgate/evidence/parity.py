@@ -27,12 +27,26 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""  # "shape (2, 10) against (1, 10)", "at [0, 3]: 1.25 against 0.5"
 
 
+class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a mismatch begins: the first node whose inputs agree on both sides and whose output does not."""
+
+    node: str  # the model's own node; "" where it has no name
+    operator: str  # "MatMul", or with its domain where that is not the default one
+    output: str  # the value that differs first
+    place: Place | None  # the source line that made the node
+    case: str
+    value: float  # largest absolute difference of that output
+    before: float  # largest absolute difference among the node's inputs
+    detail: str = ""
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One runtime's outputs against one reference's, over all cases and levels."""
 
     model: str
     place: Place
-    pair: Literal["source", "runtime", "optimization"]
+    pair: Literal["source", "runtime", "optimization", "engine", "quantized"]
     runtime: str
-    reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled"
+    reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled" | the float model's path
     differences: tuple[Difference, ...]
+    first: FirstDifference | None = None  # of what disagrees, where it was looked for and found
