@@ -245,14 +245,6 @@ sha256 = "aa"
         ),
         ("[[model]]\nsizes = {}", "line 1: `model[0].path`: is missing; expected a string"),
         (
-            "[[model]]\npath = 'a.onnx'\nbudget = {}",
-            "line 3: `model[0].budget`: is not available in this release of onnxgate",
-        ),
-        (
-            "[[model]]\npath = 'a.onnx'\nquantized-from = 'b.onnx'",
-            "line 3: `model[0].quantized-from`: is not available in this release of onnxgate",
-        ),
-        (
             "[[model]]\npath = 'a.onnx'\n[[model]]\npath = './a.onnx'",
             "line 4: `model[1].path`: `./a.onnx` has an entry already; put both into one",
         ),
