@@ -11,16 +11,8 @@ from packaging.version import Version
 
 from onnxgate.config.spelling import listed, nearest
 
-ENGINES = ("onnxruntime",)
-LATER_ENGINES = (
-    "onnxruntime-directml",
-    "onnxruntime-gpu",
-    "onnxruntime-openvino",
-    "onnxruntime-web",
-    "opencv-python-headless",
-    "openvino",
-    "tract",
-)
+ENGINES = ("onnxruntime", "onnxruntime-web", "openvino", "tract", "onnx", "opencv-python-headless")
+LATER_ENGINES = ("onnxruntime-directml", "onnxruntime-gpu", "onnxruntime-openvino")
 
 
 def runtime_problem(text: str) -> str:
