@@ -17,12 +17,13 @@ from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
 from onnxgate.evidence.faults import is_guess
 from onnxgate.evidence.runtime import Alone, ModelRuns
-from onnxgate.feeding import feed, feed_at
+from onnxgate.feeding import Fed, feed, feed_at
 from onnxgate.findings import Stage, Undone
+from onnxgate.inputs.asked import refuse_unknown
 from onnxgate.inputs.sample import sample_case
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading import read
+from onnxgate.model.reading import Reading, read
 from onnxgate.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import (
@@ -72,7 +73,11 @@ class _Executor:
         if self._wants_runs:
             self._warm_up()
         toolchain = self._find_toolchain() if self._wants_source else None
-        prepared = [self._prepare(planned, toolchain) for planned in self._work.models]
+        fed = [self._feed(planned) for planned in self._work.models]
+        names = (name for _, each in fed for name in each.names)
+        refuse_unknown(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
+        read_ones = zip(self._work.models, fed, strict=True)
+        prepared = [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
         started = [self._start_runs(each) for each in prepared]
         for each in started:
             self._collect(each)
@@ -119,13 +124,14 @@ class _Executor:
         stages = self._work.stages & {Stage.EXPORT, *([Stage.PARITY] if each.model.settings.source else [])}
         self._done.undone += [Undone(stage, each.path, "", reason, hint) for stage in stages]
 
-    def _prepare(self, planned: PlannedModel, toolchain: Path | None) -> Prepared:
-        folder = self._folder()
+    def _feed(self, planned: PlannedModel) -> tuple[Reading, Fed]:
         reading = read(planned.model.absolute, planned.path)
-        fed = feed(self._work.project, planned.model, reading, folder / "inputs")
+        return reading, feed(self._work.project, planned.model, reading, self._folder(), self._work.asked)
+
+    def _prepare(self, planned: PlannedModel, reading: Reading, fed: Fed, toolchain: Path | None) -> Prepared:
         exporting = None
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._export(planned, reading.facts, fed.cases, toolchain, folder / "export")
+            exporting = self._export(planned, reading.facts, fed.cases, toolchain, self._folder())
         return Prepared(planned, reading, fed, exporting)
 
     def _export(
@@ -193,7 +199,8 @@ class _Executor:
             return Sourced(None, None)
         eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = sample_case(prepared.reading.facts, result.input_names, result.sample)
-        if sample is None or len(result.eager) != len(prepared.fed.cases) + 1:
+        complete = len(result.eager) == len(prepared.fed.cases) + 1
+        if sample is None or not complete or not self._work.asked.takes(sample.name):
             return Sourced(eager, None)
         return Sourced({**eager, sample.name: result.eager[-1]}, sample)
 
@@ -205,7 +212,7 @@ class _Executor:
         sourced = started.sourced
         if Stage.PARITY not in self._work.stages:
             sourced = Sourced(self._ask_source(prepared, cases), None)
-        if not followups.needs_sizes(ran, sourced.eager):
+        if self._work.asked.cases or not followups.needs_sizes(ran, sourced.eager):
             return Started(prepared, sourced, started.levels)
         newest = next(planned for planned in started.levels if planned.name == followups.newest(ran))
         sizes = followups.find_sizes(
@@ -216,14 +223,14 @@ class _Executor:
         )
         if not sizes:
             return Started(prepared, sourced, started.levels)
-        fed = feed_at(prepared.planned.model, prepared.reading, sizes, self._folder())
+        fed = feed_at(prepared.planned.model, prepared.reading, sizes, self._folder(), self._work.asked.seed)
         eager = self._ask_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), Sourced(both, sourced.sample))
 
     def _try(self, prepared: Prepared, planned: PlannedRuntime, setting: Mapping[str, int]) -> Sequence[Ran]:
         """One setting at one level of one runtime."""
-        fed = feed_at(prepared.planned.model, prepared.reading, [setting], self._folder())
+        fed = feed_at(prepared.planned.model, prepared.reading, [setting], self._folder(), self._work.asked.seed)
         return self._levels(prepared, replace(planned, levels=planned.levels[:1]), fed.cases).result()
 
     def _ask_source(self, prepared: Prepared, cases: tuple[Case, ...]) -> Mapping[str, CaseResult] | None:

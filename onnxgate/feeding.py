@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnxgate.config.project import Project, SelectedModel
-from onnxgate.inputs.generate import Unfeedable, make_cases, why_untakeable
+from onnxgate.inputs.asked import ALL, Asked
+from onnxgate.inputs.generate import Unfeedable, case_name, generated_names, make_cases, why_untakeable
 from onnxgate.inputs.user import user_cases
 from onnxgate.model.reading import Reading
 from onnxgate.runtimes.jobs import Case
@@ -20,10 +21,11 @@ class Fed:
     cases: tuple[Case, ...]
     reason: str = ""
     hint: str = ""
+    names: tuple[str, ...] = ()  # of all cases that could be asked for
 
 
-def feed(project: Project, model: SelectedModel, reading: Reading, folder: Path) -> Fed:
-    """Write the model's cases below `folder`.
+def feed(project: Project, model: SelectedModel, reading: Reading, folder: Path, asked: Asked = ALL) -> Fed:
+    """Write the model's cases below `folder`, those that are asked for.
 
     Raises:
         ConfigError: the user's own inputs are not what the model takes.
@@ -33,13 +35,26 @@ def feed(project: Project, model: SelectedModel, reading: Reading, folder: Path)
     if untakeable:
         return Fed((), untakeable)
     if settings.inputs is not None:
-        return Fed(user_cases(reading.facts, settings.inputs, project.folder, folder))
-    return feed_at(model, reading, (), folder)
+        cases = user_cases(reading.facts, settings.inputs, project.folder, folder)
+        return Fed(tuple(case for case in cases if asked.takes(case.name)), names=tuple(case.name for case in cases))
+    return _generated(model, reading, folder, asked)
 
 
-def feed_at(model: SelectedModel, reading: Reading, sizes: Sequence[Mapping[str, int]], folder: Path) -> Fed:
+def _generated(model: SelectedModel, reading: Reading, folder: Path, asked: Asked) -> Fed:
+    """Of the generated cases those that are asked for, also at sizes that are not tried by themselves."""
+    usual = generated_names(reading.facts, model.settings.sizes)
+    sizes = list(asked.settings(reading.facts.inputs))
+    names = (*usual, *(case_name(setting) for setting in sizes))
+    if asked.cases and not any(asked.takes(name) for name in names):
+        return Fed((), names=names)
+    return replace(feed_at(model, reading, sizes, folder, asked.seed), names=names)
+
+
+def feed_at(
+    model: SelectedModel, reading: Reading, sizes: Sequence[Mapping[str, int]], folder: Path, seed: int = 0
+) -> Fed:
     """Generated cases at these sizes of the dynamic axes; without any, at those that are tried first."""
     try:
-        return Fed(make_cases(reading.facts, reading.proto, model.settings.sizes, folder, sizes))
+        return Fed(make_cases(reading.facts, reading.proto, model.settings.sizes, folder, sizes, seed))
     except Unfeedable as reason:
         return Fed((), reason.message, reason.hint or "")

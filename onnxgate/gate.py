@@ -18,6 +18,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.harvests import Builds, lacking
+from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
@@ -47,6 +48,7 @@ class Request:
     open_host: Callable[[], AbstractContextManager[Host]]
     honour_ignores: bool = True
     support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
+    asked: Asked = ALL  # the input cases
 
 
 @dataclass(slots=True)
@@ -205,6 +207,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         predicted=_predicted(gathered.judged),
         predictions=gathered.predictions,
         kept=gathered.kept,
+        asked=request.asked,
     )
     with request.open_host() as host:
         execution = execute(work, host)

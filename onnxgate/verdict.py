@@ -60,6 +60,8 @@ def _scope(request: Request) -> str:
     others = len(request.project.models()) - len(request.models)
     if others > 0:
         said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+    if request.asked.cases:
+        said.append("other input cases not asked for")
     return "; ".join(said)
 
 

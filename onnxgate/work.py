@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from onnxgate.config.project import Project
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.findings import Place, Stage, Undone
+from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel
@@ -45,3 +46,4 @@ class Work:
     predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
     predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # likewise, node by node
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
+    asked: Asked = ALL  # the input cases

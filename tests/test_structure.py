@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"config", "lock", "runtimes.jobs"},
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
-    "work": {"support.operations", "support.harvested", "config", "lock", "model", "plan", "report", "evidence"},
+    "work": {"inputs.asked", "support.operations", "support.harvested", "config", "lock", "model", "plan", "report", "evidence"},
     "underway": {"model", "plan", "report", "evidence", "runtimes", "stages", "feeding"},
     "witnesses": {"plan", "evidence", "runtimes", "stages"},
     "harvests": {"lock", "plan", "runtimes", "stages", "support"},

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from onnxgate.config.project import Project
     from onnxgate.findings import Stage
+    from onnxgate.inputs.asked import Asked
     from onnxgate.report import Report
     from onnxgate.runtimes.host import Host
 
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
     metavar="REQUIREMENT",
     help="Without a config: judge against these releases ('onnxruntime>=1.18') instead of all.",
 )
+@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Draw generated inputs otherwise.")
+@click.option(
+    "--case",
+    "cases",
+    multiple=True,
+    metavar="NAME",
+    help="Only this input case, by the name that findings print. Repeatable.",
+)
 @common_options
 def command(
     paths: tuple[Path, ...],
@@ -43,6 +52,8 @@ def command(
     stages: str | None,
     outputs: tuple[str, ...],
     target: str | None,
+    seed: int,
+    cases: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
     """Judge the models of the project, or those that PATHS select.
@@ -52,16 +63,18 @@ def command(
     """
     from onnxgate.cli.outputs import parse_outputs, write_outputs
     from onnxgate.cli.selection import chosen_stages
+    from onnxgate.inputs.asked import Asked
 
     sinks = parse_outputs(outputs)
     asked = chosen_stages(static, stages)
+    inputs = Asked(seed, tuple(dict.fromkeys(cases)))
     config = None if target is not None else _config(paths, options)
     if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
         report = judge_files(paths, target, options)
     else:
-        report = _gate(config, paths, asked, options)
+        report = _gate(config, paths, asked, inputs, options)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
     return report.exit
 
@@ -84,7 +97,9 @@ def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
     return found
 
 
-def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], options: CommonOptions) -> Report:
+def _gate(
+    config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], inputs: Asked, options: CommonOptions
+) -> Report:
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
@@ -102,6 +117,7 @@ def _gate(config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], option
         open_host=functools.partial(_open_host, project, options),
         honour_ignores=not options.no_ignores,
         support_folder=_support_folder,
+        asked=inputs,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
 

@@ -34,11 +34,12 @@ def make_cases(
     sizes: Mapping[str, Sequence[int]],
     folder: Path,
     settings: Sequence[Mapping[str, int]] = (),
+    seed: int = 0,
 ) -> tuple[Case, ...]:
     """One case per size setting, its arrays written below `folder` as `.npy` files.
 
     `proto` is the model's structure; large weights may be without data. `sizes` are the config's for this model;
-    `settings` are those to use in place of the first ones that are tried.
+    `settings` are those to use in place of the first ones that are tried. Another `seed` draws other values.
 
     Raises:
         Unfeedable: an input has a type or a shape for which no values can be made.
@@ -50,7 +51,7 @@ def make_cases(
     chosen = settings or size_settings(facts.inputs, sizes)
     guessed, leading = guessed_axes(facts.inputs, sizes), leading_axes(facts.inputs)
     first = tuple(name for name in guessed if name in leading)
-    cases = (_case(facts, graph, setting, folder / str(index)) for index, setting in enumerate(chosen))
+    cases = (_case(facts, graph, setting, folder / str(index), seed) for index, setting in enumerate(chosen))
     return tuple(msgspec.structs.replace(case, guessed=guessed, leading=first) for case in cases)
 
 
@@ -62,6 +63,11 @@ def why_untakeable(inputs: Sequence[ValueInfo]) -> str:
         if _element(value) not in DTYPES:
             return f"input `{value.name}` of type `{value.type}` cannot be fed: no array of onnxgate can hold it"
     return ""
+
+
+def generated_names(facts: ModelFacts, sizes: Mapping[str, Sequence[int]]) -> list[str]:
+    """What the cases of a model are called that are generated without being asked for."""
+    return [case_name(setting) for setting in size_settings(facts.inputs, sizes)]
 
 
 def _check_feedable(inputs: Sequence[ValueInfo]) -> None:
@@ -80,7 +86,7 @@ def case_name(sizes: Mapping[str, int]) -> str:
     return f"sizes {' '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else FIXED
 
 
-def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Path) -> Case:
+def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Path, seed: int) -> Case:
     import numpy as np
 
     from onnxgate.inputs.roles import Control, role_of
@@ -96,10 +102,15 @@ def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Pat
             reason = f"input `{value.name}` decides a shape, an axis or a size of `{role.operator}`"
             raise Unfeedable(f"no values can be generated: {reason}", hint=HINT)
         path = folder / f"{index}.npy"
-        array = make_values(role, DTYPES[_element(value)], shape, f"{value.name}\0{name}")
+        array = make_values(role, DTYPES[_element(value)], shape, _stream(value.name, name, seed))
         np.save(path, array, allow_pickle=False)
         paths[value.name] = str(path.absolute())
     return Case(name=name, origin="generated", inputs=paths, sizes=dict(sizes))
+
+
+def _stream(value: str, case: str, seed: int) -> str:
+    """What the values of one input in one case are drawn from."""
+    return f"{value}\0{case}\0{seed}" if seed else f"{value}\0{case}"
 
 
 def _element(value: ValueInfo) -> str:

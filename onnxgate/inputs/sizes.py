@@ -53,7 +53,7 @@ def settings_at(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
     """The rows of the config's sizes, with these sizes of the axes that it does not name."""
-    names = _names(inputs)
+    names = named_axes(inputs)
     given = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
     for index in range(max(map(len, given.values()), default=1)):
@@ -64,7 +64,7 @@ def settings_at(
 
 def guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """The dynamic axes whose size neither the config tells nor a formula."""
-    names = _names(inputs)
+    names = named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
 
@@ -74,7 +74,8 @@ def leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
 
 
-def _names(inputs: Sequence[ValueInfo]) -> list[str]:
+def named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
+    """The dynamic axes of all inputs, each once, in the order of the graph."""
     return list(dict.fromkeys(dim for value in inputs for dim in axis_names(value) if isinstance(dim, str)))
 
 

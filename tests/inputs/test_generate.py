@@ -68,6 +68,22 @@ def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
 
 
+def test_another_seed_draws_other_values(tmp_path: Path) -> None:
+    """Seed 0 is what no seed gives; names and sizes stay."""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(ENCODER), path)
+    reading = read(path, "model.onnx")
+    usual, same, other = (
+        make_cases(reading.facts, reading.proto, {}, tmp_path / str(index), (), seed)
+        for index, seed in enumerate((0, 0, 7))
+    )
+    contents = [[Path(each).read_bytes() for case in cases for each in case.inputs.values()] for cases in (usual, same)]
+
+    assert contents[0] == contents[1]
+    assert [case.name for case in usual] == [case.name for case in other]
+    assert not any((_arrays(one)["ids"] == _arrays(two)["ids"]).all() for one, two in zip(usual, other, strict=True))
+
+
 def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
     """Nothing varies: the case has no sizes."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y) { y = Relu(x) }'
