@@ -8,7 +8,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from onnxgate.config.requirements import ENGINES, requirement_problem
+from onnxgate.config.engines import BUILDS, ENGINES
+from onnxgate.config.requirements import requirement_problem
 
 LIBRARIES = (".so", ".dll", ".dylib")
 COMPANIONS = ("numpy",)
@@ -42,7 +43,7 @@ def extension_problem(text: str) -> str:
     requirement = Requirement(text)
     if requirement.extras or requirement.marker:
         return "expected a package and its releases, without extras and markers"
-    if package_name(text) in (*ENGINES, *COMPANIONS):
+    if package_name(text) in (*ENGINES, *BUILDS, *COMPANIONS):
         return f"`{requirement.name}` registers no custom operators; every environment has it"
     return ""
 

@@ -9,14 +9,17 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from onnxgate.config.engines import BUILDS, ENGINES
 from onnxgate.config.spelling import listed, nearest
 
-ENGINES = ("onnxruntime", "onnxruntime-web", "openvino", "tract", "onnx", "opencv-python-headless")
-LATER_ENGINES = ("onnxruntime-directml", "onnxruntime-gpu", "onnxruntime-openvino")
+_TENSORRT = (
+    "TensorRT is no engine of its own: write `runtime = \"onnxruntime-gpu>=1.23\"`, "
+    "`providers = [\"TensorrtExecutionProvider\"]`, and as `python` an environment that has both"
+)
 
 
-def runtime_problem(text: str) -> str:
-    """Why the text is no runtime that this release of onnxgate can lock; "" where it is one."""
+def runtime_problem(text: str, *, own: bool = False) -> str:
+    """Why the text is no runtime that can be locked; "" where it is one. `own`: in an environment of the user's own."""
     problem = requirement_problem(text)
     if problem:
         return problem
@@ -26,10 +29,19 @@ def runtime_problem(text: str) -> str:
         return "expected an engine and its releases, without extras and markers"
     if engine in ENGINES:
         return ""
-    if engine in LATER_ENGINES:
-        return f"engine `{engine}` is not available in this release of onnxgate"
-    near = nearest(engine, ENGINES)
+    if engine in BUILDS:
+        return "" if own else _needs_python(engine)
+    if engine.startswith("tensorrt"):
+        return _TENSORRT
+    near = nearest(engine, (*ENGINES, *BUILDS))
     return f"engine `{engine}` is not known" + (near or f"; expected {listed(ENGINES)}")
+
+
+def _needs_python(engine: str) -> str:
+    return (
+        f"`{engine}` needs what only some machines have, so that no environment is made for it: name with `python` one "
+        f'that has it (`python = ".venv"`), and write `required = false` where it may be missing'
+    )
 
 
 def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:

@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from onnxgate.config.conversion import Problem
+from onnxgate.config.engines import has_levels, has_providers
 from onnxgate.config.extensions import extension_problem, is_library, package_name
 from onnxgate.config.globs import is_glob
 from onnxgate.config.lines import Keys
@@ -125,8 +126,10 @@ class Validation:
 
 
 def _target(target: Target, keys: Keys) -> Iterator[Problem]:
-    if problem := runtime_problem(target.runtime):
+    if problem := runtime_problem(target.runtime, own=target.python is not None):
         yield Problem((*keys, "runtime"), problem)
+    else:
+        yield from _meaningless(target, keys)
     for name, values in (("providers", target.providers), ("optimization", target.optimization)):
         if not values:
             yield Problem((*keys, name), "expected at least one")
@@ -137,8 +140,23 @@ def _target(target: Target, keys: Keys) -> Iterator[Problem]:
         yield from _python(target, keys)
 
 
+def _meaningless(target: Target, keys: Keys) -> Iterator[Problem]:
+    """What only some engines have."""
+    engine = package_name(target.runtime)
+    if not has_levels(engine) and target.optimization == ("disabled",):
+        yield Problem((*keys, "optimization"), f"`{engine}` has no levels of optimisation; leave the key out")
+    if has_providers(engine):
+        return
+    if target.providers not in ((), PROVIDERS):
+        yield Problem((*keys, "providers"), f"`{engine}` has no execution providers; leave the key out")
+    if target.extensions:
+        yield Problem((*keys, "extensions"), f"`{engine}` takes no libraries of custom operators; leave the key out")
+
+
 def _providers(target: Target, keys: Keys) -> Iterator[Problem]:
     """A build of the user's own may have any provider; whether it has one is asked there."""
+    if not runtime_problem(target.runtime, own=True) and not has_providers(package_name(target.runtime)):
+        return
     for index, provider in enumerate(target.providers):
         if provider in PROVIDERS:
             continue

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
+from onnxgate.config.engines import ENGINES
 from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
+from onnxgate.config.spelling import listed
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,10 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 
 
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
+NEEDS_PYTHON = (
+    "needs what only some machines have, so that no environment is made for it: name with `python` one that has it "
+    '(`python = ".venv"`), and write `required = false` where it may be missing'
+)
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 
 
@@ -66,10 +72,19 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("onnxruntime>=1.20,<1.18", "no release can satisfy `<1.18,>=1.20`"),
         ("onnxruntime=1.18", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got `onnxruntime=1.18`"),
         ("", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got ``"),
-        ("openvino>=2026", "engine `openvino` is not available in this release of onnxgate"),
-        ("onnxruntime-gpu>=1.23", "engine `onnxruntime-gpu` is not available in this release of onnxgate"),
+        ("openvino>=2026", ""),
+        ("onnx>=1.18", ""),
+        ("OpenCV_Python_Headless==5.*", ""),
+        ("onnxruntime-gpu>=1.23", f"`onnxruntime-gpu` {NEEDS_PYTHON}"),
+        ("onnxruntime-openvino==1.24.1", f"`onnxruntime-openvino` {NEEDS_PYTHON}"),
+        (
+            "tensorrt>=10",
+            'TensorRT is no engine of its own: write `runtime = "onnxruntime-gpu>=1.23"`, '
+            '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both',
+        ),
         ("onnxrutime>=1.23", "engine `onnxrutime` is not known; did you mean `onnxruntime`?"),
-        ("caffe", "engine `caffe` is not known; expected `onnxruntime`"),
+        ("onnxruntime-gpuu", "engine `onnxruntime-gpuu` is not known; did you mean `onnxruntime-gpu`?"),
+        ("caffe", f"engine `caffe` is not known; expected {listed(ENGINES)}"),
         ("onnxruntime[gpu]", "expected an engine and its releases, without extras and markers"),
         ("onnxruntime; python_version > '3'", "expected an engine and its releases, without extras and markers"),
         ("onnxruntime @ file:///x.whl", "expected a requirement by name and version, got one by address"),
@@ -79,6 +94,13 @@ def test_runtime(text: str, expected: str) -> None:
     """What a target may ask for, and what is said of the rest."""
 
     assert expected == runtime_problem(text)
+
+
+@pytest.mark.parametrize(("text", "takes"), [("onnxruntime-gpu", True), ("openvino", True), ("tensorrt", False)])
+def test_own_runtime(text: str, takes: bool) -> None:
+    """An environment of one's own may have what none is made for."""
+
+    assert takes == (runtime_problem(text, own=True) == "")
 
 
 def test_toolchain() -> None:

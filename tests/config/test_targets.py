@@ -95,6 +95,37 @@ def test_refused(tmp_path: Path, target: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("runtime = 'openvino>=2026'", []),
+        ("runtime = 'tract'\noptimization = ['all']", []),
+        ("runtime = 'onnxruntime-gpu'\npython = '.venv'\nproviders = ['TensorrtExecutionProvider']", []),
+        (
+            "runtime = 'openvino'\nproviders = ['CUDAExecutionProvider']",
+            ["line 3: `targets.a.providers`: `openvino` has no execution providers; leave the key out"],
+        ),
+        (
+            "runtime = 'tract'\nextensions = ['foo']\noptimization = ['disabled']",
+            [
+                "line 3: `targets.a.extensions`: `tract` takes no libraries of custom operators; leave the key out",
+                "line 4: `targets.a.optimization`: `tract` has no levels of optimisation; leave the key out",
+            ],
+        ),
+    ],
+)
+def test_engines(tmp_path: Path, target: str, expected: list[str]) -> None:
+    """What an engine does not have is no key of its targets."""
+    (tmp_path / "onnxgate.toml").write_text(f"[targets.a]\n{target}\n", encoding="utf-8")
+    found: tuple[str, ...] = ()
+    try:
+        load_config(tmp_path / "onnxgate.toml")
+    except ConfigError as error:
+        found = error.problems
+
+    assert list(found) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [("foo.so", True), ("libs/foo", True), ("libs\\foo", True), ("foo-extensions>=1.0", False), ("foo.sox", False)],
 )

@@ -1,0 +1,23 @@
+"""The engines that a target may ask for, and what sets them apart."""
+
+from __future__ import annotations
+
+ONNXRUNTIME = "onnxruntime"
+ENGINES = (ONNXRUNTIME, "onnxruntime-web", "openvino", "tract", "onnx", "opencv-python-headless")
+BUILDS = ("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn")
+"""Builds of ONNX Runtime under names of their own: they share its module, and need what a machine has or has not."""
+
+
+def family_of(engine: str) -> str:
+    """The engine that computes: `onnxruntime` for each of its builds."""
+    return ONNXRUNTIME if engine in BUILDS else engine
+
+
+def has_levels(engine: str) -> bool:
+    """Whether its graph optimiser can be told what to do."""
+    return engine.startswith(ONNXRUNTIME)
+
+
+def has_providers(engine: str) -> bool:
+    """Whether it has execution providers, and takes libraries of custom operators."""
+    return family_of(engine) == ONNXRUNTIME
