@@ -78,7 +78,7 @@ def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(WORKER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in (HERE / "fakes").glob("*.py"):
         shutil.copy(adapter, folder / "adapters")
-    shutil.copy(HERE / "fakes" / "exporter" / "pytorch.py", folder / "exporters")
+    shutil.copy(HERE / "fakes" / "exporter" / "dispatch.py", folder / "exporters")
     return folder
 
 

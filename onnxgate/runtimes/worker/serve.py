@@ -34,7 +34,7 @@ def _answer(request: Dict[str, Any], channel: wire.Channel) -> Dict[str, Any]:
 
 def _task(engine: str, kind: str) -> Task:
     if kind == "export":
-        return _module("exporters.pytorch").export  # type: ignore[no-any-return]
+        return _module("exporters.dispatch").export  # type: ignore[no-any-return]
     if kind == "command":
         return _module("exporters.command").run  # type: ignore[no-any-return]
     if not engine:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .failure import describe
-from .source import seed
+from .seeding import seed
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]

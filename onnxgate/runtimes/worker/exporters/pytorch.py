@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import eager, stamp, traces
-from .failure import describe, flush
-from .source import SourceError, folders_of, load, seed, split, surroundings
+from . import eager
+from .failure import describe
+from .results import finish
+from .seeding import seed
+from .source import SourceError, folders_of, split
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -29,57 +31,11 @@ class Recipe(NamedTuple):
     dynamic_shapes: Any = None
 
 
-def export(job: Wire, phase: Phase) -> Wire:
-    """Answer an `Export` job with an `ExportResult`; what the user's code or the exporter says is inside it."""
-    result = _nothing()
-    file, _ = split(job["source"])
-    try:
-        with surroundings(file, job["folder"]):
-            _answer(job, result, phase)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        result["failure"] = describe(error, folders_of(job))
-    flush()
-    return result
-
-
-def _nothing() -> Wire:
-    return {
-        "kind": "export",
-        "model": None,
-        "failure": None,
-        "packages": _versions(),
-        "was_training": False,
-        "input_names": [],
-        "sample": [],
-        "eager": [],
-        "eager64": [],
-        "eager_reason": "",
-        "log": "",
-    }
-
-
-def _versions() -> Dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            pass
-    return versions
-
-
-def _answer(job: Wire, result: Wire, phase: Phase) -> None:
-    phase("import of the source")
+def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
+    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
     import torch
 
-    _put_out_of_reach()
-    seed()
-    build = load(job["source"])
-    phase("call of the source")
-    seed()
-    recipe = read_recipe(build(), job["source"])
+    recipe = read_recipe(returned, job["source"])
     result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
     call = eager.Call.of(recipe.model, recipe.args, recipe.kwargs)
@@ -91,15 +47,6 @@ def _answer(job: Wire, result: Wire, phase: Phase) -> None:
     del recipe, call
     with torch.no_grad():
         _run_eagerly(job, aside, result, phase)
-
-
-def _put_out_of_reach() -> None:
-    """Import what the exporter needs before a file of the user's own can stand for it (`onnx.py`)."""
-    for name in ("numpy", "onnx", "onnxscript"):
-        try:
-            __import__(name)
-        except ImportError:  # the exporter says it in its own words
-            pass
 
 
 def read_recipe(returned: Any, source: str) -> Recipe:
@@ -155,7 +102,7 @@ def _try_export(job: Wire, recipe: Recipe, result: Wire, phase: Phase) -> None:
     path = os.path.join(job["output"], "model.onnx")
     try:
         _export(job, recipe, path)
-        result["input_names"] = _finish(path, job)
+        result["input_names"] = finish(path, job)
         result["model"] = path
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
         result["failure"] = describe(error, folders_of(job))
@@ -179,17 +126,6 @@ def _export(job: Wire, recipe: Recipe, path: str) -> None:
         external_data=job["external_data"],
         **asked,
     )
-
-
-def _finish(path: str, job: Wire) -> List[str]:
-    """Lower the stamp, take this machine's folders out, and give the names of the inputs."""
-    import onnx
-
-    model = onnx.load(path, load_external_data=False)
-    lowered = stamp.lower(model, job["ir_version_max"])
-    if traces.make_relative(model, folders_of(job)) or lowered:
-        onnx.save(model, path)
-    return [each.name for each in model.graph.input]
 
 
 def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> None:

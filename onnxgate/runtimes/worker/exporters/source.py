@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import random
 import sys
 import types
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
-
-SEED = 0
 
 # What was imported from the folder of one source. Two sources may each have a `models.py` beside them, and a module
 # that registers an operator must not be imported twice in one process.
@@ -30,17 +27,6 @@ def split(source: str) -> Tuple[str, str]:
 def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
     """Where the project's own code lies: the config's folder, and the source's, which may be outside of it."""
     return job["folder"], os.path.dirname(split(job["source"])[0])
-
-
-def seed() -> None:
-    """Start every generator that the standard library, numpy and torch share from the same state."""
-    random.seed(SEED)
-    for name, start in (("numpy", "random.seed"), ("torch", "manual_seed")):
-        module: Any = sys.modules.get(name)
-        if module is not None:
-            for part in start.split("."):
-                module = getattr(module, part)
-            module(SEED)
 
 
 def load(source: str) -> Callable[[], Any]:

@@ -1,0 +1,108 @@
+"""Any source: imported and called once, then handed to the exporter of the framework that it returned a model of."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple
+
+from . import seeding
+from .failure import describe, flush
+from .results import nothing, versions
+from .source import SourceError, folders_of, load, split, surroundings
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
+
+PREPARED = ("numpy", "onnx", "onnxscript")
+"""What the exporters need, and a file of the user's own may be called."""
+
+
+class Framework(NamedTuple):
+    """One exporter: how messages call the framework, and the packages that its classes come from."""
+
+    title: str
+    module: str
+    packages: List[str]
+
+
+FRAMEWORKS = (Framework("PyTorch", "pytorch", ["torch"]),)
+
+
+def export(job: Wire, phase: Phase) -> Wire:
+    """Answer an `Export` job with an `ExportResult`; what the user's code or the exporter says is inside it."""
+    result = nothing()
+    file, _ = split(job["source"])
+    _put_out_of_reach()
+    try:
+        with surroundings(file, job["folder"]), seeding.on_import():
+            returned = _called(job, phase)
+            framework = importlib.import_module("." + find(returned, job["source"]).module, __package__)
+            result["packages"] = versions(framework.PACKAGES)
+            framework.answer(job, returned, result, phase)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
+        result["failure"] = describe(error, folders_of(job))
+    flush()
+    return result
+
+
+def _put_out_of_reach() -> None:
+    """Import what exporters need before a file of the user's own can stand for it (`onnx.py`)."""
+    for name in PREPARED:
+        try:
+            importlib.import_module(name)
+        except ImportError:  # the exporter says it in its own words
+            pass
+
+
+def _called(job: Wire, phase: Phase) -> Any:
+    phase("import of the source")
+    seeding.seed()
+    build = load(job["source"])
+    phase("call of the source")
+    seeding.seed()
+    return build()
+
+
+def find(returned: Any, source: str) -> Framework:
+    """The framework of what a source returned. Raises `SourceError` where it is none's."""
+    for value in _parts(returned):
+        for framework in FRAMEWORKS:
+            if _package(value) in framework.packages:
+                return framework
+    imported = [each for each in FRAMEWORKS if any(name in sys.modules for name in each.packages)]
+    if len(imported) == 1:  # it says best what it expects
+        return imported[0]
+    known = ", ".join(each.title for each in FRAMEWORKS)
+    raise SourceError(
+        "`{}` returned {}, which is no model of {}; expected `(model, inputs)` or a mapping with `model` "
+        "and `args`".format(split(source)[1], _kind(returned), known)
+    )
+
+
+def _parts(returned: Any) -> Iterator[Any]:
+    """What may be the model, best first: the value, what it holds, and what that holds."""
+    level = [returned]
+    for _ in range(3):
+        yield from level
+        level = [part for value in level for part in _held(value)]
+
+
+def _held(value: Any) -> List[Any]:
+    if isinstance(value, Mapping):
+        first = [value["model"]] if "model" in value else []
+        return first + list(value.values())
+    return list(value) if type(value) in (tuple, list) else []
+
+
+def _package(value: Any) -> str:
+    """The first package of a framework that the value's class or one of its bases comes from."""
+    known = {name for framework in FRAMEWORKS for name in framework.packages}
+    packages = (str(each.__module__).partition(".")[0] for each in type(value).__mro__)
+    return next((package for package in packages if package in known), "")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "a tuple of {}".format(len(value))
+    return "None" if value is None else "a value of type `{}`".format(type(value).__name__)
