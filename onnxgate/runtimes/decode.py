@@ -25,6 +25,8 @@ from onnxgate.runtimes.jobs import (
     Result,
     Run,
     RunResult,
+    Trace,
+    TraceResult,
     Unavailable,
 )
 
@@ -35,6 +37,7 @@ RESULTS: dict[type[Job], type[Result]] = {
     Probe: ProbeResult,
     Harvest: HarvestResult,
     Export: ExportResult,
+    Trace: TraceResult,
     Command: CommandResult,
 }
 Reply = Completed | Refused | Unavailable
@@ -87,6 +90,8 @@ def believed(reply: Reply, job: Job) -> Reply:
             _check_run(job, result)
         case Export(), ExportResult() as result:
             _check_files(_files_of_export(result), Path(job.output))
+        case Trace(), TraceResult() as result:
+            _check_files(result.values.values(), Path(job.output))
         case Harvest(), HarvestResult():
             _check_files([job.output], Path(job.output).parent)
         case _ if not isinstance(reply.result, RESULTS[type(job)]):

@@ -74,6 +74,19 @@ class Export(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
     float64: bool = True
 
 
+class Trace(Wire, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
+    """Run the exported program of a source on one case, and write down what its nodes give."""
+
+    source: str  # "<absolute path>.py:callable"
+    output: str  # an existing empty folder
+    folder: str  # working directory: the config's folder
+    opset: int | None
+    case: Case
+    names: tuple[str, ...]  # the values that are wanted, as the exporter calls them
+    outputs: tuple[str, ...]  # the model's own outputs, which the exporter may have renamed
+    limit_bytes: int  # no more than this is written
+
+
 class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     """Run a user's command that writes a model. `argv` has its placeholders filled in already; there is no shell."""
 
@@ -82,7 +95,7 @@ class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     environment: dict[str, str] = {}
 
 
-Job = Load | Run | Probe | Harvest | Export | Command
+Job = Load | Run | Probe | Harvest | Export | Trace | Command
 
 
 class Failure(Wire, frozen=True, kw_only=True):
@@ -99,6 +112,8 @@ class CaseResult(Wire, frozen=True, kw_only=True):
 
     outputs: tuple[str | None, ...] = ()  # absolute .npy paths; None: not a tensor that numpy can hold
     failure: Failure | None = None
+    unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
+    aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed, proven by changing that
 
 
 class LoadResult(Wire, frozen=True, kw_only=True, tag="load", tag_field="kind"):
@@ -145,6 +160,14 @@ class ExportResult(Wire, frozen=True, kw_only=True, tag="export", tag_field="kin
     log: str = ""  # tail of what the exporter printed
 
 
+class TraceResult(Wire, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
+    """What the nodes of the exported program give."""
+
+    values: dict[str, str]  # name -> absolute .npy path
+    left_out: int = 0  # values beyond the limit
+    failure: Failure | None = None
+
+
 class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     """How the command ended."""
 
@@ -152,7 +175,7 @@ class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="k
     log: str  # tail of its output
 
 
-Result = LoadResult | RunResult | ProbeResult | HarvestResult | ExportResult | CommandResult
+Result = LoadResult | RunResult | ProbeResult | HarvestResult | ExportResult | TraceResult | CommandResult
 
 
 class Completed(Wire, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):

@@ -35,6 +35,8 @@ def _answer(request: Dict[str, Any], channel: wire.Channel) -> Dict[str, Any]:
 def _task(engine: str, kind: str) -> Task:
     if kind == "export":
         return _module("exporters.dispatch").export  # type: ignore[no-any-return]
+    if kind == "trace":
+        return _module("exporters.tracing").trace  # type: ignore[no-any-return]
     if kind == "command":
         return _module("exporters.command").run  # type: ignore[no-any-return]
     if not engine:

@@ -194,10 +194,10 @@ def _unchanged_buffers(module: Any) -> Iterator[None]:
 def _read(call: Call, paths: Sequence[Optional[str]]) -> List[Any]:
     """The tensors of a case; the example's own where the case has none."""
     pairs = zip(paths, call.sample())  # noqa: B905 - new in Python 3.10
-    return [leaf if path is None else _tensor(path, leaf) for path, leaf in pairs]
+    return [leaf if path is None else tensor_of(path, leaf) for path, leaf in pairs]
 
 
-def _tensor(path: str, like: Any) -> Any:
+def tensor_of(path: str, like: Any) -> Any:
     """A case's array as the tensor that the source takes: same device, and same type within its kind."""
     import numpy
     import torch

@@ -1,0 +1,168 @@
+"""Where two computations of one graph part: how far their values are from each other, and which node it comes from.
+
+Rounding grows from node to node, so that no fixed bound tells it from a fault. What a node itself gets wrong is seen
+when it is fed with the other side's inputs: then nothing that came before counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxgate.model.exposing import Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+ROUNDING = {2: 4e-3, 4: 4e-6, 8: 4e-6}
+"""Bytes of a float -> the share of its largest value by which one node alone may be off on another engine.
+
+Source: units in the last place of float16 and float32, times 4 to 32. Doubles are often casts of float32.
+"""
+GROWTH = 2.0
+"""A node is suspected where what it gives is so many times farther off than what it is given."""
+NEAR = 16.0
+"""Nodes that are off by themselves by as much as this part of the worst one began it as well."""
+MOST_SUSPECTS = 48
+MASKED = 1e30
+"""Beyond this a number stands for "nothing": masks are filled with the smallest number of their type."""
+CHUNK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a value is from its reference; infinite where that cannot be said in numbers."""
+
+    largest: float  # absolute
+    relative: float  # of the reference's own largest magnitude
+    rounding: float = 0.0  # what `relative` may be for this type
+
+
+NONE = Distance(0.0, 0.0)
+_UNLIKE = Distance(math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A node whose output is much farther off than its inputs."""
+
+    step: Step
+    output: str  # the worst one
+    before: Distance
+    after: Distance
+
+    @property
+    def growth(self) -> float:
+        """How much farther off, in units of rounding where the inputs are equal."""
+        return self.after.relative / max(self.before.relative, 1e-7)
+
+
+def distance(candidate: Array, reference: Array) -> Distance:
+    """How far apart two values are; both may be larger than memory."""
+    if candidate.shape != reference.shape or candidate.dtype.kind not in _LIKE.get(reference.dtype.kind, ""):
+        return _UNLIKE
+    kind = reference.dtype.kind
+    if kind in "US":
+        return NONE if np.array_equal(candidate, reference) else _UNLIKE
+    largest, magnitude = 0.0, 0.0
+    for a, b in _chunks(candidate, reference):
+        apart, peak = _apart(a, b)
+        largest, magnitude = max(largest, apart), max(magnitude, peak)
+    if largest == 0:
+        return NONE
+    if kind in "iub":
+        return Distance(largest, largest / max(1.0, magnitude))
+    return Distance(largest, largest / magnitude if magnitude else math.inf, ROUNDING.get(_width(reference), 4e-6))
+
+
+_LIKE = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "US", "S": "US"}
+
+
+def _width(array: Array) -> int:
+    return array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+
+
+def _chunks(candidate: Array, reference: Array) -> Iterator[tuple[Array, Array]]:
+    a, b = candidate.reshape(-1), reference.reshape(-1)
+    for start in range(0, a.size, CHUNK):
+        yield a[start : start + CHUNK], b[start : start + CHUNK]
+
+
+def _apart(a: Array, b: Array) -> tuple[float, float]:
+    """The largest difference, and the largest magnitude of the reference."""
+    if b.dtype.kind == "c":
+        a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    both = np.isfinite(a) & np.isfinite(b)
+    strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    if strange.any():
+        return math.inf, 1.0
+    counted = both & (np.abs(np.where(both, b, 0.0)) < MASKED)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(np.where(both, a - b, 0.0))
+    apart = np.where(counted | (apart > 1e-3 * np.abs(np.where(both, b, 0.0))), apart, 0.0)
+    return float(apart.max(initial=0.0)), float(np.abs(b[counted]).max(initial=0.0))
+
+
+def suspects(steps: Sequence[Step], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
+    """The nodes at which the distance grows, as far as it is known; the most striking ones, in the graph's order.
+
+    A value whose distance is not known counts as the worst that went into it.
+    """
+    reach = dict(distances)
+    found = []
+    for step in steps:
+        before = max((reach.get(name, NONE) for name in step.inputs), key=_relative, default=NONE)
+        for name in step.outputs:
+            reach.setdefault(name, before)
+        known = [(distances[name], name) for name in step.outputs if name in distances]
+        if known:
+            after, output = max(known, key=lambda pair: pair[0].relative)
+            if after.relative > GROWTH * before.relative:
+                found.append(Suspect(step, output, before, after))
+    worst = sorted(found, key=lambda each: -each.growth)[:MOST_SUSPECTS]
+    return tuple(each for each in found if each in worst)
+
+
+def _relative(each: Distance) -> float:
+    return each.relative
+
+
+def beginning(found: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
+    """The first suspect that is off by itself; None where none is by more than rounding.
+
+    `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
+    compute alike, so that nothing is rounding.
+    """
+    guilty = [(each, own[each.output]) for each in found if each.output in own]
+    guilty = [(each, off) for each, off in guilty if off.relative > (0.0 if exact else off.rounding)]
+    if not guilty:
+        return None
+    worst = max(off.relative for _, off in guilty)
+    return next(each for each, off in guilty if off.relative >= worst / NEAR)
+
+
+def unbroken(steps: Sequence[Step], output: str) -> tuple[str, ...]:
+    """The longest way from what is fed to an output, as the values along it: whatever is fused lies somewhere on it."""
+    makers = {name: step for step in steps for name in step.outputs}
+    depth: dict[str, int] = {}
+    for step in steps:
+        deepest = max((depth.get(name, 0) for name in step.inputs), default=0)
+        depth.update(dict.fromkeys(step.outputs, deepest + 1))
+    way: list[str] = []
+    name: str | None = output
+    while name in makers:
+        way.append(name)
+        name = max(makers[name].inputs, key=lambda each: depth.get(each, 0), default=None)
+    return tuple(reversed(way))
+
+
+def worst_of(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
+    """The largest distance among values; none where nothing is known."""
+    return max((distances[name] for name in names if name in distances), key=_relative, default=NONE)

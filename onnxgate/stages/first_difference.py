@@ -1,0 +1,250 @@
+"""The search for the first node that differs: what is run for it, and what is concluded.
+
+Both sides give every value that the differing outputs depend on. The nodes at which the distance grows are then run
+once more, each fed with the other side's values: the first that is off by itself is where the mismatch begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.model.exposing import Step, expose, portions, steps
+from onnxgate.runtimes.jobs import Case, Completed, Observation, Refused, RunResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from onnx import ModelProto
+
+    from onnxgate.agreement.first_difference import Distance, Suspect
+    from onnxgate.model.apart import Apart, Known
+
+PORTION_BYTES = 512 * 1024 * 1024
+"""So much of both sides' values is there at a time."""
+
+Run = Callable[[Path, Case, Path], Observation]  # a model, what it is fed, an empty folder for its outputs
+Paths = dict[str, Path]
+Reference = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the candidate, as the other side has them
+
+
+class SearchError(Exception):
+    """The search cannot be done; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Where a mismatch begins. Distances are those of the two whole computations."""
+
+    node: int  # of the candidate's main graph
+    output: str
+    before: Distance
+    after: Distance
+    between: tuple[str, ...] = ()  # values that the other side has nothing for, which lie inside what was looked at
+    fused: bool = False  # only while the optimiser may fuse the node with others
+
+
+@dataclass(slots=True)
+class Side:
+    """A model on one runtime at one level, with one case."""
+
+    model: Path
+    proto: ModelProto
+    case: Case
+    run: Run
+    folder: Path  # for what is written; made as needed
+    _count: Iterator[int] = field(default_factory=itertools.count)
+
+    def values(self, names: Sequence[str]) -> Paths:
+        """The values of that name, as files; those that numpy cannot hold are left out.
+
+        Raises:
+            SearchError: it does not run with these values as outputs.
+        """
+        folder = self._place()
+        try:
+            path = expose(self.proto, self.model, names, folder / "model")
+        except OSError as error:
+            raise SearchError(f"a copy of the model cannot be made: {error}") from error
+        wanted = set(names)
+        return {name: at for name, at in self.outputs(path, self.case).items() if name in wanted}
+
+    def outputs(self, model: Path, case: Case) -> Paths:
+        """What a model gives here."""
+        folder = self._place()
+        folder.mkdir(parents=True)
+        match self.run(model, case, folder):
+            case Completed(result=RunResult(outputs=names, cases=(got,))) if got.failure is None:
+                return {name: Path(at) for name, at in zip(names, got.outputs, strict=True) if at is not None}
+            case Completed(result=RunResult(cases=(got,))) if got.failure is not None:
+                raise SearchError(f"with its values as outputs it does not run: {_line(got.failure.text)}")
+            case Refused(failure=failure):
+                raise SearchError(f"with its values as outputs it does not load: {_line(failure.text)}")
+            case other:
+                raise SearchError(f"with its values as outputs it does not run ({type(other).__name__.lower()})")
+
+    def _place(self) -> Path:
+        return self.folder / str(next(self._count))
+
+
+def _line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def search(
+    side: Side, reference: Reference, known: Collection[str] | None, outputs: Collection[str], *, exact: bool
+) -> Begun | None:
+    """Where these outputs begin to differ from the reference; None where no node by itself is off.
+
+    `known` names the values that the reference has, None for all of them. `exact` says that both sides compute alike.
+
+    Raises:
+        SearchError: it cannot be done.
+    """
+    from onnxgate.agreement.first_difference import beginning, suspects
+
+    every = steps(side.proto, outputs)
+    distances: dict[str, Distance] = {}
+    there: dict[str, Path] = {}
+    names = [name for step in every for name in step.outputs if known is None or name in known]
+    for portion in portions(side.proto, names, side.case.sizes, PORTION_BYTES):
+        _compare(side.values(portion), reference(portion), distances, there)
+        found = suspects(every, distances)
+        own = _own(side, found, there) if found else {}
+        first = beginning(found, own, exact=exact)
+        if first is not None:
+            return Begun(first.step.index, first.output, first.before, first.after, _between(side, first, there))
+    return None
+
+
+def _compare(here: Paths, there: Mapping[str, Path], distances: dict[str, Distance], kept: dict[str, Path]) -> None:
+    """Note how far apart the values are; the reference's are kept, to be fed."""
+    from onnxgate.agreement.first_difference import distance
+
+    for name, path in here.items():
+        if name in there:
+            distances[name] = distance(_load(path), _load(there[name]))
+            kept[name] = there[name]
+        path.unlink()
+
+
+def _own(side: Side, found: Sequence[Suspect], there: Mapping[str, Path]) -> dict[str, Distance]:
+    """How far each suspect is off where it is fed with the reference's values."""
+    from onnxgate.agreement.first_difference import distance
+    from onnxgate.model.apart import apart
+
+    feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **there}
+    known = {name: known for name, path in feeds.items() if (known := _known(path)) is not None}
+    made = apart(side.proto, [each.step.index for each in found], known)
+    case = Case(name="apart", origin="generated", inputs=_feeds(side, made, feeds))
+    outputs = side.outputs(_written(side, made), case)
+    return {
+        name: distance(_load(outputs[named]), _load(there[name]))
+        for name, named in made.outputs.items()
+        if named in outputs and name in there
+    }
+
+
+def _written(side: Side, made: Apart) -> Path:
+    path = side._place() / "model.onnx"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(made.model.SerializeToString())
+    return path
+
+
+def _feeds(side: Side, made: Apart, there: Mapping[str, Path]) -> dict[str, str]:
+    """What the nodes are fed; weights that the structure left out are written as arrays."""
+    folder = side._place()
+    folder.mkdir(parents=True)
+    weights = {
+        tensor.name: _weight(tensor, side.model, folder / f"{number}.npy") for number, tensor in enumerate(made.weights)
+    }
+    return {name: str(path) for name, path in {**{name: there[name] for name in made.values}, **weights}.items()}
+
+
+def _weight(tensor: Any, model: Path, path: Path) -> Path:
+    import numpy as np
+    from onnx import helper
+
+    from onnxgate.model.weights import UnreadableWeightError, chunks
+
+    kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    if kind.kind not in "fiubc":
+        raise SearchError(f"weight `{tensor.name}` is of a type that numpy does not have")
+    try:
+        data = b"".join(chunks(tensor, model))
+    except UnreadableWeightError as reason:
+        raise SearchError(f"weight `{tensor.name}`: {reason}") from reason
+    np.save(path, np.frombuffer(data, kind).reshape(tuple(tensor.dims)), allow_pickle=False)
+    return path
+
+
+def _known(path: Path) -> Known | None:
+    from onnx import helper
+
+    from onnxgate.model.apart import Known
+
+    array = _load(path)
+    kind = array.dtype if array.dtype.kind != "U" else "O"
+    try:
+        return Known(int(helper.np_dtype_to_tensor_dtype(_dtype(kind))), array.shape)
+    except (KeyError, ValueError):
+        return None
+
+
+def _dtype(kind: Any) -> Any:
+    import numpy as np
+
+    return np.dtype(kind)
+
+
+def _between(side: Side, first: Suspect, there: Mapping[str, Path]) -> tuple[str, ...]:
+    """The values that went into the suspect and were never compared."""
+    fed = {value.name for value in side.proto.graph.input}
+    return tuple(name for name in first.step.inputs if name not in there and name not in fed)
+
+
+def search_fusion(plain: Side, optimised: Side, output: str, limit: float) -> Begun | None:
+    """Where an output begins to differ under optimisation, one value of it at a time made an output.
+
+    To make a value an output keeps the optimiser from fusing over it. `limit` is how far off the output may be,
+    relative to its largest value.
+
+    Raises:
+        SearchError: it cannot be done.
+    """
+    from onnxgate.agreement.first_difference import NONE, distance, unbroken
+
+    every = steps(plain.proto, [output])
+    way = unbroken(every, output)
+    right = plain.values([*way])
+    low, high = -1, len(way) - 1
+    before, after = NONE, NONE
+    while high - low > 1:
+        middle = (low + high) // 2
+        got = optimised.values([way[middle], output])
+        here = distance(_load(got[way[middle]]), _load(right[way[middle]]))
+        end = distance(_load(got[output]), _load(right[output]))
+        if end.relative <= limit and here.relative <= limit:
+            return Begun(_maker(every, way[middle]), way[middle], here, after, fused=True)
+        if here.relative > limit:
+            high, after = middle, here
+        else:
+            low, before = middle, here
+    if high == len(way) - 1:
+        got = optimised.values([output])
+        after = distance(_load(got[output]), _load(right[output]))
+    return Begun(_maker(every, way[high]), way[high], before, after)
+
+
+def _maker(every: Sequence[Step], name: str) -> int:
+    return next(step.index for step in every if name in step.outputs)
+
+
+def _load(path: Path) -> NDArray[Any]:
+    import numpy as np
+
+    array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
+    return array
