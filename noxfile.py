@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import nox
@@ -18,6 +19,11 @@ nox.options.reuse_venv = "yes"
 def group(*names: str) -> list[str]:
     """The requirements of the dependency groups of that name."""
     return nox.project.dependency_groups(PYPROJECT, *names)
+
+
+def node() -> list[str]:
+    """The requirement that brings Node and npm where a machine has none."""
+    return [] if shutil.which("npm") else group("node")
 
 
 @nox.session
@@ -43,7 +49,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run all tests; what a machine lacks is skipped, with the reason."""
-    session.install(".", *group("test", "surface"), "-r", TOOLCHAIN)
+    session.install(".", *group("test", "surface"), *node(), "-r", TOOLCHAIN)
     session.run("python", "-m", "pytest", "--numprocesses=2", "--dist=worksteal", *session.posargs)
 
 
@@ -58,7 +64,7 @@ def minimums(session: nox.Session) -> None:
 @nox.session
 def runtimes(session: nox.Session) -> None:
     """Run the tests that install and run real runtimes."""
-    session.install(".", *group("test", "surface"), "-r", TOOLCHAIN)
+    session.install(".", *group("test", "surface"), *node(), "-r", TOOLCHAIN)
     session.run("python", "-m", "pytest", "-m", "index", *session.posargs)
 
 
