@@ -36,7 +36,7 @@ _NOT_OURS = (
 )
 _UNREACHABLE = ("Failed to fetch", "network was disabled", "could not be queried", "error sending request")
 _OPTIONS = (
-    *("--quiet", "--color", "never", "--no-header", "--no-deps"),
+    *("--quiet", "--color", "never", "--no-header"),
     *("--universal", "--only-binary", ":all:", "--format", "pylock.toml"),
     *("--resolution", "highest", "--prerelease", "explicit", "--fork-strategy", "requires-python"),
 )
@@ -82,22 +82,46 @@ class Index:
         Raises:
             ResolutionError: the index cannot be asked.
         """
+        found = self._found((requirement,), python, "--no-deps")
+        return found if isinstance(found, NoRelease) else _release(found, requirement, python)
+
+    def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | NoRelease:
+        """
+        The newest releases that fit one another, with all that they depend on.
+
+        Raises:
+            ResolutionError: the index cannot be asked.
+        """
+        found = self._found(requirements, python)
+        if isinstance(found, NoRelease):
+            return found
+        asked = {canonicalize_name(each.name): each for each in requirements}
+        names = dict.fromkeys(canonicalize_name(each["name"]) for each in found.get("packages", ()))
+        releases = (_release(found, asked.get(name) or Requirement(name), python) for name in names)
+        return tuple(each for each in releases if isinstance(each, Release))
+
+    def _found(
+        self, requirements: Sequence[Requirement], python: str, *options: str
+    ) -> Mapping[str, Any] | NoRelease:
+        """What uv writes."""
         with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
-            answer = self._ask(requirement, python, Path(scratch))
+            answer = self._ask(requirements, python, Path(scratch), *options)
             if answer is not None:
                 return answer
-            found = loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
-        return _release(found, requirement, python)
+            return loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
 
-    def _ask(self, requirement: Requirement, python: str, scratch: Path) -> NoRelease | None:
+    def _ask(
+        self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str
+    ) -> NoRelease | None:
         """Leave uv's answer in `scratch`; None where there is one."""
         # In a folder of its own, since uv also reads the settings of the project that it runs in.
-        command = [*_uv(), "--python-version", python, "--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
+        command = [*_uv(), *options, "--python-version", python]
+        command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
         command += ["--offline"] if self.offline else []
         try:
             done = subprocess.run(
                 command,
-                input=f"{requirement}\n",
+                input="".join(f"{each}\n" for each in requirements),
                 cwd=scratch,
                 env=_environment(),
                 capture_output=True,

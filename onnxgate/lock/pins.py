@@ -10,9 +10,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from onnxgate.config.engines import ONNXRUNTIME
 from onnxgate.config.requirements import satisfiable
 from onnxgate.config.types import Select, Target
 from onnxgate.lock.builds import FindBuild, lock_build
+from onnxgate.lock.companions import Metadata, companions_of, has_companions
 from onnxgate.lock.extensions import Extensions, pin_of
 from onnxgate.lock.index import Release
 from onnxgate.lock.policy import asked_extensions, resolved_digest, runtime_differences, satisfies, target_policy
@@ -68,7 +70,7 @@ class Pins:
         old = locked.runtimes if locked is not None else ()
         chosen = self._runtimes(requirement, target.select, old, fits=fits)
         asked = asked_extensions(target)
-        runtimes = tuple(self._with_extensions(self._with_numpy(each), asked) for each in chosen)
+        runtimes = tuple(self._with_extensions(self._with_companions(each), asked) for each in chosen)
         return LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
@@ -120,6 +122,19 @@ class Pins:
         self._keep(release)
         return runtime_of(release)
 
+    def _with_companions(self, runtime: LockedRuntime) -> LockedRuntime:
+        """The runtime with what its engine needs beside itself: the pinned ones, unless they are given up."""
+        if runtime.engine == ONNXRUNTIME:
+            return self._with_numpy(runtime)
+        metadata = Metadata(self.index, self.upgrade)
+        if has_companions(runtime) and not metadata.given_up(runtime.engine):
+            return runtime
+        found = metadata.releases(runtime, self.companions.known.get((runtime.python, True)))
+        for each in found:
+            self._keep(each)
+        pins = (f"{runtime.engine}=={runtime.release}", *(each.pin for each in found))
+        return msgspec.structs.replace(runtime, packages=tuple(sorted(pins)))
+
     def _with_numpy(self, runtime: LockedRuntime) -> LockedRuntime:
         """The runtime with its numpy: the pinned one, unless numpy is upgraded or was never pinned."""
         own = tuple(pin for pin in runtime.packages if not pin.startswith(f"{NUMPY}=="))
@@ -130,7 +145,8 @@ class Pins:
         return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, numpy.pin))))
 
     def _with_extensions(self, runtime: LockedRuntime, asked: tuple[str, ...]) -> LockedRuntime:
-        own = [pin for name in (runtime.engine, NUMPY) if (pin := pin_of(runtime, name))]
+        names = (runtime.engine, *companions_of(runtime.engine))
+        own = [pin for name in names if (pin := pin_of(runtime, name))]
         pins = tuple(self.extensions.pins(runtime, asked))
         for release in self.extensions.found:
             self._keep(release)
@@ -144,7 +160,7 @@ class Pins:
         """What the locked runtimes share already, so that new ones share it too."""
         found = []
         for target in self.old.targets.values():
-            for runtime in target.runtimes:
+            for runtime in (each for each in target.runtimes if each.engine == ONNXRUNTIME):
                 for pin in runtime.packages:
                     package = self.pool.get((pin, runtime.python))
                     if package is not None and package.name == NUMPY:

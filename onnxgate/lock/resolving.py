@@ -34,6 +34,9 @@ class AsksIndex(Protocol):
     def newest(self, requirement: Requirement, python: str) -> Release | NoRelease:
         """The newest release that has wheels for one Python."""
 
+    def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | NoRelease:
+        """The newest releases that fit one another, with all that they depend on."""
+
 
 def minor_of(version: Version) -> Minor:
     """`(1, 18)` of 1.18.1."""

@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.config.extensions import extension_problem, is_library, package_name, satisfied
+from onnxgate.lock.companions import NEEDED
 from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime
-
-COMPANIONS = {"onnxruntime": ("numpy",)}
-"""What an engine is never run without."""
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PYTHON = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
@@ -57,7 +55,7 @@ def _own_pins(runtime: LockedRuntime) -> Iterator[str]:
     own = f"{runtime.engine}=={runtime.release}"
     if own not in runtime.packages:
         yield f"its packages do not have `{own}`"
-    needed = COMPANIONS.get(runtime.engine, ())
+    needed = NEEDED.get(runtime.engine, ())
     yield from (f"its packages do not pin `{name}`" for name in needed if name not in _names(runtime))
 
 
