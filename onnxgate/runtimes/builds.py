@@ -27,13 +27,14 @@ import importlib, json, sys
 from importlib import metadata
 import numpy
 engine = importlib.import_module(sys.argv[1])
+said = engine.__version__ if sys.argv[2] == sys.argv[1] == "onnxruntime" else metadata.version(sys.argv[2])
 found = {}
-for name in sys.argv[2:]:
+for name in sys.argv[3:]:
     try:
         found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
         pass
-print(json.dumps([engine.__version__, found]))
+print(json.dumps([said, found]))
 """
 
 
@@ -128,8 +129,11 @@ def _interpreter(path: Path, named: str) -> Path:
 def _ask(
     interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: Commands
 ) -> tuple[str, dict[str, str]]:
-    """The engine's version, as its module says it, and those of the packages that are there; all public ones."""
-    ask = [str(interpreter), "-I", "-c", _ASK, wheels.module_of(engine), *packages]
+    """The engine's version and those of the packages that are there; all public ones.
+
+    Of ONNX Runtime it is the one that its module says, whatever the package is called that a build of one's own is in.
+    """
+    ask = [str(interpreter), "-I", "-c", _ASK, wheels.module_of(engine), engine, *packages]
     ended = commands.run(ask, timeout_s=ASK_TIMEOUT_S)
     if ended.status != 0:
         raise UnavailableError(f"`{named}` has no {engine} that works: {last_line(ended)}")

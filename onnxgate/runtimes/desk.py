@@ -11,6 +11,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxgate.config.engines import family_of
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.runtimes import process, talk
@@ -172,7 +173,7 @@ class Desk:
 
 
 def _adapter(engine: str) -> str:
-    return engine.replace("-", "_")
+    return family_of(engine).replace("-", "_")
 
 
 def _what(job: Job) -> str:

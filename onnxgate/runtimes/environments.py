@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes import builds, store, wheels
+from onnxgate.runtimes import builds, health, store, wheels
 from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
 
@@ -20,18 +20,6 @@ INSTALL_TIMEOUT_S = 600
 HEALTH_TIMEOUT_S = 120
 LOCK_TIMEOUT_S = 900
 
-# A tensor through the engine and back. Source: onnxruntime 1.16.3 beside numpy 2 is imported, with a warning, and falls
-# at the first tensor.
-_USES = {"onnxruntime": "assert engine.OrtValue.ortvalue_from_numpy(numpy.ones(3)).numpy().sum() == 3"}
-# Run without `-B`, so that what an engine needs is compiled once, here.
-_HEALTH = """
-import importlib, json, sys
-from importlib import metadata
-import numpy
-engine = importlib.import_module(sys.argv[1])
-exec(sys.argv[2])
-print(json.dumps({name: metadata.version(name) for name in sys.argv[3:]}))
-"""
 _UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to fetch|operation timed out|dns error")
 _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
 _CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
@@ -177,9 +165,8 @@ class Environments:
     def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Raises `UnavailableError` where it does not import, or is not what is locked."""
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
-        engine = [wheels.module_of(runtime.engine), _USES.get(runtime.engine, "")]
-        examine = [str(interpreter), "-I", "-c", _HEALTH, *engine, *expected]
-        ended = self._commands.run(examine, timeout_s=HEALTH_TIMEOUT_S)
+        trial = health.arguments(wheels.module_of(runtime.engine), runtime.engine, tuple(expected))
+        ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"`{runtime.name}` does not work here: {last_line(ended)}")
         found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from packaging import tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
+from onnxgate.config.engines import family_of
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedPackage, LockedRuntime
 
-MODULES = {"onnxruntime": "onnxruntime"}
+MODULES = {"opencv-python-headless": "cv2"}
 
 
 def module_of(engine: str) -> str:
     """What is imported for an engine."""
-    return MODULES.get(engine, engine.replace("-", "_"))
+    family = family_of(engine)
+    return MODULES.get(family, family.replace("-", "_"))
 
 
 def needed(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
