@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -52,10 +52,15 @@ from onnxgate.witnesses import NODE_TIME_S, Witnesses
 from onnxgate.work import Execution, Work
 
 
-def execute(work: Work, host: Host) -> Execution:
-    """Run what the stages ask for. What could not be run is said in the result."""
+def execute(work: Work, host: Host, at_end: Callable[[Execution], None] = lambda _: None) -> Execution:
+    """Run what the stages ask for. What could not be run is said in the result.
+
+    `at_end` is given the result while the files of its cases are still there.
+    """
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
-        return _Executor(work, host, Path(scratch)).run()
+        done = _Executor(work, host, Path(scratch)).run()
+        at_end(done)
+        return done
 
 
 class _Executor:
@@ -159,8 +164,8 @@ class _Executor:
         return self._start(prepared, sourced)
 
     def _start(self, prepared: Prepared, sourced: Sourced) -> Started:
-        cases = (*prepared.fed.cases, *([sourced.sample] if sourced.sample else []))
         runtimes = prepared.planned.runtimes if self._wants_runs else ()
+        cases = Started(prepared, sourced, {}).cases
         return Started(prepared, sourced, {planned: self._levels(prepared, planned, cases) for planned in runtimes})
 
     def _levels(self, prepared: Prepared, planned: PlannedRuntime, cases: tuple[Case, ...]) -> Future[tuple[Ran, ...]]:
@@ -258,6 +263,7 @@ class _Executor:
         if followups.some_failed(ran):
             started = self._follow(started, ran)
             ran = _results(started)
+        self._done.cases[started.prepared.path] = started.cases
         runs = self._judge_runs(started, ran)
         if Stage.PARITY in self._work.stages:
             self._judge_parity(started, ran, runs)
@@ -273,11 +279,12 @@ class _Executor:
             root=work.project.root,
             folder=work.project.folder,
             memory_limit_mib=_memory_limit_mib(work.project, prepared),
+            facts=prepared.reading.facts,
         )
         alone = self._examine(model, started, ran)
         predicted = {planned.name: work.predicted.get((prepared.path, planned.name), ()) for planned in started.levels}
-        runs, undone = runtime_stage.gather(model, ran, started.sourced.eager or {}, predicted, alone)
         optional = {planned.name for planned in started.levels if not planned.required}
+        runs, undone = runtime_stage.gather(model, ran, started.sourced.eager or {}, predicted, alone, optional)
         for each in undone:
             (self._done.skipped if each.runtime in optional else self._done.undone).append(each)
         self._done.ran |= {(each.model, each.runtime) for each in runs}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from onnxgate import judge, rules
+from onnxgate import judge, replays, rules
 from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
@@ -49,6 +49,7 @@ class Request:
     honour_ignores: bool = True
     support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
     asked: Asked = ALL  # the input cases
+    inputs_folder: Callable[[], Path] | None = None  # where inputs are stored that show a finding; None: nowhere
 
 
 @dataclass(slots=True)
@@ -84,7 +85,7 @@ def run(request: Request) -> Outcome:
     """Run the stages asked for, and weigh what they found."""
     gathered = Gathered()
     planned = plan_models(request.project, request.lock, request.models)
-    files = file_stage.gather(_placed(request), request.lock)
+    files = _promised(file_stage.gather(_placed(request), request.lock), planned)
     _judge_files(request, files, gathered)
     against, whole = lock_stage.gather(request.project, request.lock, request.lock_text, files)
     if Stage.LOCK in request.stages:
@@ -118,6 +119,12 @@ def _placed(request: Request) -> tuple[SelectedModel, ...]:
         else model
         for model in request.models
     )
+
+
+def _promised(files: Sequence[ModelFile], planned: Sequence[PlannedModel]) -> tuple[ModelFile, ...]:
+    """The files with the runtimes that they are promised on."""
+    runtimes = {each.path: tuple(runtime.name for runtime in each.runtimes) for each in planned}
+    return tuple(replace(file, runtimes=runtimes.get(file.path, ())) for file in files)
 
 
 def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> None:
@@ -210,7 +217,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         asked=request.asked,
     )
     with request.open_host() as host:
-        execution = execute(work, host)
+        execution = execute(work, host, functools.partial(_keep_replays, request))
     gathered.execution = execution
     if Stage.RUNTIME not in asked:
         gathered.undone += _not_compared(execution)
@@ -218,6 +225,22 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
+
+
+def _keep_replays(request: Request, execution: Execution) -> None:
+    """Find what shows again what the rules say of runs and outputs, and store its inputs."""
+
+    def say(subjects: Iterable[object]) -> Iterable[Judged]:
+        return [each for each in judge.judge(subjects, rules.ALL, request.project.config.rules) if not each.silent]
+
+    execution.replays = replays.replays(
+        execution.subjects,
+        execution.cases,
+        say,
+        request.asked.seed,
+        request.project.path.name,
+        request.inputs_folder() if request.inputs_folder is not None else None,
+    )
 
 
 def _away(file: ModelFile) -> tuple[str, str]:

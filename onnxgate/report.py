@@ -83,6 +83,17 @@ class Measured(Part, frozen=True, kw_only=True):
     bound_from: str
 
 
+class Replay(Part, frozen=True, kw_only=True):
+    """What shows the findings about one model's runs and outputs again."""
+
+    model: str
+    rules: tuple[str, ...]  # whose findings it shows
+    cases: tuple[str, ...]  # the fewest input cases on which they are found
+    seed: int
+    command: str  # for a shell, in the config's folder
+    inputs: tuple[str, ...] = ()  # files below the cache's folder `inputs`: what was fed, but for the user's own files
+
+
 CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
 
 
@@ -113,6 +124,7 @@ class Report(Part, frozen=True, kw_only=True):
     skipped: tuple[NotDone, ...]
     measured: tuple[Measured, ...]
     counts: dict[str, int]
+    replays: tuple[Replay, ...] = ()  # by model
     remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
 
 

@@ -69,6 +69,11 @@ class Started:
     sourced: Sourced
     levels: Mapping[PlannedRuntime, Future[tuple[Ran, ...]]]
 
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """What the model is fed: its own cases, and the example of its source."""
+        return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
+
 
 def no_reference(model: str, observation: Observation) -> Undone:
     """Why there are no outputs of the source to compare with."""

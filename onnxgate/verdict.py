@@ -8,6 +8,7 @@ from onnxgate import __version__
 from onnxgate.findings import ALL_STAGES, Stage, Undone
 from onnxgate.gate import Outcome, Request
 from onnxgate.plan import locked_runtimes
+from onnxgate.replays import shown
 from onnxgate.report import (
     LEVELS,
     Cell,
@@ -44,6 +45,7 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         skipped=not_done(gathered.skipped),
         measured=tuple(gathered.execution.measured),
         counts=_counts(outcome),
+        replays=shown(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(gathered.remarks)),
     )
 

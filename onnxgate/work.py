@@ -13,7 +13,8 @@ from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel
-from onnxgate.report import Measured
+from onnxgate.report import Measured, Replay
+from onnxgate.runtimes.jobs import Case
 
 if TYPE_CHECKING:
     from onnxgate.support.harvested import Kept
@@ -31,6 +32,8 @@ class Execution:
     ran: set[tuple[str, str]] = field(default_factory=set)  # (model, runtime) of which there is an observation
     faulty: list[ModelRuns] = field(default_factory=list)  # those of which not every attempt completed
     compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
+    cases: dict[str, tuple[Case, ...]] = field(default_factory=dict)  # what each model was run on; gone with the files
+    replays: tuple[Replay, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ def _gate(
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
+    from onnxgate.runtimes.store import inputs_dir
 
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
@@ -118,6 +119,7 @@ def _gate(
         honour_ignores=not options.no_ignores,
         support_folder=_support_folder,
         asked=inputs,
+        inputs_folder=inputs_dir,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
 

@@ -61,9 +61,19 @@ def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose
     """
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
+        if sink.format == "text" and sink.file is None and report.replays:
+            return _on_terminal(report, color=color, width=width, quiet=quiet, verbose=verbose)
         return render(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
 
     write_sinks(sinks, rendered)
+
+
+def _on_terminal(report: Report, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
+    """With the folder in which inputs are stored on this machine, which no other format names."""
+    from onnxgate.formats import text
+    from onnxgate.runtimes.store import inputs_dir
+
+    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=inputs_dir())
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from onnxgate.formats import phrases
 from onnxgate.formats.escape import neutral, visible
@@ -20,16 +21,34 @@ LEGEND = {
 }
 BODY = 11
 """The column where a finding's text begins: after its level."""
+STORED = Path("<cache>/inputs")
+"""Stands for the folder of stored inputs where a report is not read on the machine that made it."""
 MANY_MODELS = 20
 """From here on, models that pass everywhere are counted and not listed."""
 
 
-def format(report: Report, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False) -> str:
-    """The report. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone."""
+def format(
+    report: Report,
+    *,
+    color: bool = False,
+    width: int = 0,
+    quiet: bool = False,
+    verbose: bool = False,
+    inputs: Path = STORED,
+) -> str:
+    """The report. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone.
+
+    `inputs` is the folder in which inputs are stored.
+    """
     paper = Paper(color, width)
     lines: list[str] = []
     if not quiet:
-        for section in (_findings(report, paper), _table(report, paper, verbose), _notes(report, paper)):
+        for section in (
+            _findings(report, paper),
+            _replays(report, inputs, paper),
+            _table(report, paper, verbose),
+            _notes(report, paper),
+        ):
             lines += section
     lines += [verdict(report, color=color), ""]
     return "\n".join(neutral(line) for line in lines)
@@ -58,6 +77,18 @@ def _finding(finding: Finding, paper: Paper) -> Iterator[str]:
         yield from paper.wrapped(phrases.short(finding.node), BODY, "node: ")
     if finding.fix:
         yield from paper.wrapped(finding.fix, BODY, "fix: ")
+
+
+def _replays(report: Report, folder: Path, paper: Paper) -> Iterator[str]:
+    """Commands in one line each, whatever the terminal's width, so that they can be copied."""
+    if not report.replays:
+        return
+    yield paper.ink("replay", "heading")
+    for replay in report.replays:
+        yield f"  {visible(replay.command)}"
+        for name in replay.inputs:
+            yield paper.ink(f"    with the inputs of {visible(str(folder / name))}", "quiet")
+    yield ""
 
 
 def _table(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:

@@ -33,6 +33,11 @@ def support_dir() -> Path:
     return cache_dir() / "support"
 
 
+def inputs_dir() -> Path:
+    """Where inputs are kept that show a finding."""
+    return cache_dir() / "inputs"
+
+
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What marks an environment as ready; it is written last, at once."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -25,10 +27,22 @@ pass: 1 model on 5 runtimes
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
 def test_lines_fit_the_terminal(width: int) -> None:
-    """No line is longer than the terminal is wide, except for one whose last word cannot be broken."""
-    too_long = [line for line in text.format(sample(), width=width).splitlines()[:-1] if len(line) > width]
+    """No line is longer than the terminal is wide, except for a command, and one whose last word cannot be broken."""
+    lines = [line for line in text.format(sample(), width=width).splitlines()[:-1] if "onnxgate check" not in line]
+    too_long = [line for line in lines if len(line) > width]
 
     assert [line for line in too_long if " " in line.strip() and len(line.rpartition(" ")[0]) > width] == []
+
+
+def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
+    """It can be copied; the folder of its inputs is said where it is known."""
+    said = text.format(sample(), width=40, inputs=Path("stored")).splitlines()
+    command = sample().replays[0].command
+
+    assert [f"  {command}"] == [line for line in said if "onnxgate check" in line]
+    assert [f"    with the inputs of {Path('stored', 'classifier-0c9a2f41d7e3.npz')}"] == [
+        line for line in said if ".npz" in line
+    ]
 
 
 def test_no_word_is_broken() -> None:
