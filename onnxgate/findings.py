@@ -73,6 +73,7 @@ class Hit:
     works_since: str = ""
     works_until: str = ""
     awaits_run: bool = False  # says what could not be predicted: dropped where the model was run on that runtime
+    runs_anyway: bool = False  # a fault of the file that keeps nothing from running it: how it shows, a run tells
     about: str = ""  # tells a prediction from others of its rule, so that an observation can answer it alone
     # What predicts what this hit observed. Where one of them hit the same model on the same runtime, at least as
     # gravely, that finding is confirmed and this hit is not said a second time.

@@ -240,12 +240,12 @@ def _ignored(finding: Finding, reason: str) -> Finding:
 
 
 def blocked(judged: Sequence[Judged], ignores: Sequence[Ignore], today: datetime.date) -> set[str]:
-    """Models that an error of the file stage, not ignored, keeps from being run.
+    """Models that an error of the file stage, not ignored, keeps from being run; some of its faults keep none.
 
     One that follows from what the support stage says does not: whether the runtimes refuse the model, they tell.
     """
     kept = weigh(judged, lambda each: accepted(each, ignores, today))
     errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
-    findings = merge(errors, ())
+    findings = merge([each for each in errors if not each.judged.hit.runs_anyway], ())
     weighed, _ = apply_ignores(findings, ignores, today)
     return {finding.model for finding in weighed if not finding.ignored}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from onnxgate.findings import Place
 from onnxgate.model.external import ExternalProblem, ExternalUse
@@ -18,6 +19,17 @@ class Passthrough:
 
     name: str
     graph: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BadQuantization:
+    """A scale or a zero point that cannot be right."""
+
+    node: str  # "" where it has no name
+    operator: str
+    what: str  # "its `y_scale` holds 0, by which nothing can be divided"
+    kind: Literal["value", "shape", "type"]
+    place: Place | None  # the source line that made the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,8 @@ class ModelFile:
     unchecked: str = ""  # why onnx.checker could not judge the model, which is then no finding but to be said
     external: tuple[ExternalUse, ...] = ()
     passthroughs: tuple[Passthrough, ...] = ()
+    runtimes: tuple[str, ...] = ()  # the locked ones that it is promised on; none where there is no lock
+    quantization: tuple[BadQuantization, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read
 
     @property

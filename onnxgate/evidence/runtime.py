@@ -10,11 +10,20 @@ from onnxgate.findings import Place
 from onnxgate.runtimes.jobs import Failure
 
 
+class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
+    """An output whose shape contradicts what the file declares."""
+
+    output: str
+    declared: str  # "(batch, 10)"
+    shape: str  # "(2, 10)"
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to one model on one runtime at one optimisation level in one case."""
 
     optimization: Literal["all", "disabled"]
-    outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out"]
+    # "provider-not-used": the session silently runs on other providers than those that were asked for.
+    outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out", "provider-not-used"]
     case: str = ""  # "" where it ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
     sizes: dict[str, int] = {}
@@ -30,6 +39,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     not_finite: tuple[str, ...] = ()
     reference_finite: bool | None = None  # the source is finite at those places; None: the source gave nothing
     reference_failed: bool = False  # the source itself failed on this case
+    unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
+    aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed
+    wrong_shapes: tuple[WrongShape, ...] = ()
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,3 +72,5 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     usable_cases: tuple[str, ...] = ()
     alone: tuple[Alone, ...] = ()  # of a model that is refused: those that are predicted to be, and what was tried
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
+    drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
+    unused_providers: tuple[str, ...] = ()  # asked for, and not what the session runs on

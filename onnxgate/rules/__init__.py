@@ -28,7 +28,10 @@ from onnxgate.rules.runtime.dynamic_axis_broken import dynamic_axis_broken
 from onnxgate.rules.runtime.inputs_unusable import inputs_unusable
 from onnxgate.rules.runtime.load_failed import load_failed
 from onnxgate.rules.runtime.output_not_finite import output_not_finite
+from onnxgate.rules.runtime.output_shape_wrong import output_shape_wrong
+from onnxgate.rules.runtime.output_unstable import output_unstable
 from onnxgate.rules.runtime.prediction_contradicted import prediction_contradicted
+from onnxgate.rules.runtime.provider_not_used import provider_not_used
 from onnxgate.rules.runtime.run_failed import run_failed
 from onnxgate.rules.runtime.runtime_crashed import runtime_crashed
 from onnxgate.rules.runtime.runtime_timed_out import runtime_timed_out
@@ -79,7 +82,10 @@ ALL: tuple[AnyRule, ...] = (
     runtime_crashed,
     runtime_timed_out,
     dynamic_axis_broken,
+    output_shape_wrong,
     output_not_finite,
+    output_unstable,
+    provider_not_used,
     inputs_unusable,
     prediction_contradicted,
     # parity

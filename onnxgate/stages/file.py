@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.config.discovery import find_root
-from onnxgate.evidence.file import ModelFile, Passthrough
+from onnxgate.evidence.file import BadQuantization, ModelFile, Passthrough
 from onnxgate.findings import Place
 from onnxgate.model.checking import fault, unchecked
 from onnxgate.model.external import external_uses
 from onnxgate.model.identify import really
 from onnxgate.model.places import named_node, node_place
 from onnxgate.model.pointer import read_pointer
-from onnxgate.model.reading import Reading, inputs, read
+from onnxgate.model.quantization import quantization_faults
+from onnxgate.model.reading import Reading, inputs, operator_name, read
 from onnxgate.model.structure import UnreadableModel
+from onnxgate.model.types import STRING
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -68,6 +70,7 @@ def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFil
         external=external_uses(reading.proto, model.absolute),
         passthroughs=tuple(_passthroughs(reading.proto)),
         unchecked=unchecked(reading.proto),
+        quantization=tuple(_quantization(model, reading.proto)),
     )
     wrong = fault(reading.proto, model.absolute)
     if wrong is None:
@@ -78,8 +81,15 @@ def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFil
 
 
 def _passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
-    given = {value.name for value in inputs(proto.graph)}
+    """Inputs that are outputs; those of strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
+    given = {value.name for value in inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
     return (Passthrough(value.name) for value in proto.graph.output if value.name in given)
+
+
+def _quantization(model: SelectedModel, proto: ModelProto) -> Iterator[BadQuantization]:
+    for bad in quantization_faults(proto, model.absolute):
+        place = node_place(bad.node, _root(model), _folder(model))
+        yield BadQuantization(bad.node.name, operator_name(bad.node), bad.what, bad.kind, place)
 
 
 def _node_place(model: SelectedModel, proto: ModelProto, name: str) -> Place | None:

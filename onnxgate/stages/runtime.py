@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import msgspec
 
 from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
 from onnxgate.findings import Place, Stage, Undone
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.places import named_node, node_place
 from onnxgate.model.structure import nodes
 from onnxgate.runtimes.jobs import (
@@ -28,6 +30,7 @@ from onnxgate.runtimes.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.texts import family, missing_locale, node_name, operator
+from onnxgate.stages.shapes import Declared, declared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 NOTHING_ALONE: Mapping[str, tuple[Alone, ...]] = {}
 CASE = "case "  # how a worker calls the phase in which it runs a case
+NOTHING_DECLARED = Declared({}, {})
+NOT_USED = "ProviderNotUsedError"  # how a worker says that a session silently took other providers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class RunModel:
     root: Path  # git's root
     folder: Path  # the config's folder, which places are relative to
     memory_limit_mib: int = 0
+    facts: ModelFacts | None = None  # None: shapes of outputs are not judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +98,12 @@ def gather(
     eager: Mapping[str, CaseResult],
     predicted: Mapping[str, tuple[str, ...]],
     alone: Mapping[str, tuple[Alone, ...]] = NOTHING_ALONE,
+    optional: Collection[str] = (),
 ) -> tuple[tuple[ModelRuns, ...], tuple[Undone, ...]]:
     """What became of one model on each runtime, and on which runtimes nothing could be run.
 
     `eager` is what the source gave, by case; `predicted` are the rules that say a runtime refuses the model, `alone` is
-    what its nodes do there by themselves.
+    what its nodes do there by themselves. `optional` are the runtimes that need not be able to run it.
     """
     undone = {
         each.runtime: Undone(Stage.RUNTIME, model.path, each.runtime, each.observation.reason, each.observation.hint)
@@ -106,7 +113,9 @@ def gather(
     attempts: dict[str, list[Attempt]] = {}
     for each in ran:
         if each.runtime not in undone:
-            attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model.proto))
+            attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model))
+    optional_there = [(runtime, found[0]) for runtime, found in attempts.items() if runtime in optional]
+    undone |= {runtime: not_used for runtime, first in optional_there if (not_used := _skipped(model, runtime, first))}
     undone |= {runtime: lacking for runtime, found in attempts.items() if (lacking := _lacking(model, runtime, found))}
     named = _same_nodes({runtime: found for runtime, found in attempts.items() if runtime not in undone})
     runs = tuple(_runs(model, each, named, predicted.get(each, ()), alone.get(each, ())) for each in named)
@@ -140,8 +149,32 @@ def _runs(
         alone=alone,
         memory_limit_mib=model.memory_limit_mib,
         usable_cases=tuple(sorted({each.case for each in others if each.outcome == "completed" and each.case})),
+        drawn=_drawn(model, attempts[runtime]),
+        unused_providers=_unused_providers(attempts[runtime]),
         node_places=_places(model, {each.node for each in attempts[runtime]}),
     )
+
+
+def _drawn(model: RunModel, attempts: Sequence[Attempt]) -> dict[str, tuple[str, ...]]:
+    """The random operators that reach the outputs which differ from run to run."""
+    from onnxgate.agreement.randomness import random_outputs
+
+    unstable = {name for each in attempts for name in each.unstable}
+    drawn = random_outputs(model.proto) if unstable else {}
+    return {name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())}
+
+
+def _unused_providers(attempts: Sequence[Attempt]) -> tuple[str, ...]:
+    """What the worker names in front of what the session has instead."""
+    said = [each.failure.text for each in attempts if each.outcome == "provider-not-used" and each.failure is not None]
+    return tuple(dict.fromkeys(name for text in said for name in re.findall(r"`(\w+)`", text.partition(";")[0])))
+
+
+def _skipped(model: RunModel, runtime: str, attempt: Attempt) -> Undone | None:
+    """That a runtime which need not be able to run the model silently takes other providers."""
+    if attempt.outcome != "provider-not-used" or attempt.failure is None:
+        return None
+    return Undone(Stage.RUNTIME, model.path, runtime, attempt.failure.text, "run it where the provider works")
 
 
 def _places(model: RunModel, names: set[str]) -> dict[str, Place]:
@@ -154,13 +187,15 @@ def _places(model: RunModel, names: set[str]) -> dict[str, Place]:
     return places
 
 
-def _attempts(ran: Ran, eager: Mapping[str, CaseResult], proto: ModelProto) -> list[Attempt]:
+def _attempts(ran: Ran, eager: Mapping[str, CaseResult], model: RunModel) -> list[Attempt]:
     level = ran.job.optimization
     match ran.observation:
         case Completed(result=RunResult() as result):
-            return _completed(ran.job, result, eager, proto)
+            return _completed(ran.job, result, eager, model)
+        case Refused(failure=failure) if failure.type == NOT_USED:
+            return [Attempt(optimization=level, outcome="provider-not-used", failure=failure)]
         case Refused(failure=failure):
-            return [_refused(Attempt(optimization=level, outcome="load-refused"), failure, proto)]
+            return [_refused(Attempt(optimization=level, outcome="load-refused"), failure, model.proto)]
         case Crashed(signal=signal, during=during):
             begun = _begun(ran.job, during)
             return [msgspec.structs.replace(begun, outcome="crashed", signal=signal, during=during)]
@@ -171,16 +206,16 @@ def _attempts(ran: Ran, eager: Mapping[str, CaseResult], proto: ModelProto) -> l
             raise TypeError(f"{type(other).__name__} is no answer to a run")
 
 
-def _completed(job: Run, result: RunResult, eager: Mapping[str, CaseResult], proto: ModelProto) -> list[Attempt]:
+def _completed(job: Run, result: RunResult, eager: Mapping[str, CaseResult], model: RunModel) -> list[Attempt]:
     if not job.cases:
         return [Attempt(optimization=job.optimization, outcome="completed")]
     attempts = []
     for case, got in zip(job.cases, result.cases, strict=True):
         attempt = _with_source(_attempt(job, case), eager.get(case.name))
         if got.failure is not None:
-            attempts.append(_refused(msgspec.structs.replace(attempt, outcome="run-refused"), got.failure, proto))
+            attempts.append(_refused(msgspec.structs.replace(attempt, outcome="run-refused"), got.failure, model.proto))
         else:
-            attempts.append(_with_outputs(attempt, result.outputs, got, eager.get(case.name)))
+            attempts.append(_with_outputs(attempt, result.outputs, got, eager.get(case.name), _declared(model, case)))
     return attempts
 
 
@@ -223,15 +258,34 @@ def _only_node(proto: ModelProto, text: str) -> str:
     return found[0].name if len(found) == 1 else ""
 
 
-def _with_outputs(attempt: Attempt, names: Sequence[str], result: CaseResult, reference: CaseResult | None) -> Attempt:
+def _declared(model: RunModel, case: Case) -> Declared:
+    return NOTHING_DECLARED if model.facts is None else declared(model.facts, case)
+
+
+def _with_outputs(
+    attempt: Attempt, names: Sequence[str], result: CaseResult, reference: CaseResult | None, file: Declared
+) -> Attempt:
     references: Sequence[str | None] = [None] * len(names)
     if reference is not None and len(reference.outputs) == len(names):
         references = reference.outputs
-    outputs = zip(names, result.outputs, references, strict=True)
-    strange = {name: _strange(_load(path), _load(other)) for name, path, other in outputs}
+    arrays = {name: _load(path) for name, path in zip(names, result.outputs, strict=True)}
+    others = dict(zip(names, references, strict=True))
+    strange = {name: _strange(array, _load(others[name])) for name, array in arrays.items()}
     here = tuple(name for name, state in strange.items() if state == "here")
     finite = attempt.reference_finite and ("both" not in strange.values() or bool(here))
-    return msgspec.structs.replace(attempt, not_finite=here, reference_finite=finite)
+    return msgspec.structs.replace(
+        attempt,
+        not_finite=here,
+        reference_finite=finite,
+        unstable=_outputs_of(result.unstable),
+        aliased=_outputs_of(result.aliased),
+        wrong_shapes=tuple(filter(None, (file.wrong(name, array) for name, array in arrays.items()))),
+    )
+
+
+def _outputs_of(names: Sequence[str]) -> tuple[str, ...]:
+    """The outputs that these arrays are of: one that is no tensor is two arrays."""
+    return tuple(dict.fromkeys(name.removesuffix(" (layout)") for name in names))
 
 
 def _strange(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> str:

@@ -27,7 +27,7 @@ from onnxgate.plan import PlannedRuntime
 from onnxgate.runtimes.jobs import Completed, Failure, Observation, Optimization, Refused
 from onnxgate.runtimes.texts import family, gist, node_name
 from onnxgate.stages.alone import Single
-from onnxgate.stages.runtime import Ran, RunModel
+from onnxgate.stages.runtime import NOT_USED, Ran, RunModel
 from onnxgate.stages.supported import known_support
 from onnxgate.support.operations import Operation, Prediction, TypedNode
 
@@ -134,7 +134,7 @@ def refusing(
     """The runtimes that refuse to load the model, with what they say at each level."""
     said: dict[str, tuple[Refusal, ...]] = {}
     for each in ran:
-        if isinstance(each.observation, Refused):
+        if isinstance(each.observation, Refused) and each.observation.failure.type != NOT_USED:
             refusal = _refusal(each.job.optimization, each.observation.failure, proto)
             said[each.runtime] = (*said.get(each.runtime, ()), refusal)
     return {

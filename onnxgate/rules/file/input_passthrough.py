@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, version_order
 from onnxgate.rules.registry import rule
 
 
@@ -17,19 +17,33 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     ## Why it matters
     ONNX allows it, and `onnx.checker` is content. In Python, ONNX Runtime 1.19 to 1.25 hand out the caller's own
     memory as that output: once the array that was fed is freed, the output silently holds something else, at every
-    optimisation level. Up to 1.18 and from 1.26 on it is a copy.
+    optimisation level. Up to 1.18 and from 1.26 on it is a copy, and strings always are.
     Source: microsoft/onnxruntime#21922, #26339, #28088 and pytorch/pytorch#167848; measured on 1.16.3, 1.17.3, 1.18.1,
     1.19.2, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.26.0, 1.28.0 and 1.31.1.
+
+    It is an error where a locked release does that, and a warning where none does. The model is run all the same: the
+    run tells on which releases it shows.
 
     ## What to do
     Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
     its value already.
     """
+    affected = [name for name in subject.runtimes if _hands_out_input(name)]
     for passthrough in subject.passthroughs:
-        yield Hit(
-            subject.place,
-            f"output `{passthrough.name}` is the input of the same name, with no node between; in Python, "
-            "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
-            model=subject.path,
-            fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
-        )
+        for runtime in affected or [""]:
+            yield Hit(
+                subject.place,
+                f"output `{passthrough.name}` is the input of the same name, with no node between; in Python, "
+                "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
+                model=subject.path,
+                fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
+                runtime=runtime,
+                runs_anyway=True,
+                level=Level.WARNING if subject.runtimes and not affected else None,
+            )
+
+
+def _hands_out_input(runtime: str) -> bool:
+    engine, _, release = runtime.partition(" ")
+    in_python = engine.startswith("onnxruntime") and engine != "onnxruntime-web"
+    return in_python and version_order("1.19") <= version_order(release) < version_order("1.26")

@@ -19,13 +19,19 @@ def read(path: str) -> Any:
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
+def plain(value: Any) -> Any:
+    """The value as it is written; None where it is no tensor that numpy can hold."""
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return None
+    array = np.asarray(value)
+    return array.astype(np.str_) if array.dtype.kind == "O" else array
+
+
 def write(path: str, value: Any) -> bool:
     """False where it is no tensor that numpy can hold."""
-    if not isinstance(value, (np.ndarray, np.generic)):
+    array = plain(value)
+    if array is None:
         return False
-    array = np.asarray(value)
-    if array.dtype.kind == "O":
-        array = array.astype(np.str_)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         np.save(path, array, allow_pickle=False)

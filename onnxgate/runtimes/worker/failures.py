@@ -23,6 +23,10 @@ _PLACE = re.compile(r"(?<![^\s:])\w+\.(?:cc|h):\d+ ")
 _NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocate|[Cc]annot allocate memory")
 
 
+class ProviderNotUsedError(Exception):
+    """The session silently runs on other providers than those that were asked for."""
+
+
 class UnusableError(Exception):
     """A file of the job cannot be read or written: no model's fault."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Type
 
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, containers, extensions, failures, versions
+from .. import arrays, containers, extensions, failures, repeating, versions
 
 Phase = Callable[[str], None]
 
@@ -35,18 +35,20 @@ def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Makes a session."""
-    return {"kind": "load", "providers": _session(job, phase).get_providers()}
+    session = _session(job, phase)
+    _refuse_without("the session has no", _others(job), session.get_providers(), failures.UnusableError)
+    return {"kind": "load", "providers": session.get_providers()}
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Makes a session and runs every case."""
+    """Makes a session and runs every case; the first that can be run, twice."""
     session = _session(job, phase)
-    return {
-        "kind": "run",
-        "providers": session.get_providers(),
-        "outputs": _names(session),
-        "cases": [_run_case(session, index, case, job, phase) for index, case in enumerate(job["cases"])],
-    }
+    _refuse_without("the session has no", _others(job), session.get_providers(), failures.ProviderNotUsedError)
+    cases: List[Dict[str, Any]] = []
+    for index, case in enumerate(job["cases"]):
+        twice = not any("outputs" in each for each in cases)
+        cases.append(_run_case(session, index, case, job, phase, twice))
+    return {"kind": "run", "providers": session.get_providers(), "outputs": _names(session), "cases": cases}
 
 
 def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -71,33 +73,48 @@ def _session(job: Dict[str, Any], phase: Phase) -> Any:
 
 
 def _made(model: str, options: Any, providers: List[str]) -> Any:
-    """The session. A provider that it cannot have is no model's fault, and never silently replaced by another one."""
+    """The session. A provider that the build does not have is no model's fault."""
     others = [provider for provider in providers if provider != CPU]
     if others:
-        _refuse_without("this build has no", others, ort.get_available_providers())
+        _refuse_without("this build has no", others, ort.get_available_providers(), failures.UnusableError)
     session = ort.InferenceSession(model, sess_options=options, providers=providers)
     if others:
         session.disable_fallback()
-        _refuse_without("the session has no", others, session.get_providers())
     return session
 
 
-def _refuse_without(what: str, providers: List[str], there: List[str]) -> None:
+def _others(job: Dict[str, Any]) -> List[str]:
+    return [provider for provider in job["providers"] if provider != CPU]
+
+
+def _refuse_without(what: str, providers: List[str], there: List[str], error: Type[Exception]) -> None:
     lacking = [provider for provider in providers if provider not in there]
     if lacking:
-        raise failures.UnusableError("%s `%s`; it has `%s`" % (what, "`, `".join(lacking), "`, `".join(there)))
+        raise error("%s `%s`; it has `%s`" % (what, "`, `".join(lacking), "`, `".join(there)))
 
 
-def _run_case(session: Any, index: int, case: Dict[str, Any], job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+def _run_case(
+    session: Any, index: int, case: Dict[str, Any], job: Dict[str, Any], phase: Phase, twice: bool
+) -> Dict[str, Any]:
     phase("case " + case["name"])
     try:
-        feeds = {name: arrays.read(path) for name, path in case["inputs"].items()}
-        values = _outputs(session, feeds)
-        return {"outputs": _write(os.path.join(job["output"], str(index)), values)}
+        feeds = {name: np.asarray(arrays.read(path), order="C") for name, path in case["inputs"].items()}
+        written = _write(os.path.join(job["output"], str(index)), _outputs(session, feeds))
+        return {"outputs": written, **(_again(session, feeds, written) if twice else {})}
     except failures.UnusableError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the runtime says is the result
         return {"failure": failures.failure(error)}
+
+
+def _again(session: Any, feeds: Dict[str, Any], written: List[Any]) -> Dict[str, Any]:
+    """What running the same case once more shows of the outputs."""
+    names, values = _names(session), _outputs(session, feeds)
+    exact = session.get_providers() == [CPU]
+    return {
+        "unstable": repeating.unstable(names, values, written, exact),
+        "aliased": repeating.aliased(names, values, feeds),
+    }
 
 
 def _names(session: Any) -> List[str]:

@@ -1,0 +1,51 @@
+"""The rule `output-shape-wrong`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.faults import gravest, only_at, said_sizes
+from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
+def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
+    """
+    An output has another shape than the file declares for these inputs.
+
+    A fixed size is held to that size, and a named axis to the size of the input's axis of the same name, also in a
+    formula over such names (`2*time`). A name that only outputs have depends on the data, and is not judged.
+
+    ## Why it matters
+    Either the size of the example input is baked into the graph, and every other batch gets a wrong answer of a right
+    type; or the file is wrong about itself, and whoever allocates the output by it gets too little memory. Exporters
+    report success for both, and runtimes print a warning at most.
+
+    ## What to do
+    Compute shapes from tensors (`x.shape[0]` without `int()`), declare the axis in `dynamic_shapes`, and export with an
+    example whose batch is at least 2. If the shape is right, give the output's axis a name of its own.
+    """
+    if gravest(subject):
+        return
+    first: dict[str, tuple[Attempt, WrongShape]] = {}
+    for attempt in subject.attempts:
+        for wrong in attempt.wrong_shapes:
+            first.setdefault(wrong.output, (attempt, wrong))
+    for attempt, wrong in first.values():
+        here = [each for each in subject.attempts if wrong.output in {one.output for one in each.wrong_shapes}]
+        at = only_at(here, subject)
+        has = f"output `{wrong.output}` has the shape {wrong.shape} {_where(attempt)}"
+        yield Hit(
+            subject.place,
+            f"{has}; the file declares {wrong.declared}",
+            model=subject.model,
+            fix="compute the shape from the input, declare the axis dynamic, and export again",
+            runtime=subject.runtime,
+            detail=f"gives it{at}" if at else "",
+        )
+
+
+def _where(attempt: Attempt) -> str:
+    return f"at {said_sizes(attempt.sizes)}" if attempt.sizes else f"on `{attempt.case}`"
