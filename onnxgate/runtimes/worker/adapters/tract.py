@@ -1,0 +1,51 @@
+"""tract, as it runs models by default: decluttered and optimised."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+
+os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # else each error carries one of ours, too
+import tract  # noqa: E402
+
+from .. import answers, graphs, versions  # noqa: E402
+
+Phase = Callable[[str], None]
+
+
+def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """Versions, once a tensor has been through the engine."""
+    tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
+    return versions.probe(job, phase)
+
+
+def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """Makes the model ready to run."""
+    _runnable(job, phase)
+    return answers.loaded()
+
+
+def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """Makes the model ready and runs every case."""
+    runnable, inputs = _runnable(job, phase)
+
+    def compute(feeds: Dict[str, Any]) -> List[Any]:
+        return [value.to_numpy() for value in runnable.run([_array(feeds[name]) for name in inputs])]
+
+    return answers.ran(job, phase, graphs.read(job["model"]).outputs, compute)
+
+
+def _runnable(job: Dict[str, Any], phase: Phase) -> Any:
+    """What runs, and what its inputs are called, in its own order."""
+    phase("load")
+    model = tract.onnx().load(job["model"])
+    inputs = [model.input_name(index) for index in range(model.input_count())]
+    return model.into_model().into_runnable(), inputs
+
+
+def _array(value: Any) -> Any:
+    if value.dtype.kind == "O":
+        raise TypeError("tract takes no tensors of strings")
+    return np.asarray(value, order="C")
