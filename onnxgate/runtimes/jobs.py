@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from onnxgate.runtimes.exported import Told
+
 Optimization = Literal["all", "disabled"]
 
 
@@ -72,6 +74,8 @@ class Export(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
     external_data: bool = False
     export: bool = True  # False: only the eager outputs are wanted
     float64: bool = True
+    eager: bool = True  # False: only the file is wanted
+    seed: int = 0  # what all generators of random numbers are started from
 
 
 class Trace(Wire, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
@@ -157,6 +161,7 @@ class ExportResult(Wire, frozen=True, kw_only=True, tag="export", tag_field="kin
     eager: tuple[CaseResult, ...] = ()  # one per case, then one for the sample
     eager64: tuple[CaseResult, ...] = ()
     eager_reason: str = ""  # why there are no eager outputs
+    told: Told = Told()  # what was asked for, and what the source does, beside the file
     log: str = ""  # tail of what the exporter printed
 
 

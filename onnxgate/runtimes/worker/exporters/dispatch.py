@@ -33,6 +33,7 @@ def export(job: Wire, phase: Phase) -> Wire:
     """Answer an `Export` job with an `ExportResult`; what the user's code or the exporter says is inside it."""
     result = nothing()
     file, _ = split(job["source"])
+    seeding.choose(job.get("seed", seeding.SEED))
     _put_out_of_reach()
     try:
         with surroundings(file, job["folder"]), seeding.on_import():

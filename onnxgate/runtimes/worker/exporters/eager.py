@@ -151,13 +151,13 @@ def _outputs(call: Call, tensors: List[Any]) -> List[Any]:
         leaves[index] = tensor
     args, kwargs = _pytree.tree_unflatten(leaves, call.spec)
     seed()
-    with torch.no_grad(), _as_written(), _unchanged_buffers(call.module):
+    with torch.no_grad(), as_written(), _unchanged_buffers(call.module):
         returned = call.module(*args, **kwargs)
     return [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
 
 
 @contextlib.contextmanager
-def _as_written() -> Iterator[None]:
+def as_written() -> Iterator[None]:
     """Attention computed step by step, as the exporter sees it.
 
     Without gradients PyTorch takes a shortcut instead, which writes zeros at padded positions. Source:

@@ -1,34 +1,30 @@
-"""PyTorch: a callable's module exported with `torch.onnx.export`, and run as it is."""
+"""PyTorch: a callable's module exported with `torch.onnx.export`, by either exporter, and run as it is."""
 
 from __future__ import annotations
 
-import difflib
+import linecache
 import os
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+import sys
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import eager
+from . import axes, behaviour, eager
 from .failure import describe
+from .recipe import Recipe, read_recipe
 from .results import finish
 from .seeding import seed
-from .source import SourceError, folders_of, split
+from .source import below, folders_of
+
+__all__ = ["PACKAGES", "Recipe", "answer", "read_recipe"]
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 
 PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "numpy")
-_KEYS = ("model", "args", "kwargs", "input_names", "output_names", "dynamic_shapes")
-_EXPECTED = "`(module, args)` or a mapping with `model` and `args`"
-
-
-class Recipe(NamedTuple):
-    """What the user's callable returned: all that `torch.onnx.export` is to be told."""
-
-    model: Any
-    args: Tuple[Any, ...]
-    kwargs: Dict[str, Any]
-    input_names: Optional[Sequence[str]] = None
-    output_names: Optional[Sequence[str]] = None
-    dynamic_shapes: Any = None
+OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
+"""What each exporter really writes. Source: measured with torch 2.13; above and below, dynamo keeps 18 unless it can
+convert, which depends on the graph, and TorchScript refuses."""
+_BAKED = "Converting a tensor to a Python "
 
 
 def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
@@ -41,91 +37,118 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     call = eager.Call.of(recipe.model, recipe.args, recipe.kwargs)
     aside = eager.twin(call) if job["export"] else call
     if job["export"]:
-        _try_export(job, recipe, result, phase)
+        _try_export(job, recipe, call, aside, result, phase)
     if len(recipe.input_names or ()) == len(call.tensors):
         result["input_names"] = list(recipe.input_names or ())
     del recipe, call
-    with torch.no_grad():
-        _run_eagerly(job, aside, result, phase)
+    if job.get("eager", True):
+        with torch.no_grad():
+            _run_eagerly(job, aside, result, phase)
 
 
-def read_recipe(returned: Any, source: str) -> Recipe:
-    """What the callable returned, in one form. Raises `SourceError` with what was expected."""
-    if isinstance(returned, Mapping):
-        return _checked(_from_mapping(returned, source), source)
-    if isinstance(returned, tuple) and len(returned) == 2:
-        return _checked(Recipe(*returned, kwargs={}), source)
-    raise SourceError("{} returned {}; expected {}".format(_named(source), _kind(returned), _EXPECTED))
-
-
-def _from_mapping(returned: Mapping[str, Any], source: str) -> Recipe:
-    for key in returned:
-        if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, 1)
-            meant = "; did you mean `{}`?".format(near[0]) if near else "; known are " + ", ".join(_KEYS)
-            raise SourceError("{} returned a mapping with the unknown key `{}`{}".format(_named(source), key, meant))
-    if "model" not in returned:
-        raise SourceError("{} returned a mapping without `model`; expected {}".format(_named(source), _EXPECTED))
-    return Recipe(**{"args": (), **returned, "kwargs": dict(returned.get("kwargs") or {})})
-
-
-def _checked(recipe: Recipe, source: str) -> Recipe:
-    import torch
-
-    if not isinstance(recipe.model, torch.nn.Module):
-        raise SourceError(
-            "{} returned {} as the model; expected a `torch.nn.Module`".format(_named(source), _kind(recipe.model))
-        )
-    args, kwargs = recipe.args, recipe.kwargs
-    if isinstance(args, torch.Tensor):
-        args = (args,)
-    if not isinstance(args, (tuple, list)):
-        raise SourceError("{} returned {} as `args`; expected a tuple".format(_named(source), _kind(args)))
-    args = tuple(args)
-    if not kwargs and args and isinstance(args[-1], dict):  # as `torch.onnx.export` reads it
-        args, kwargs = args[:-1], args[-1]
-    return recipe._replace(args=args, kwargs=kwargs)
-
-
-def _named(source: str) -> str:
-    return "`{}`".format(split(source)[1])
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, tuple):
-        return "a tuple of {}".format(len(value))
-    return "None" if value is None else "a value of type `{}`".format(type(value).__name__)
-
-
-def _try_export(job: Wire, recipe: Recipe, result: Wire, phase: Phase) -> None:
+def _try_export(job: Wire, recipe: Recipe, call: eager.Call, aside: eager.Call, result: Wire, phase: Phase) -> None:
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
+    told: Wire = {"exporter": recipe.exporter, "opsets": list(OPSETS[recipe.exporter])}
+    result["told"] = told
     try:
-        _export(job, recipe, path)
+        wanted = axes.asked(recipe, call)
+        told.update(_asked(recipe, call, wanted))
+        program = _export(job, recipe, path, told)
         result["input_names"] = finish(path, job)
         result["model"] = path
+        if job.get("eager", True):
+            phase("observation of the source")
+            told.update(_observed(aside, wanted, program))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
         result["failure"] = describe(error, folders_of(job))
 
 
-def _export(job: Wire, recipe: Recipe, path: str) -> None:
+def _asked(recipe: Recipe, call: eager.Call, wanted: Sequence[axes.Asked]) -> Wire:
+    """What the exporter is asked for, beside the opset."""
+    by_name = list(axes.named_axes(recipe))
+    return {
+        "parameters": axes.parameters(call) if recipe.dynamo and not recipe.input_names else [],
+        "inputs": list(recipe.input_names or ()),
+        "outputs": list(recipe.output_names or ()),
+        "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in wanted if e.promised],
+        "fixed": _numbers(call) if recipe.dynamo else [],
+    }
+
+
+def _numbers(call: eager.Call) -> List[Wire]:
+    """Numbers among the arguments, which torch.export writes into the graph."""
+    found = []
+    for name, position in axes.given_by_name(call).items():
+        leaf = call.leaves[position] if isinstance(position, int) else None
+        if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
+            found.append({"what": "argument `{}` is the number {}".format(name, leaf), "kind": "argument"})
+    return found
+
+
+def _observed(aside: eager.Call, wanted: Sequence[axes.Asked], program: Any) -> Wire:
+    """What the source itself does, and for which sizes its program does not hold although the source would."""
+    seen = behaviour.observe(aside, wanted)
+    narrow = axes.narrow(program.exported_program, list(wanted)) if program is not None else []
+    found = []
+    for each in narrow:
+        works = behaviour.works_beyond(aside, each)
+        for number, axis in each.axes:
+            bounds = {"lowest": each.lowest, "highest": each.highest, "works": works}
+            found.append({"input": number, "axis": axis, **bounds})
+    return {**seen, "narrow": found}
+
+
+def _export(job: Wire, recipe: Recipe, path: str, told: Wire) -> Any:
+    """Write the file; the exported program where the exporter has one."""
     import torch
 
     asked: Dict[str, Any] = {} if job["opset"] is None else {"opset_version": job["opset"]}
-    seed()
-    torch.onnx.export(
-        recipe.model,
-        recipe.args,
-        path,
-        kwargs=recipe.kwargs,
-        input_names=recipe.input_names,
-        output_names=recipe.output_names,
-        dynamic_shapes=recipe.dynamic_shapes,
-        dynamo=True,
-        verbose=False,
-        external_data=job["external_data"],
-        **asked,
-    )
+    if recipe.dynamo:
+        asked["external_data"] = job["external_data"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always" if not recipe.dynamo else "default")
+        seed()
+        try:
+            return torch.onnx.export(
+                recipe.model,
+                recipe.args,
+                path,
+                kwargs=recipe.kwargs or None,
+                input_names=recipe.input_names,
+                output_names=recipe.output_names,
+                dynamic_shapes=recipe.dynamic_shapes,
+                dynamic_axes=recipe.dynamic_axes,
+                dynamo=recipe.dynamo,
+                verbose=False,
+                **asked,
+            )
+        finally:
+            told.setdefault("fixed", []).extend(_baked(said, folders_of(job)))
+
+
+def _baked(said: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
+    """What the tracer says of lines of the project's own; all other warnings are passed on to the log."""
+    found: List[Wire] = []
+    for each in said:
+        told = _baked_at(each, folders)
+        if told is None:
+            sys.stderr.write(warnings.formatwarning(each.message, each.category, each.filename, each.lineno))
+        elif told not in found:
+            found.append(told)
+    return found
+
+
+def _baked_at(warning: Any, folders: Sequence[str]) -> Optional[Wire]:
+    text = str(warning.message)
+    file = below(os.path.abspath(warning.filename), folders)
+    line = linecache.getline(warning.filename, warning.lineno).strip()
+    if warning.category.__name__ != "TracerWarning" or not text.startswith(_BAKED) or file is None:
+        return None
+    if line.startswith("assert "):  # it only refuses what the example is not
+        return None
+    kind = "branch" if text.startswith(_BAKED + "boolean") else "number"
+    return {"what": line, "source": "{}:{}".format(file, warning.lineno), "kind": kind}
 
 
 def _run_eagerly(job: Wire, call: eager.Call, result: Wire, phase: Phase) -> None:

@@ -11,12 +11,18 @@ from types import ModuleType
 from typing import Any, Iterator, Optional, Sequence
 
 SEED = 0
+_chosen = [SEED]
 _STARTS = {"numpy": "random.seed", "torch": "manual_seed", "tensorflow": "random.set_seed"}
+
+
+def choose(number: int) -> None:
+    """The state that all generators are started from, until the next choice."""
+    _chosen[0] = number
 
 
 def seed() -> None:
     """Start every generator that the standard library, numpy, PyTorch and TensorFlow share from the same state."""
-    random.seed(SEED)
+    random.seed(_chosen[0])
     for name in _STARTS:
         _start(name)
 
@@ -26,7 +32,7 @@ def _start(name: str) -> None:
     for attribute in _STARTS[name].split("."):
         part = getattr(part, attribute, None)
     if part is not None:
-        part(SEED)
+        part(_chosen[0])
 
 
 class _Loader(SourceFileLoader):
