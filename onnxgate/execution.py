@@ -16,11 +16,13 @@ from onnxgate.agreement.comparability import comparability
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
 from onnxgate.evidence.faults import is_guess
+from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import Alone, ModelRuns
 from onnxgate.feeding import Fed, feed, feed_at
 from onnxgate.findings import Stage, Undone
 from onnxgate.inputs.asked import refuse_unknown
 from onnxgate.inputs.sample import sample_case
+from onnxgate.locating import Locator, located
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading import Reading, read
@@ -32,11 +34,13 @@ from onnxgate.runtimes.jobs import (
     Completed,
     Crashed,
     ExportResult,
+    Job,
     Load,
     Observation,
     Probe,
     Run,
     TimedOut,
+    Trace,
     Unavailable,
 )
 from onnxgate.runtimes.seats import JobLimits, Seat, usual_memory_mib
@@ -325,11 +329,30 @@ class _Executor:
         )
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)
+        comparisons = self._locate(started, ran, comparisons)
         self._done.subjects += comparisons
         self._done.undone += [each for each in undone if not each.by_design]
         self._done.skipped += [each for each in undone if each.by_design]
         self._done.measured += [figure for each in comparisons for figure in figures(each)]
         self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.pair == "source"}
+
+    def _locate(
+        self, started: Started, ran: Sequence[Ran], comparisons: tuple[Comparison, ...]
+    ) -> tuple[Comparison, ...]:
+        """The comparisons, each mismatch with the node at which it begins."""
+
+        def submit(planned: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
+            return self._host.submit(self._seat(planned.runtime), job, limits=limits)
+
+        locator = Locator(submit, self._trace, self._folder)
+        named, unfound = locator.locate(located(self._work, started, ran), comparisons)
+        self._done.skipped += unfound
+        return named
+
+    def _trace(self, job: Trace) -> Observation:
+        project = self._work.project
+        python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+        return self._host.submit(export_plan.toolchain_seat(python), job).result()
 
     def _judge_export(self, prepared: Prepared) -> None:
         exporting = prepared.exporting

@@ -48,8 +48,10 @@ ALLOWED: dict[str, set[str]] = {
     "witnesses": {"plan", "evidence", "runtimes", "stages"},
     "harvests": {"lock", "plan", "runtimes", "stages", "support"},
     "followups": {"config", "model", "inputs", "evidence", "runtimes", "stages"},
+    "locating": {"evidence", "plan", "runtimes", "stages", "underway", "work"},
     "execution": {
         *(
+            "locating",
             "work",
             "underway",
             "followups",

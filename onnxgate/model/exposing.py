@@ -38,26 +38,26 @@ class Step:
 def steps(proto: ModelProto, outputs: Collection[str]) -> tuple[Step, ...]:
     """The nodes that these outputs need and that depend on what is fed, in the order of the file."""
     wanted, found = set(outputs), []
-    live = _live(proto.graph)
+    alive = live(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
         node = proto.graph.node[index]
         taken = needed(node)
         if wanted.isdisjoint(node.output):
             continue
         wanted.update(taken)
-        if not live.isdisjoint(taken):
-            kept = tuple(name for name in taken if name in live)
+        if not alive.isdisjoint(taken):
+            kept = tuple(name for name in taken if name in alive)
             found.append(Step(index, kept, tuple(filter(None, node.output))))
     return tuple(reversed(found))
 
 
-def _live(graph: GraphProto) -> set[str]:
+def live(graph: GraphProto) -> set[str]:
     """The values that depend on what the model is fed; nodes are in topological order."""
-    live = {value.name for value in inputs(graph)}
+    alive = {value.name for value in inputs(graph)}
     for node in graph.node:
-        if not live.isdisjoint(needed(node)):
-            live.update(filter(None, node.output))
-    return live
+        if not alive.isdisjoint(needed(node)):
+            alive.update(filter(None, node.output))
+    return alive
 
 
 def expose(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:

@@ -98,6 +98,7 @@ class Matching:
     def __init__(self, old: ModelProto, new: ModelProto) -> None:
         self.found: list[Found] = []
         self.weights: list[WeightPair] = []
+        self.values: dict[str, str] = {}  # value that a node of the old main graph makes -> its name in the new one
         self._old_functions = {_function_key(function): function for function in old.functions}
         self._new_functions = {_function_key(function): function for function in new.functions}
         self._seen: set[tuple[int, str, int, str]] = set()
@@ -182,6 +183,8 @@ class Matching:
             return
         self._nodes.add(key)
         before, after = old.scope.holder.node[old.node], new.scope.holder.node[new.node]
+        if old.scope.parent is None and new.scope.parent is None:
+            self.values.update(zip(before.output, after.output, strict=False))
         where = (*new.scope.where, new.node)
         label = f"{new.scope.label}node {new.node} {operator_text(after)}"
         counts = len(_trimmed(before.output)), len(_trimmed(after.output))

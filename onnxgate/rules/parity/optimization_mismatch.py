@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
 from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Hit, Level
@@ -28,10 +29,11 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     if subject.pair != "optimization" or not found:
         return
     yield Hit(
-        subject.place,
-        f"{said_outputs(found)} with optimisation `all` from that without",
+        first_place(subject),
+        f"{said_outputs(found)} with optimisation `all` from that without{said_first(subject)}",
         model=subject.model,
+        node=first_node(subject),
         fix=f"lower the session's optimisation level, or {accepting(found)}",
         runtime=subject.runtime,
-        detail=figure(subject),
+        detail=figure(subject) + first_figure(subject),
     )

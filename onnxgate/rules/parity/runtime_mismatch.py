@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
 from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Hit, Level
@@ -29,10 +30,11 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     if subject.pair != "runtime" or not found:
         return
     yield Hit(
-        subject.place,
-        f"{said_outputs(found)} from that of {subject.reference}",
+        first_place(subject),
+        f"{said_outputs(found)} from that of {subject.reference}{said_first(subject)}",
         model=subject.model,
+        node=first_node(subject),
         fix=f"narrow the target to releases that agree, or {accepting(found)}",
         runtime=subject.runtime,
-        detail=figure(subject),
+        detail=figure(subject) + first_figure(subject),
     )

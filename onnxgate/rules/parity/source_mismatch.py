@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
 from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Hit, Level
@@ -34,12 +35,13 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     if subject.pair != "source" or not found:
         return
     yield Hit(
-        subject.place,
-        f"{said_outputs(found)} from what its source computes",
+        first_place(subject),
+        f"{said_outputs(found)} from what its source computes{said_first(subject)}",
         model=subject.model,
+        node=first_node(subject),
         fix=_fix(subject.model, found),
         runtime=subject.runtime,
-        detail=figure(subject),
+        detail=figure(subject) + first_figure(subject),
         follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
 

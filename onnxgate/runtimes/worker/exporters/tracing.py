@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
-from . import eager, pytorch, seeding
+from . import eager, seeding
 from .failure import describe, flush
+from .recipe import Recipe, read_recipe
 from .source import SourceError, folders_of, load, split, surroundings
 
 Phase = Callable[[str], None]
@@ -32,7 +33,7 @@ def _answer(job: Wire, result: Wire, phase: Phase) -> None:
     build = load(job["source"])
     seeding.seed()
     returned = build()
-    recipe = pytorch.read_recipe(returned, job["source"])
+    recipe = read_recipe(returned, job["source"])
     recipe.model.eval()
     call = eager.Call.of(recipe.model, recipe.args, recipe.kwargs)
     phase("export")
@@ -41,7 +42,7 @@ def _answer(job: Wire, result: Wire, phase: Phase) -> None:
     _Tracing(job, result).run(program, call, recipe)
 
 
-def _program(job: Wire, recipe: pytorch.Recipe) -> Any:
+def _program(job: Wire, recipe: Recipe) -> Any:
     """The program as the exporter translates it: decomposed, each node named as the value that is made of it."""
     import torch
 
@@ -70,7 +71,7 @@ class _Tracing:
         self._wanted = set(job["names"])
         self._left_bytes = job["limit_bytes"]
 
-    def run(self, program: Any, call: eager.Call, recipe: pytorch.Recipe) -> None:
+    def run(self, program: Any, call: eager.Call, recipe: Recipe) -> None:
         """Run the program on the case, node by node; nothing is held longer than the program needs it."""
         import torch
 
@@ -79,7 +80,7 @@ class _Tracing:
         renamed = dict(zip(_returned(program), self._job["outputs"]))  # noqa: B905 - new in Python 3.10
         note = self._note
 
-        class Interpreter(torch.fx.Interpreter):
+        class Interpreter(torch.fx.Interpreter):  # type: ignore[misc]
             def run_node(self, node: Any) -> Any:
                 value = super().run_node(node)
                 if node.op == "call_function" and isinstance(value, torch.Tensor):

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.exposing import Step, expose, portions, steps
+from onnxgate.model.places import node_place
+from onnxgate.model.reading import operator_name
 from onnxgate.runtimes.jobs import Case, Completed, Observation, Refused, RunResult
 
 if TYPE_CHECKING:
@@ -85,12 +88,26 @@ class Side:
             case other:
                 raise SearchError(f"with its values as outputs it does not run ({type(other).__name__.lower()})")
 
+    def value(self, name: str, beside: Sequence[str] = ()) -> Path:
+        """One value, with others as outputs too."""
+        got = self.values([*beside, name])
+        if name not in got:
+            raise SearchError(f"numpy has no arrays of the type of `{name}`")
+        return got[name]
+
     def _place(self) -> Path:
         return self.folder / str(next(self._count))
 
 
 def _line(text: str) -> str:
     return text.strip().partition("\n")[0]
+
+
+def gap(path: Path, other: Path) -> Distance:
+    """How far one value is from another, both as files."""
+    from onnxgate.agreement.first_difference import distance
+
+    return distance(_load(path), _load(other))
 
 
 def search(
@@ -206,16 +223,33 @@ def _between(side: Side, first: Suspect, there: Mapping[str, Path]) -> tuple[str
     return tuple(name for name in first.step.inputs if name not in there and name not in fed)
 
 
-def search_fusion(plain: Side, optimised: Side, output: str, limit: float) -> Begun | None:
-    """Where an output begins to differ under optimisation, one value of it at a time made an output.
+def search_levels(plain: Side, optimised: Side, output: str) -> Begun | None:
+    """Where an output begins to differ between two optimisation levels of one runtime.
 
-    To make a value an output keeps the optimiser from fusing over it. `limit` is how far off the output may be,
-    relative to its largest value.
+    Node by node, where the mismatch stays while every value is an output; else what is fused is looked for.
 
     Raises:
         SearchError: it cannot be done.
     """
-    from onnxgate.agreement.first_difference import NONE, distance, unbroken
+    names = [name for step in steps(plain.proto, [output]) for name in step.outputs]
+    right = plain.value(output)
+    limit = gap(optimised.value(output), right).relative / 8
+    try:
+        if gap(optimised.value(output, names), right).relative > limit:
+            return search(optimised, plain.values, None, [output], exact=False) or _fusion(
+                plain, optimised, output, limit
+            )
+    except SearchError:  # some releases do not load a model with that many outputs at this level
+        pass
+    return _fusion(plain, optimised, output, limit)
+
+
+def _fusion(plain: Side, optimised: Side, output: str, limit: float) -> Begun | None:
+    """The same where only the optimiser's fusion is wrong: one value on the way at a time is made an output.
+
+    That keeps the optimiser from fusing over it. `limit` is how far off a value may be, relative to its largest one.
+    """
+    from onnxgate.agreement.first_difference import NONE, unbroken
 
     every = steps(plain.proto, [output])
     way = unbroken(every, output)
@@ -225,8 +259,7 @@ def search_fusion(plain: Side, optimised: Side, output: str, limit: float) -> Be
     while high - low > 1:
         middle = (low + high) // 2
         got = optimised.values([way[middle], output])
-        here = distance(_load(got[way[middle]]), _load(right[way[middle]]))
-        end = distance(_load(got[output]), _load(right[output]))
+        here, end = gap(got[way[middle]], right[way[middle]]), gap(got[output], right[output])
         if end.relative <= limit and here.relative <= limit:
             return Begun(_maker(every, way[middle]), way[middle], here, after, fused=True)
         if here.relative > limit:
@@ -234,9 +267,29 @@ def search_fusion(plain: Side, optimised: Side, output: str, limit: float) -> Be
         else:
             low, before = middle, here
     if high == len(way) - 1:
-        got = optimised.values([output])
-        after = distance(_load(got[output]), _load(right[output]))
+        after = gap(optimised.value(output), right[output])
     return Begun(_maker(every, way[high]), way[high], before, after)
+
+
+def described(
+    proto: ModelProto, begun: Begun, case: str, root: Path, folder: Path, detail: str = ""
+) -> FirstDifference:
+    """What rules say of it; `folder` is the config's, which places are relative to."""
+    node = proto.graph.node[begun.node]
+    if begun.fused:
+        detail = "where the optimiser fuses it with others"
+    elif not detail and begun.between:
+        detail = f"or at a node between `{begun.between[0]}` and it"
+    return FirstDifference(
+        node=node.name,
+        operator=operator_name(node),
+        output=begun.output,
+        place=node_place(node, root, folder),
+        case=case,
+        value=begun.after.largest,
+        before=begun.before.largest,
+        detail=detail,
+    )
 
 
 def _maker(every: Sequence[Step], name: str) -> int:
