@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxgate.config.engines import has_levels, has_providers
 from onnxgate.config.extensions import is_library, package_name
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.config.types import Target
@@ -86,12 +87,26 @@ def unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel
     )
 
 
+def providers_of(runtime: LockedRuntime, *targets: Target) -> tuple[str, ...]:
+    """The execution providers that targets ask for; none where the engine has no such thing."""
+    if not has_providers(runtime.engine):
+        return ()
+    return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))
+
+
+def _levels(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> tuple[Optimization, ...]:
+    """An engine whose optimiser cannot be told anything is run once, as it is."""
+    if not has_levels(runtime.engine):
+        return ("all",)
+    return tuple(dict.fromkeys(level for _, target in targets for level in target.optimization))
+
+
 def _planned(runtime: LockedRuntime, targets: list[tuple[str, Target]], folder: Path) -> PlannedRuntime:
     return PlannedRuntime(
         runtime=runtime,
         targets=tuple(name for name, _ in targets),
-        levels=tuple(dict.fromkeys(level for _, target in targets for level in target.optimization)),
-        providers=tuple(dict.fromkeys(provider for _, target in targets for provider in target.providers)),
+        levels=_levels(runtime, targets),
+        providers=providers_of(runtime, *(target for _, target in targets)),
         required=any(target.required for _, target in targets),
         extensions=tuple(
             str((folder / each).absolute()) if is_library(each) else package_name(each) for each in runtime.extensions

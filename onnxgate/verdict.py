@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from onnxgate import __version__
 from onnxgate.findings import ALL_STAGES, Stage, Undone
 from onnxgate.gate import Outcome, Request
-from onnxgate.plan import locked_runtimes
+from onnxgate.plan import locked_runtimes, providers_of
 from onnxgate.replays import shown
 from onnxgate.report import (
     LEVELS,
@@ -82,7 +82,7 @@ def _runtimes(request: Request, outcome: Outcome) -> Iterator[ReportedRuntime]:
                 engine=runtime.variant,
                 version=runtime.release,
                 python=runtime.python,
-                providers=target.providers,
+                providers=providers_of(runtime, target),
             )
 
 
