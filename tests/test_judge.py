@@ -276,3 +276,11 @@ def test_the_whole_rule_may_be_meant() -> None:
     weighed = judge.weigh([about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)])
 
     assert ["prediction-contradicted"] == [each.judged.rule for each in weighed]
+
+
+def test_fault_that_keeps_nothing_from_running() -> None:
+    """A model with it is run, one with any other error of its file is not."""
+    harmless, broken = hit("", runs_anyway=True), Hit(PLACE, "is not valid ONNX", model="broken.onnx")
+    found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
+
+    assert judge.blocked(found, (), TODAY) == {"broken.onnx"}

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
+import onnx.parser
 import pytest
 
-from onnxgate.evidence.runtime import Attempt
+from onnxgate.evidence.runtime import Attempt, WrongShape
 from onnxgate.findings import Place, Stage, Undone
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading import values
 from onnxgate.runtimes.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
 from onnxgate.stages.runtime import gather, runtime_jobs
 from tests.stages.runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
@@ -19,6 +24,8 @@ RESHAPE = (
 )
 FINE = np.ones((1, 2), np.float32)
 STRANGE = np.array([[1.0, np.nan]], np.float32)
+DRAWING = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 2] x) => (float[batch, 2] y, float[batch, 2] z) { y = RandomNormalLike(x)  z = RandomUniformLike(x) }"""
 
 
 def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
@@ -208,3 +215,63 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
     assert undone == (
         Undone(Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"),
     )
+
+
+def test_what_a_second_run_showed(tmp_path: Path) -> None:
+    """Outputs that differ or are the caller's own memory; the layout of one that is no tensor is that output."""
+    shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y", "y (layout)"), aliased=("z",))
+    first, second = _attempts(tmp_path, ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE))))
+
+    assert (first.unstable, first.aliased) == (("y",), ("z",))
+    assert (second.unstable, second.aliased) == ((), ())
+
+
+def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
+    """Named for the outputs that differ, and for these alone."""
+    model = replace(run_model(tmp_path), proto=onnx.parser.parse_model(DRAWING))
+    shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y",))
+    (runs,), _ = gather(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
+
+    assert runs.drawn == {"y": ("RandomNormalLike",)}
+
+
+def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
+    """In every case, where the facts are given."""
+    graph = run_model(tmp_path).proto.graph
+    facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values(graph.input), values(graph.output), {}, ())
+    arrays = (np.ones((1, 2), np.float32), np.ones((3, 2), np.float32))
+    np.save(tmp_path / "x.npy", arrays[1])
+    one = msgspec.structs.replace(case(3), inputs={"x": str(tmp_path / "x.npy")})
+    observed = ran(NEW, "all", done(saved(tmp_path, *arrays)), cases=(one,))
+    (judged,), _ = gather(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
+    (unjudged,), _ = gather(run_model(tmp_path), [observed], {}, {})
+
+    assert judged.attempts[0].wrong_shapes == (WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)"),)
+    assert unjudged.attempts[0].wrong_shapes == ()
+
+
+NOT_USED = Refused(
+    failure=Failure(
+        type="ProviderNotUsedError",
+        text="the session has no `CUDAExecutionProvider`; it has `CPUExecutionProvider`",
+    )
+)
+
+
+def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
+    """It is observed where the target is required, and skipped, with the reason, where it is not."""
+    both = [ran(NEW, "all", NOT_USED), ran(NEW, "disabled", NOT_USED)]
+    (runs,), nothing = gather(run_model(tmp_path), both, {}, {})
+    no_runs, skipped = gather(run_model(tmp_path), both, {}, {}, {}, {NEW})
+
+    assert [each.outcome for each in runs.attempts] == ["provider-not-used"] * 2
+    assert (runs.unused_providers, nothing) == (("CUDAExecutionProvider",), ())
+    assert no_runs == ()
+    assert [(each.runtime, each.reason) for each in skipped] == [(NEW, NOT_USED.failure.text)]
+
+
+def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
+    """Whatever goes wrong there is a finding like any other."""
+    (runs,), undone = gather(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
+
+    assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())

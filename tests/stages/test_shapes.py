@@ -1,0 +1,118 @@
+"""What a file declares of its outputs, held against what was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxgate.evidence.runtime import WrongShape
+from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
+from onnxgate.runtimes.jobs import Case
+from onnxgate.stages.shapes import declared
+
+Shape = tuple[int, ...]
+
+
+def _wrong(
+    folder: Path, inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]], output: ValueInfo, shape: Shape
+) -> bool:
+    """Whether an output of that shape contradicts the file, where the inputs are declared so, and fed so."""
+    paths = {}
+    for name, (_, fed) in inputs.items():
+        np.save(folder / f"{name}.npy", np.zeros(fed, np.float32))
+        paths[name] = str(folder / f"{name}.npy")
+    values = tuple(ValueInfo(name, "tensor(float)", dims) for name, (dims, _) in inputs.items())
+    facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values, (output,), {}, ())
+    case = Case(name="c", origin="generated", inputs=paths)
+    return declared(facts, case).wrong("y", np.zeros(shape, np.float32)) is not None
+
+
+def _y(*dims: Dim, type: str = "tensor(float)") -> ValueInfo:
+    return ValueInfo("y", type, dims)
+
+
+X = {"x": (("batch", "time"), (3, 8))}
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape"),
+    [
+        ((2, 1), (3, 1)),
+        (("batch", 1), (2, 1)),
+        (("batch", "2*time"), (3, 8)),
+        (("batch", "time//2 + 1"), (3, 4)),
+        (("batch - 1",), (3,)),
+        (("batch", 1), (3, 1, 1)),
+        ((), (3,)),
+    ],
+)
+def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
+    """A fixed size, a name, a formula, the number of axes."""
+    assert _wrong(tmp_path, X, _y(*dims), shape)
+
+
+@pytest.mark.parametrize(
+    ("dims", "shape"),
+    [
+        ((3, 1), (3, 1)),
+        (("batch", "time"), (3, 8)),
+        (("batch", "2*time"), (3, 16)),
+        (("found", "found"), (5, 7)),  # names that only outputs have
+        (("?", "None"), (5, 7)),
+        ((0, 1), (3, 1)),
+        (("batch + found",), (7,)),
+        (("time/3",), (1,)),
+        (("batch // (time - 8)",), (1,)),
+        (("batch - 3",), (1,)),
+        (("total_sequence_length",), (9,)),
+        (("batch-size",), (7,)),
+        (("class",), (7,)),
+    ],
+)
+def test_what_is_no_contradiction(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
+    """What fits, and whatever the file promises nothing about."""
+    assert not _wrong(tmp_path, X, _y(*dims), shape)
+
+
+def test_sum_by_custom_is_no_promise(tmp_path: Path) -> None:
+    """A cache may be longer than what it holds."""
+    inputs = {"x": (("past_sequence_length", "sequence_length"), (3, 8))}
+
+    assert not _wrong(tmp_path, inputs, _y("total_sequence_length"), (64,))
+
+
+def test_name_that_inputs_use_for_several_sizes(tmp_path: Path) -> None:
+    """A user's own inputs may have two sizes for one name: it promises nothing then."""
+    inputs = {"a": (("n",), (3,)), "b": (("n",), (4,))}
+
+    assert not _wrong(tmp_path, inputs, _y("n"), (7,))
+
+
+@pytest.mark.parametrize("placeholder", ["None", "?", "unk", "-1"])
+def test_placeholder_is_no_name(tmp_path: Path, placeholder: str) -> None:
+    """Converters write one for all axes of which they know nothing."""
+    assert not _wrong(tmp_path, {"x": ((placeholder,), (3,))}, _y(placeholder), (7,))
+
+
+def test_inputs_without_elements_or_rank(tmp_path: Path) -> None:
+    """Their shapes are read all the same, where the file names axes."""
+    assert _wrong(tmp_path, {"x": (("n", "m"), (3, 0))}, _y("n"), (2,))
+    assert not _wrong(tmp_path, {"x": (None, (3, 0))}, _y("n"), (2,))
+
+
+def test_only_tensors_are_judged(tmp_path: Path) -> None:
+    """A sequence is two arrays, neither of which has the declared shape."""
+    assert not _wrong(tmp_path, X, _y("batch", type="seq(tensor(float))"), (7,))
+    assert not _wrong(tmp_path, X, ValueInfo("y", "tensor(float)", None), (7,))
+
+
+def test_words() -> None:
+    """Both shapes as the file and numpy would write them."""
+    facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
+    file = declared(facts, Case(name="c", origin="generated", inputs={}))
+
+    assert file.wrong("y", np.zeros(4)) == WrongShape(output="y", declared="(batch, 1)", shape="(4)")
+    assert file.wrong("other", np.zeros(4)) is None
+    assert file.wrong("y", None) is None
