@@ -334,7 +334,7 @@ class _Executor:
         self._done.undone += [each for each in undone if not each.by_design]
         self._done.skipped += [each for each in undone if each.by_design]
         self._done.measured += [figure for each in comparisons for figure in figures(each)]
-        self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.pair == "source"}
+        self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.reference == "the source"}
 
     def _locate(
         self, started: Started, ran: Sequence[Ran], comparisons: tuple[Comparison, ...]

@@ -8,6 +8,12 @@ BUILDS = ("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "on
 """Builds of ONNX Runtime under names of their own: they share its module, and need what a machine has or has not."""
 
 
+def engine_of(runtime: str) -> str:
+    """The engine of a runtime by its name: `onnxruntime` of `onnxruntime+onnxruntime-extensions 1.31.1`."""
+    variant, _, _ = runtime.partition(" ")
+    return variant.partition("@")[0].partition("+")[0]
+
+
 def family_of(engine: str) -> str:
     """The engine that computes: `onnxruntime` for each of its builds."""
     return ONNXRUNTIME if engine in BUILDS else engine

@@ -9,22 +9,38 @@ import msgspec
 from onnxgate.findings import Place
 
 
+RATIOS = frozenset({"sqnr_db", "cosine", "top1"})
+"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
+element is the largest."""
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """One more figure of an output; `bound` is None where nothing is held to it."""
+
+    metric: str
+    value: float
+    bound: float | None = None
+
+
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One output in one case, candidate against reference.
 
     `worst_abs` is the absolute difference at the element that uses up most of its bound, and `bound` is that element's
-    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`.
+    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of the `RATIOS`, which quantized
+    outputs are held to, it is `value >= bound`.
     """
 
     output: str  # "" where the number of outputs differs
     case: str
     optimization: str
     agrees: bool
-    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite"
+    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite" | one of RATIOS
     value: float
     bound: float
     bound_from: Literal["config", "lock", "type"]
     detail: str = ""  # "shape (2, 10) against (1, 10)", "at [0, 3]: 1.25 against 0.5"
+    figures: tuple[Figure, ...] = ()  # what else was measured: of what disagrees, and of what is quantized
+    note: str = ""  # what was left out of the comparison, and why
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +56,19 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
 
 
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a quantized model loses much: one tensor of it against the float model's."""
+
+    tensor: str
+    node: str  # the float model's node that makes it; "" where none does, or it has no name
+    operator: str  # "Conv"; "" where no node makes it
+    kind: Literal["input", "output", "weight"]  # what the tensor is to the model, or to the node
+    sqnr_db: float  # what is kept of the float model's
+    lost_here_db: float  # what is kept by the step that it is quantized in alone
+    clipped: float = 0.0  # the share of its elements that lie beyond the largest step
+    place: Place | None = None  # the source line that made the node
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """One runtime's outputs against one reference's, over all cases and levels."""
 
@@ -49,4 +78,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str
     reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled" | the float model's path
     differences: tuple[Difference, ...]
+    layers: tuple[Layer, ...] = ()  # the worst of a quantized model that drifts, worst first
     first: FirstDifference | None = None  # of what disagrees, where it was looked for and found
+    known_limit: str = ""  # of the engine, where it explains what disagrees: "tract: computes attention …"

@@ -20,6 +20,7 @@ from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.opset_mismatch import opset_mismatch
 from onnxgate.rules.lock.unlocked_model import unlocked_model
+from onnxgate.rules.parity.engine_mismatch import engine_mismatch
 from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
 from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
 from onnxgate.rules.parity.source_mismatch import source_mismatch
@@ -92,6 +93,7 @@ ALL: tuple[AnyRule, ...] = (
     source_mismatch,
     runtime_mismatch,
     optimization_mismatch,
+    engine_mismatch,
     # export
     export_failed,
     export_stale,

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
+
+from packaging.version import Version
 
 from onnxgate.agreement.comparability import Comparability
+from onnxgate.config.engines import ENGINES, ONNXRUNTIME, engine_of, family_of
 from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Place, Stage, Undone, runtime_order
 from onnxgate.lock.types import LockedModel
 from onnxgate.runtimes.jobs import CaseResult, Completed, RunResult
+from onnxgate.stages.differences import TOO_FEW, Key, Pair, Yardstick, difference
+from onnxgate.stages.known_limits import limit_of_values
+from onnxgate.stages.masks import Kept
 from onnxgate.stages.runtime import Ran
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Pair = Literal["source", "runtime", "optimization"]
-Key = tuple[str, str]  # case, output
+    from onnxgate.agreement.quantized import Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class ParityModel:
     comparability: Comparability
     tolerance: Mapping[str, float | Tolerance] | None
     locked: LockedModel | None
+    steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
+    kept: Mapping[Key, Kept] = field(default_factory=dict)  # positions that no mask drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +56,12 @@ class Gathered:
     """Comparisons as they are made, with what could not be compared."""
 
     model: ParityModel
+    yardstick: Yardstick
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
     by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: held against the source
+    uncertain: set[tuple[str, str]] = field(default_factory=set)  # output, level: labels that are too few to judge
 
 
 def gather(
@@ -66,8 +75,8 @@ def gather(
     `eager` is what the source gave, by case; None where the model has no source. `unusable` names the cases whose
     inputs cannot be run.
     """
-    gathered = Gathered(model)
     runs = _outputs(ran)
+    gathered = Gathered(model, yardstick(model, runs))
     reason, hint = _meaningless(model, runs)
     if reason:
         return (), (Undone(Stage.PARITY, model.path, "", reason, hint, by_design=not hint),)
@@ -75,6 +84,10 @@ def gather(
         _against_source(gathered, runs, eager)
     unequal = _across_levels(gathered, runs)
     _across_runtimes(gathered, runs, unequal)
+    for output in sorted({output for output, _ in gathered.uncertain}):
+        gathered.reasons[f"the labels of output `{output}` differ, and are too few to judge a quantized model by"] = (
+            'give more real inputs: `inputs = "samples/*.npz"`, or set `tolerance` for the output'
+        )
     for case in sorted(unusable):
         gathered.reasons[f"the inputs of `{case}` cannot be run"] = 'give real inputs: `inputs = "samples/*.npz"`'
     undone = [
@@ -85,6 +98,24 @@ def gather(
 
 
 Runs = dict[str, dict[str, Outputs]]  # runtime -> optimisation level -> what it gave
+
+
+def yardstick(model: ParityModel, runs: Runs) -> Yardstick:
+    """What the model's outputs are held to; of a quantized one, what is usual for each output is part of that."""
+    scales = _scales(runs) if model.comparability.quantized else {}
+    return Yardstick(model.comparability, model.tolerance, model.locked, model.steps, model.kept, scales)
+
+
+def _scales(runs: Runs) -> dict[str, Scale]:
+    """What is usual for each output over its cases: of the run in which it is least, since one may be far off."""
+    from onnxgate.agreement.quantized import scale_of
+
+    found: dict[str, list[Scale]] = {}
+    for outputs in (outputs for levels in runs.values() for outputs in levels.values()):
+        for name in outputs.names:
+            paths = [path for (_, output), path in outputs.paths.items() if output == name and path is not None]
+            found.setdefault(name, []).append(scale_of(_load(path) for path in paths))
+    return {name: min(scales, key=lambda scale: scale.power) for name, scales in found.items()}
 
 
 def _outputs(ran: Sequence[Ran]) -> Runs:
@@ -108,14 +139,9 @@ def _meaningless(model: ParityModel, runs: Runs) -> tuple[str, str]:
     """Why no element of this model's outputs can be compared, and what would help; ("", "") where they can."""
     if not runs:
         return "", ""
-    random, quantized = model.comparability.random, model.comparability.quantized
+    random = model.comparability.random
     if all(model.comparability.is_random(name) for name in _names(runs)):
         return f"its outputs are random by design ({_listed(random)})", ""
-    if quantized and not model.tolerance:
-        return (
-            f"it is quantized ({_listed(quantized)}): its outputs are not held element by element to a default",
-            "set `tolerance` for the model to hold them to that",
-        )
     return "", ""
 
 
@@ -135,7 +161,7 @@ def _against_source(gathered: Gathered, runs: Runs, eager: Mapping[str, CaseResu
             for case in dict.fromkeys(case for case, _ in outputs.paths)
             for difference in _case_against_source(gathered, runtime, level, outputs, case, eager.get(case))
         ]
-        _add(gathered, "source", runtime, "the source", differences)
+        _add(gathered, "source" if _is_onnxruntime(runtime) else "engine", runtime, "the source", differences)
 
 
 def _case_against_source(
@@ -149,10 +175,11 @@ def _case_against_source(
         yield _miscounted(case, level, len(outputs.names), len(source.outputs))
         return
     for name, reference in zip(outputs.names, source.outputs, strict=True):
-        difference = _difference(gathered, (case, name), level, outputs.paths[case, name], reference)
-        if difference is not None:
+        pair: Pair = "source" if _is_onnxruntime(runtime) else "engine"
+        found = _difference(gathered, (case, name), level, pair, outputs.paths[case, name], reference)
+        if found is not None:
             gathered.covered.add((runtime, case, name))
-            yield difference
+            yield found
 
 
 def _across_levels(gathered: Gathered, runs: Runs) -> set[tuple[str, str, str]]:
@@ -161,29 +188,51 @@ def _across_levels(gathered: Gathered, runs: Runs) -> set[tuple[str, str, str]]:
     for runtime, levels in runs.items():
         if "all" not in levels or "disabled" not in levels:
             continue
-        differences = list(_pairs(gathered, runtime, "all", levels["all"], levels["disabled"]))
+        differences = list(_pairs(gathered, "optimization", runtime, "all", levels["all"], levels["disabled"]))
         unequal |= {(runtime, each.case, each.output) for each in differences if not each.agrees}
         _add(gathered, "optimization", runtime, "optimization disabled", differences)
     return unequal
 
 
 def _across_runtimes(gathered: Gathered, runs: Runs, unequal: set[tuple[str, str, str]]) -> None:
-    """Compare each runtime with the newest that has the same level; at `all`, not what its levels disagree on."""
+    """Compare each runtime with the reference of the same level; at `all`, not what its levels disagree on."""
     for runtime, levels in runs.items():
         found: dict[str, list[Difference]] = {}
         for level, outputs in levels.items():
-            reference = next((name for name in reversed(runs) if level in runs[name]), runtime)
+            reference = _reference(runs, level)
             if reference == runtime:
                 continue
             skipped = {(case, name) for who, case, name in unequal if who in (runtime, reference) and level == "all"}
-            pairs = _pairs(gathered, runtime, level, outputs, runs[reference][level], skipped)
+            kind: Pair = "runtime" if _family(runtime) == _family(reference) else "engine"
+            pairs = _pairs(gathered, kind, runtime, level, outputs, runs[reference][level], skipped)
             found.setdefault(reference, []).extend(pairs)
         for reference, differences in found.items():
-            _add(gathered, "runtime", runtime, reference, differences)
+            same = _family(runtime) == _family(reference)
+            _add(gathered, "runtime" if same else "engine", runtime, reference, differences)
+
+
+def _reference(runs: Runs, level: str) -> str:
+    """Whom all others are held against: the newest ONNX Runtime, else the newest of the engine that is known best."""
+    return max((name for name in runs if level in runs[name]), key=_standing)
+
+
+def _standing(runtime: str) -> tuple[bool, int, Version]:
+    engine = engine_of(runtime)
+    known = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
+    return _is_onnxruntime(runtime), -known, runtime_order(runtime)[1]
+
+
+def _family(runtime: str) -> str:
+    return family_of(engine_of(runtime))
+
+
+def _is_onnxruntime(runtime: str) -> bool:
+    return _family(runtime) == ONNXRUNTIME
 
 
 def _pairs(
     gathered: Gathered,
+    pair: Pair,
     runtime: str,
     level: str,
     outputs: Outputs,
@@ -192,9 +241,9 @@ def _pairs(
 ) -> Iterator[Difference]:
     for key, path in outputs.paths.items():
         if key in reference.paths and key not in skipped and (runtime, *key) not in gathered.covered:
-            difference = _difference(gathered, key, level, path, reference.paths[key])
-            if difference is not None:
-                yield difference
+            found = _difference(gathered, key, level, pair, path, reference.paths[key])
+            if found is not None:
+                yield found
 
 
 def _add(gathered: Gathered, pair: Pair, runtime: str, reference: str, differences: Sequence[Difference]) -> None:
@@ -207,18 +256,16 @@ def _add(gathered: Gathered, pair: Pair, runtime: str, reference: str, differenc
             runtime=runtime,
             reference=reference,
             differences=tuple(differences),
+            known_limit=limit_of_values(runtime, model.comparability) if pair == "engine" else "",
         )
         gathered.comparisons.append(comparison)
 
 
 def _difference(
-    gathered: Gathered, key: Key, level: str, candidate: str | None, reference: str | None
+    gathered: Gathered, key: Key, level: str, pair: Pair, candidate: str | None, reference: str | None
 ) -> Difference | None:
     """One output held against its reference; None, with the reason noted, where one of them is no array."""
-    from onnxgate.agreement.compare import compare
-    from onnxgate.agreement.tolerance import choose
-
-    case, output = key
+    output = key[1]
     if gathered.model.comparability.is_random(output):
         drawn = _listed(gathered.model.comparability.random)
         reason = f"output `{output}` is random by design ({drawn})"
@@ -228,21 +275,10 @@ def _difference(
     if candidate is None or reference is None:
         gathered.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""
         return None
-    array, other = _load(candidate), _load(reference)
-    model = gathered.model
-    bound = choose(model.tolerance, model.locked, output, array.dtype, half=model.comparability.half)
-    found = compare(array, other, bound.rtol, bound.atol, bound.share)
-    return Difference(
-        output=output,
-        case=case,
-        optimization=level,
-        agrees=found.agrees,
-        metric=found.metric,
-        value=found.value,
-        bound=found.bound,
-        bound_from=bound.bound_from,
-        detail=found.detail,
-    )
+    found = difference(gathered.yardstick, key, level, pair, _load(candidate), _load(reference))
+    if found.note == TOO_FEW:
+        gathered.uncertain.add((output, level))
+    return found
 
 
 def _miscounted(case: str, level: str, count: int, wanted: int) -> Difference:

@@ -1,0 +1,48 @@
+"""The rule `engine-mismatch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
+from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
+from onnxgate.evidence.parity import Comparison
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
+def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
+    """
+    An engine other than ONNX Runtime computes a model otherwise than its source, or than the newest ONNX Runtime.
+
+    The source decides where there is one. Without a source, and without an ONNX Runtime among the targets, the engines
+    are held against one of them.
+
+    ## Why it matters
+    The model is evaluated on one engine and deployed on another. Each has kernels, fusions and a default precision of
+    its own, and most say nothing about what they do not compute as the specification says.
+
+    ## What to do
+    The message says so where it is a known limit of the engine: then keep the model away from that target, or change
+    the model. Else look at the first node that differs, replace it, narrow the target to releases that agree, or set
+    `tolerance` in `onnxgate.toml` if the difference is accepted.
+    """
+    found = mismatches(subject)
+    if subject.pair != "engine" or not found:
+        return
+    known = f", {subject.known_limit}" if subject.known_limit else ""
+    yield Hit(
+        first_place(subject),
+        f"{said_outputs(found)} from {_reference(subject)}{said_first(subject)}{known}",
+        model=subject.model,
+        node=first_node(subject),
+        fix=f"keep the model away from the target, narrow it to releases that agree, or {accepting(found)}",
+        runtime=subject.runtime,
+        detail=figure(subject) + first_figure(subject),
+        follows_from=("export-stale",) if subject.reference == "the source" else (),
+    )
+
+
+def _reference(subject: Comparison) -> str:
+    return "what its source computes" if subject.reference == "the source" else f"that of {subject.reference}"

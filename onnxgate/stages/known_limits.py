@@ -1,0 +1,84 @@
+"""What engines are known not to do, or to compute otherwise: so that a finding can say that it is no news."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from packaging.specifiers import SpecifierSet
+
+from onnxgate.agreement.comparability import Comparability
+from onnxgate.config.engines import engine_of
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of some releases of an engine, and how it shows."""
+
+    engine: str
+    releases: SpecifierSet
+    words: str  # after "a known limit of <engine>: "
+    quantized: bool = False  # outputs of models that round to steps differ
+    half: bool = False  # outputs of models in 16 bits differ
+    says: re.Pattern[str] | None = None  # a refusal in these words
+
+
+# Source, all of them: measured on float, float16 and int8 (QDQ) models: a CNN, BERT, GPT-2 and ViT of two layers each.
+LIMITS = (
+    Limit(
+        "tract",
+        SpecifierSet("<=0.23.9"),
+        "it computes quantized models with attention wrongly and says nothing (0.1 to 1.2 off for BERT, GPT-2 and ViT)",
+        quantized=True,
+    ),
+    Limit(
+        "tract",
+        SpecifierSet("<=0.23.9"),
+        "it has no Gemm in float16",
+        says=re.compile(r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm"),
+    ),
+    Limit(
+        "openvino",
+        SpecifierSet("<=2026.4.1"),
+        "where a value lies between two int8 steps it takes the other one than ONNX Runtime does, and that can grow",
+        quantized=True,
+    ),
+    Limit(
+        "onnx",
+        SpecifierSet("<=1.23.2"),
+        "its GatherElements fails where an index is broadcast",
+        says=re.compile(r"cannot reshape array of size \d+ into shape"),
+    ),
+    Limit(
+        "opencv-python-headless",
+        SpecifierSet("<=5.0.0.93"),
+        "its GatherND takes no booleans, and it reads few quantized models",
+        says=re.compile(r"GatherND|bufidx|zpshape|zeropoint"),
+    ),
+)
+
+
+def limit_of_values(runtime: str, comparability: Comparability) -> str:
+    """Why an engine's outputs may differ for such a model, "" where nothing is known."""
+    return _said(
+        each
+        for each in _of(runtime)
+        if (each.quantized and comparability.quantized) or (each.half and comparability.half)
+    )
+
+
+def limit_of_text(runtime: str, text: str) -> str:
+    """What is known of a refusal in these words, "" where nothing is."""
+    return _said(each for each in _of(runtime) if each.says is not None and each.says.search(text))
+
+
+def _of(runtime: str) -> Iterator[Limit]:
+    release = runtime.rpartition(" ")[2]
+    for each in LIMITS:
+        if each.engine == engine_of(runtime) and each.releases.contains(release, prereleases=True):
+            yield each
+
+
+def _said(limits: Iterator[Limit]) -> str:
+    return next((f"a known limit of {each.engine}: {each.words}" for each in limits), "")
