@@ -1,0 +1,158 @@
+"""False alarms: one model of a project against its source over many seeds, on locked runtimes, at every level.
+
+    python bench/seeds.py PROJECT MODEL [--seeds 50] [--releases 1.18.1,1.23.2,1.31.1] [--sizes batch=1,time=16]...
+
+Each `--sizes` is one size setting of the dynamic axes; without any, those that `check` tries. All seeds and sizes are
+the cases of one job per runtime and level, so that each session is made once; the source is asked once for all of them.
+The model is committed and healthy: whatever disagrees is a false alarm. The exit status is 1 where there is one, and
+where a case did not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.agreement.comparability import comparability
+from onnxgate.cli.hosting import open_host
+from onnxgate.cli.options import CommonOptions
+from onnxgate.config.loading import load_config
+from onnxgate.config.project import Project, SelectedModel
+from onnxgate.evidence.parity import Comparison
+from onnxgate.inputs.generate import make_cases
+from onnxgate.inputs.sample import sample_case
+from onnxgate.lock.loading import load_lock
+from onnxgate.lock.types import Lock
+from onnxgate.model.reading import Reading, read
+from onnxgate.plan import PlannedRuntime, plan_models
+from onnxgate.runtimes.host import Host
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, RunResult
+from onnxgate.runtimes.seats import Seat
+from onnxgate.runtimes.toolchain import find_toolchain, frameworks
+from onnxgate.stages import export_plan, parity, runtime
+from onnxgate.stages.parity import ParityModel
+from onnxgate.stages.runtime import Ran
+
+
+def main() -> int:
+    """Count what disagrees, by runtime and pair."""
+    asked = _arguments()
+    project = load_config(asked.project / "onnxgate.toml")
+    lock = load_lock(project.lock_path)
+    (model,) = (each for each in project.models() if each.path == asked.model)
+    reading = read(model.absolute, model.path)
+    with tempfile.TemporaryDirectory() as scratch, open_host(project, CommonOptions(jobs=2)) as host:
+        cases = tuple(_cases(reading, model, asked, Path(scratch)))
+        eager, sample = _eager(project, model, reading, cases, Path(scratch) / "source", host)
+        runtimes = _runtimes(project, lock, model, asked.releases)
+        every = (*cases, *([sample] if sample else []))
+        ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
+        comparisons, undone = parity.gather(_subject(model, reading, lock), ran, eager, ())
+    return _say(ran, comparisons, [each.reason for each in undone])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Count false alarms over many seeds.")
+    parser.add_argument("project", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--seeds", type=int, default=50)
+    parser.add_argument("--releases", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--sizes", action="append", type=_setting, default=[])
+    return parser.parse_args()
+
+
+def _setting(text: str) -> dict[str, int]:
+    return {name: int(size) for name, size in (each.split("=") for each in text.split(","))}
+
+
+def _cases(reading: Reading, model: SelectedModel, asked: argparse.Namespace, folder: Path) -> Iterator[Case]:
+    for seed in range(asked.seeds):
+        made = make_cases(reading.facts, reading.proto, model.settings.sizes, folder / str(seed), asked.sizes, seed)
+        for case in made:
+            yield msgspec.structs.replace(case, name=f"{case.name}, seed {seed}")
+
+
+def _eager(
+    project: Project, model: SelectedModel, reading: Reading, cases: tuple[Case, ...], folder: Path, host: Host
+) -> tuple[dict[str, CaseResult] | None, Case | None]:
+    """What the source computes, and its example; (None, None) where the model has no source."""
+    if model.settings.source is None:
+        return None, None
+    python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+    source = export_plan.plan(project, model, python, folder, cases=cases, float64=False).source
+    assert source is not None
+    job = msgspec.structs.replace(source, export=False)
+    answer = host.submit(export_plan.toolchain_seat(python), job).result()
+    if not isinstance(answer, Completed) or not isinstance(answer.result, ExportResult):
+        raise SystemExit(f"the source gives nothing: {answer}")
+    result = answer.result
+    eager = {case.name: found for case, found in zip(cases, result.eager, strict=False)}
+    sample = sample_case(reading.facts, result.input_names, result.sample)
+    return (eager, None) if sample is None else ({**eager, sample.name: result.eager[-1]}, sample)
+
+
+def _runtimes(project: Project, lock: Lock, model: SelectedModel, releases: list[str]) -> list[PlannedRuntime]:
+    (planned,) = plan_models(project, lock, [model])
+    return [each for each in planned.runtimes if not releases or each.runtime.release in releases]
+
+
+def _run(
+    project: Project,
+    lock: Lock,
+    model: SelectedModel,
+    planned: PlannedRuntime,
+    cases: tuple[Case, ...],
+    scratch: Path,
+    host: Host,
+) -> Iterator[Ran]:
+    seat = Seat.of_runtime(planned.runtime, lock.packages, project.folder)
+    folder = scratch / planned.name
+    jobs = runtime.runtime_jobs(model.absolute, cases, planned.levels, planned.providers, folder, planned.extensions)
+    for job in jobs:
+        yield Ran(planned.name, job, host.submit(seat, job).result())
+
+
+def _subject(model: SelectedModel, reading: Reading, lock: Lock) -> ParityModel:
+    return ParityModel(
+        path=model.path,
+        place=model.place,
+        comparability=comparability(reading.facts, reading.proto),
+        tolerance=model.settings.tolerance,
+        locked=lock.models.get(model.path),
+    )
+
+
+def _say(ran: list[Ran], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
+    done: Counter[str] = Counter()
+    failed = 0
+    for each in ran:
+        match each.observation:
+            case Completed(result=RunResult(cases=results)):
+                done[each.runtime] += sum(one.failure is None for one in results)
+                failed += sum(one.failure is not None for one in results)
+            case other:
+                print(f"{each.runtime}: {other}")
+                failed += len(each.job.cases)
+    alarms = 0
+    for comparison in comparisons:
+        beyond = [each for each in comparison.differences if not each.agrees]
+        alarms += len(beyond)
+        used = max((each.value / each.bound for each in comparison.differences if each.bound), default=0.0)
+        said = f"{len(beyond)} of {len(comparison.differences)} disagree; at most {used:.2f} of a bound is used up"
+        print(f"{comparison.runtime} against {comparison.reference}: {said}")
+        for each in beyond[:5]:
+            print(f"  {each.output} in {each.case}, {each.optimization}: {each.value:.3g} > {each.bound:.3g}")
+    print(f"{sum(done.values())} cases ran, {failed} did not; {alarms} false alarms")
+    for reason in undone:
+        print(f"not compared: {reason}")
+    return 1 if alarms or failed or undone else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
