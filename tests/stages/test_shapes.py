@@ -90,6 +90,11 @@ def test_name_that_inputs_use_for_several_sizes(tmp_path: Path) -> None:
     assert not _wrong(tmp_path, inputs, _y("n"), (7,))
 
 
+def test_name_that_is_no_word(tmp_path: Path) -> None:
+    """Whatever a name is spelled like, it is the same name."""
+    assert _wrong(tmp_path, {"x": (("batch size",), (3,))}, _y("batch size"), (2,))
+
+
 @pytest.mark.parametrize("placeholder", ["None", "?", "unk", "-1"])
 def test_placeholder_is_no_name(tmp_path: Path, placeholder: str) -> None:
     """Converters write one for all axes of which they know nothing."""
