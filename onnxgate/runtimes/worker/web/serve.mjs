@@ -1,0 +1,46 @@
+/** One job, answered by one line, whatever comes of it. */
+
+import path from "node:path";
+
+import * as adapter from "./adapter.mjs";
+import { UnusableError, clean, failure, isFatal, words } from "./failures.mjs";
+
+const TASKS = { probe: adapter.probe, load: adapter.load, run: adapter.run };
+const NAME = "onnxruntime_web";
+
+/** Answer one request. */
+export async function answer(request, engine, channel) {
+  channel.phase("start");
+  channel.reply((await unstarted(request, engine)) ?? (await perform(request.job, engine, (name) => channel.phase(name))));
+}
+
+/** Why the engine cannot be asked; null where it can. What fails here is no model's fault. */
+async function unstarted({ engine: name, job }, engine) {
+  if (name !== NAME || !Object.hasOwn(TASKS, job.kind)) return unavailable(`no worker of \`${name}\` does \`${job.kind}\``);
+  try {
+    await engine.ort();
+    return null;
+  } catch (error) {
+    return unavailable(clean(words(error)));
+  }
+}
+
+async function perform(job, engine, phase) {
+  try {
+    return { outcome: "completed", result: await TASKS[job.kind](job, engine, phase) };
+  } catch (error) {
+    if (error instanceof UnusableError) return unavailable(error.message);
+    if (isFatal(error)) crash(error);
+    return { outcome: "refused", failure: failure(error, job.model ? path.dirname(job.model) : "") };
+  }
+}
+
+/** WebAssembly that was aborted has a memory that nobody may trust: no other job is done in this process. */
+function crash(error) {
+  console.error(clean(words(error)));
+  process.exit(1);
+}
+
+function unavailable(reason) {
+  return { outcome: "unavailable", reason };
+}
