@@ -31,7 +31,7 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     found = mismatches(subject)
     if subject.pair != "engine" or not found:
         return
-    known = f", {subject.known_limit}" if subject.known_limit else ""
+    known = f" ({subject.known_limit})" if subject.known_limit else ""
     yield Hit(
         first_place(subject),
         f"{said_outputs(found)} from {_reference(subject)}{said_first(subject)}{known}",
