@@ -54,6 +54,7 @@ class ModelFile:
     unchecked: str = ""  # why onnx.checker could not judge the model, which is then no finding but to be said
     external: tuple[ExternalUse, ...] = ()
     passthroughs: tuple[Passthrough, ...] = ()
+    leaked: tuple[str, ...] = ()  # paths in somebody's home that metadata name
     runtimes: tuple[str, ...] = ()  # the locked ones that it is promised on; none where there is no lock
     quantization: tuple[BadQuantization, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read

@@ -8,7 +8,6 @@ import msgspec
 
 from onnxgate.findings import Place
 
-
 RATIOS = frozenset({"sqnr_db", "cosine", "top1"})
 """Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
 element is the largest."""
@@ -26,8 +25,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One output in one case, candidate against reference.
 
     `worst_abs` is the absolute difference at the element that uses up most of its bound, and `bound` is that element's
-    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of the `RATIOS`, which quantized
-    outputs are held to, it is `value >= bound`.
+    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of the `RATIOS`, to which
+    quantized outputs are held, it is `value >= bound`.
     """
 
     output: str  # "" where the number of outputs differs

@@ -85,4 +85,5 @@ def _with_tolerance(
     entry: LockedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
 ) -> LockedModel:
     kept = old.tolerance if old is not None and same_content(old, entry) else {}
-    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(kept))
+    quantization = old.quantization if old is not None else {}
+    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(kept), quantization=dict(quantization))

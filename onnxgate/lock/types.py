@@ -66,6 +66,16 @@ class MeasuredTolerance(Table, frozen=True, kw_only=True):
     bound: float
 
 
+class MeasuredQuantization(Table, frozen=True, kw_only=True):
+    """What one output of a quantized model kept of the float model's, at worst over all cases."""
+
+    sqnr_db: float  # 200 where nothing was lost
+    cosine: float
+    top1: float
+    source: str  # the float model's path
+    runtime: str  # "onnxruntime 1.31.1": what both were run on
+
+
 class LockedModel(Table, frozen=True, kw_only=True):
     """One model's facts, as `model.facts.ModelFacts` has them, and what was measured for it."""
 
@@ -81,6 +91,7 @@ class LockedModel(Table, frozen=True, kw_only=True):
     external: tuple[ExternalFile, ...] = ()
     function_opsets: dict[str, int] = {}
     tolerance: dict[str, MeasuredTolerance] = {}
+    quantization: dict[str, MeasuredQuantization] = {}
 
 
 class Wheel(Table, frozen=True, kw_only=True):

@@ -81,6 +81,10 @@ def _model(model: LockedModel) -> Iterator[str]:
         for what, value in (("noise", measured.noise), ("bound", measured.bound)):
             if not math.isfinite(value) or value < 0:
                 yield f"the {what} of output `{output}` is {value}"
+    for output, kept in model.quantization.items():
+        for what, value, most in (("sqnr-db", kept.sqnr_db, 200), ("cosine", kept.cosine, 1), ("top1", kept.top1, 1)):
+            if not -most <= value <= most:
+                yield f"the {what} of output `{output}` is {value}"
 
 
 def _package(package: LockedPackage) -> Iterator[str]:

@@ -70,9 +70,10 @@ def _model(path: str, model: LockedModel) -> str:
     }
     operators = dict(sorted(values.pop("operators", {}).items()))
     tolerance = dict(sorted(values.pop("tolerance", {}).items()))
+    quantization = dict(sorted(values.pop("quantization", {}).items()))
     said = [(key, value) for key, value in values.items() if value or key not in _OPTIONAL]
     tables = [_header("models", path) + _lines(said)]
-    for name, table in (("operators", operators), ("tolerance", tolerance)):
+    for name, table in (("operators", operators), ("tolerance", tolerance), ("quantization", quantization)):
         if table:
             tables.append(_header("models", path, name) + _lines(table.items()))
     return "\n".join(tables)

@@ -13,6 +13,7 @@ from onnxgate.findings import Place
 from onnxgate.model.checking import fault, unchecked
 from onnxgate.model.external import external_uses
 from onnxgate.model.identify import really
+from onnxgate.model.leaks import leaked_paths
 from onnxgate.model.places import named_node, node_place
 from onnxgate.model.pointer import read_pointer
 from onnxgate.model.quantization import quantization_faults
@@ -69,6 +70,7 @@ def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFil
         file,
         external=external_uses(reading.proto, model.absolute),
         passthroughs=tuple(_passthroughs(reading.proto)),
+        leaked=leaked_paths(reading.proto),
         unchecked=unchecked(reading.proto),
         quantization=tuple(_quantization(model, reading.proto)),
     )

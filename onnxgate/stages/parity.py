@@ -84,10 +84,7 @@ def gather(
         _against_source(gathered, runs, eager)
     unequal = _across_levels(gathered, runs)
     _across_runtimes(gathered, runs, unequal)
-    for output in sorted({output for output, _ in gathered.uncertain}):
-        gathered.reasons[f"the labels of output `{output}` differ, and are too few to judge a quantized model by"] = (
-            'give more real inputs: `inputs = "samples/*.npz"`, or set `tolerance` for the output'
-        )
+    _note_labels(gathered)
     for case in sorted(unusable):
         gathered.reasons[f"the inputs of `{case}` cannot be run"] = 'give real inputs: `inputs = "samples/*.npz"`'
     undone = [
@@ -98,6 +95,17 @@ def gather(
 
 
 Runs = dict[str, dict[str, Outputs]]  # runtime -> optimisation level -> what it gave
+
+
+def _note_labels(gathered: Gathered) -> None:
+    """A few labels that differ decide nothing; numbers that were compared beside them do."""
+    figures = (figure for made in gathered.comparisons for each in made.differences for figure in each.figures)
+    decided = any(figure.metric == "sqnr_db" for figure in figures)
+    for output in sorted({output for output, _ in gathered.uncertain}):
+        reason = f"the labels of output `{output}` differ, and are too few to judge a quantized model by"
+        gathered.reasons[reason] = 'give more real inputs: `inputs = "samples/*.npz"`, or set `tolerance` for it'
+        if decided:
+            gathered.by_design.add(reason)
 
 
 def yardstick(model: ParityModel, runs: Runs) -> Yardstick:

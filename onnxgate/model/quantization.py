@@ -1,0 +1,337 @@
+"""Scales and zero points of quantized operators: which of a model's own cannot mean what they should.
+
+Only what the file itself holds is judged; a scale that is computed, or that is fed, is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.model.reading import DEFAULT_DOMAIN, operator_name, opsets
+from onnxgate.model.structure import nodes, tensors
+from onnxgate.model.types import element_count, element_name
+from onnxgate.model.weights import UnreadableWeightError, chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+    Array = NDArray[Any]
+
+Kind = Literal["value", "shape", "type"]
+MOST_BYTES = 64 * 1024 * 1024
+"""Scales that take more are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationFault:
+    """What is wrong with a node's scale or zero point."""
+
+    node: NodeProto
+    what: str  # "its `y_scale` holds 0"
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 where there is none.
+
+    `axis` is the value's axis that may have a scale for each index, None where one scale must do. `divides`: something
+    is divided by the scale, so that 0 is none.
+    """
+
+    data: int
+    scale: int
+    zero: int
+    axis: int | None = None
+    divides: bool = True
+
+
+def _unary(scale: int = 3) -> tuple[Slot, ...]:
+    return Slot(0, 1, 2), Slot(-1, scale, scale + 1)
+
+
+_BINARY = (Slot(0, 1, 2), Slot(3, 4, 5), Slot(-1, 6, 7))
+_ROWS_UNKNOWN = Slot(0, 1, 2, axis=-2)
+
+SLOTS: dict[str, tuple[Slot, ...]] = {
+    "QLinearConv": (Slot(0, 1, 2), Slot(3, 4, 5, axis=0, divides=False), Slot(-1, 6, 7)),
+    "QLinearMatMul": (_ROWS_UNKNOWN, Slot(3, 4, 5, axis=-1, divides=False), Slot(-1, 6, 7, axis=-2)),
+    "ConvInteger": (Slot(0, -1, 2), Slot(1, -1, 3, axis=0)),
+    "MatMulInteger": (Slot(0, -1, 2, axis=-2), Slot(1, -1, 3, axis=-1)),
+    "com.microsoft.QLinearConv": (Slot(0, 1, 2), Slot(3, 4, 5, axis=0, divides=False), Slot(-1, 6, 7)),
+    "com.microsoft.QGemm": (Slot(0, 1, 2), Slot(3, 4, 5, axis=-1, divides=False), Slot(-1, 7, 8)),
+    "com.microsoft.QLinearAdd": _BINARY,
+    "com.microsoft.QLinearMul": _BINARY,
+    "com.microsoft.QLinearWhere": (Slot(1, 2, 3), Slot(4, 5, 6), Slot(-1, 7, 8)),
+    **{
+        f"com.microsoft.QLinear{name}": _unary()
+        for name in ("LeakyRelu", "Sigmoid", "Softmax", "AveragePool", "GlobalAveragePool", "ReduceMean")
+    },
+    "com.microsoft.DynamicQuantizeMatMul": (Slot(1, 2, 3, axis=-1, divides=False),),
+    "com.microsoft.MatMulIntegerToFloat": (
+        Slot(0, 2, 4, axis=-2, divides=False),
+        Slot(1, 3, 5, axis=-1, divides=False),
+    ),
+    "com.microsoft.QAttention": (Slot(0, 3, 6), Slot(1, 4, 7, axis=-1, divides=False)),
+    "com.microsoft.DynamicQuantizeLSTM": (
+        Slot(1, 8, 9, axis=None, divides=False),
+        Slot(2, 10, 11, axis=None, divides=False),
+    ),
+}
+"""Operator -> its quantized values. Source: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31."""
+
+NAMES = {
+    "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
+    "DequantizeLinear": ("x", "x_scale", "x_zero_point"),
+}
+UNCOUNTED = frozenset({"com.microsoft.DynamicQuantizeLSTM"})
+"""Operators whose scales are laid out in a way of their own."""
+
+_FLOATS = {1: "<f4", 10: "<f2", 11: "<f8"}
+_BFLOAT16 = 16
+_INT32 = 6
+
+
+def quantization_faults(proto: ModelProto, path: Path) -> Iterator[QuantizationFault]:
+    """Every scale and zero point that cannot be right, in the order of the nodes."""
+    found = [node for node in nodes(proto) if _is_quantized(node)]
+    if not found:
+        return
+    judge = _Judge(proto, path)
+    for node in found:
+        yield from judge.node(node)
+
+
+def output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
+    """Graph outputs that are dequantized by a scale of the file, with the largest step between two of their values."""
+    judge = _Judge(proto, path)
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    found = {}
+    for output in proto.graph.output:
+        maker = makers.get(output.name)
+        while maker is not None and operator_name(maker) in MOVING:
+            maker = makers.get(maker.input[0])
+        if maker is not None and maker.op_type == "DequantizeLinear":
+            scale = judge.floats(maker.input[1])
+            if scale is not None and scale.size:
+                found[output.name] = float(abs(scale).max())
+    return found
+
+
+MOVING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"})
+"""Operators that leave every value what it was, or make it 0."""
+
+
+def _is_quantized(node: NodeProto) -> bool:
+    name = operator_name(node)
+    return node.op_type in NAMES or name in SLOTS or name == "com.microsoft.MatMulNBits"
+
+
+class _Judge:
+    """What the file holds, by name; a name that stands for two tensors in two graphs is left alone."""
+
+    def __init__(self, proto: ModelProto, path: Path) -> None:
+        self._path = path
+        self._opset = opsets(proto).get(DEFAULT_DOMAIN, 0)
+        self._tensors: dict[str, TensorProto | None] = {}
+        for name, tensor in tensors(proto):
+            self._tensors[name] = None if name in self._tensors else tensor
+        values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
+        self._values: Mapping[str, ValueInfoProto] = {value.name: value for value in values}
+
+    def node(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        name = operator_name(node)
+        if node.op_type in NAMES:
+            yield from self._linear(node)
+        elif name == "com.microsoft.MatMulNBits":
+            yield from self._bits(node)
+        else:
+            for slot in SLOTS[name]:
+                yield from self._slot(node, slot, counted=name not in UNCOUNTED)
+
+    # What the nodes of each kind must hold
+
+    def _linear(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        block, axis = _attribute(node, "block_size", 0), _attribute(node, "axis", 1)
+        quantizes = node.op_type == "QuantizeLinear"
+        divides = quantizes and not block
+        yield from self._scale(node, 1, divides=divides, tolerant=block > 0)
+        yield from self._zero(node, 0 if not quantizes else -1, 1, 2)
+        scale, shape = self._held(node, 1), self._shape(node, 0)
+        if scale is None or element_count(scale) < 2:
+            return
+        if block:
+            yield from _blocked(node, tuple(scale.dims), shape, axis, block)
+        elif len(scale.dims) > 1 and node.domain in ("", DEFAULT_DOMAIN):
+            yield _fault(node, f"its `{_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape")
+        elif self._opset < 13 and node.domain in ("", DEFAULT_DOMAIN):
+            held = f"its `{_name(node, 1)}` holds {element_count(scale)} values"
+            yield _fault(node, f"{held}, where opset {self._opset} knows one for the whole tensor", "shape")
+        elif shape is not None:
+            yield from _per_axis(node, 1, element_count(scale), shape, axis)
+
+    def _slot(self, node: NodeProto, slot: Slot, *, counted: bool) -> Iterator[QuantizationFault]:
+        if slot.scale >= 0:
+            yield from self._scale(node, slot.scale, divides=slot.divides, tolerant=False)
+        yield from self._zero(node, slot.data, slot.scale, slot.zero)
+        if not counted:
+            return
+        for position in (slot.scale, slot.zero):
+            held = self._held(node, position)
+            if held is None or element_count(held) < 2 or len(held.dims) != 1:
+                continue
+            if slot.axis is None:
+                many = f"its `{_name(node, position)}` holds {element_count(held)} values, where one must do"
+                yield _fault(node, many, "shape")
+            elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
+                yield from _per_axis(node, position, element_count(held), shape, slot.axis)
+                break
+
+    def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        """Blocks of a few bits: an all-zero block has a scale of 0, and a negative one turns a block around."""
+        yield from self._scale(node, 2, divides=False, tolerant=True)
+        columns, rows = _attribute(node, "N", 0), _attribute(node, "K", 0)
+        block, bits = _attribute(node, "block_size", 0), _attribute(node, "bits", 4)
+        if min(columns, rows, block, bits) < 1:
+            return
+        blocks = math.ceil(rows / block)
+        scales, zeros = self._held(node, 2), self._held(node, 3)
+        if scales is not None and element_count(scales) != columns * blocks:
+            wanted = f"{columns} columns of {blocks} blocks need {columns * blocks}"
+            yield _fault(node, f"its `scales` hold {element_count(scales)} values, where {wanted}", "shape")
+        if zeros is not None:
+            packed = element_name(zeros.data_type) == "uint8"
+            needed = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
+            if element_count(zeros) != needed:
+                held = f"its `zero_points` hold {element_count(zeros)} values"
+                yield _fault(node, f"{held}, where {columns} columns of {blocks} blocks need {needed}", "shape")
+
+    # Scales and zero points
+
+    def _scale(self, node: NodeProto, position: int, *, divides: bool, tolerant: bool) -> Iterator[QuantizationFault]:
+        found = self.floats(node.input[position]) if position < len(node.input) else None
+        if found is None or not found.size:
+            return
+        said = f"its `{_name(node, position)}` holds"
+        import numpy as np
+
+        strange = ~np.isfinite(found)
+        if strange.any():
+            yield _fault(node, f"{said} {found[strange][0]:g}", "value")
+        elif tolerant:
+            return
+        elif divides and (abs(found) < _tiny(found)).any():
+            least = float(abs(found).min())
+            yield _fault(node, f"{said} {least:g}, by which nothing can be divided", "value")
+        elif not found.any():
+            yield _fault(node, f"{said} nothing but 0: all that it stands for is 0", "value")
+
+    def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
+        point = self._held(node, zero)
+        if point is None:
+            return
+        said = f"its `{_name(node, zero)}`"
+        holder = self._held(node, data)
+        if holder is not None and holder.data_type != point.data_type:
+            types = f"{element_name(point.data_type)}, where `{_name(node, data)}` is {element_name(holder.data_type)}"
+            yield _fault(node, f"{said} is {types}", "type")
+        other = self._held(node, scale)
+        if other is not None and element_count(other) != element_count(point):
+            counts = f"{element_count(point)} values, where `{_name(node, scale)}` holds {element_count(other)}"
+            yield _fault(node, f"{said} holds {counts}", "shape")
+        if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
+            yield _fault(node, f"{said} is not 0, as it must be for int32", "value")
+
+    # What the file holds
+
+    def _held(self, node: NodeProto, position: int) -> TensorProto | None:
+        return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
+
+    def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
+        try:
+            return tuple(chunks(tensor, self._path)) if element_count(tensor) * 4 <= MOST_BYTES else ()
+        except (UnreadableWeightError, OSError):
+            return ()
+
+    def floats(self, name: str) -> Array | None:
+        """The numbers of a tensor of the file; None where it is none, or is of a type that numpy does not have."""
+        import numpy as np
+
+        tensor = self._tensors.get(name)
+        if tensor is None or tensor.data_type not in (*_FLOATS, _BFLOAT16):
+            return None
+        content = b"".join(self._content(tensor))
+        if tensor.data_type == _BFLOAT16:
+            return np.asarray((np.frombuffer(content, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32))
+        return np.frombuffer(content, _FLOATS[tensor.data_type])
+
+    def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
+        """The value's sizes, -1 where one is not said; None where its rank is not known."""
+        if position >= len(node.input):
+            return None
+        name = node.input[position]
+        tensor, value = self._tensors.get(name), self._values.get(name)
+        if tensor is not None:
+            return tuple(tensor.dims)
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            return None
+        dims = value.type.tensor_type.shape.dim
+        return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims)
+
+
+def _per_axis(
+    node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
+) -> Iterator[QuantizationFault]:
+    said = f"its `{_name(node, position)}` holds {count} values"
+    if len(shape) == 1:  # there is one axis, whatever is said of it
+        axis = 0
+    if not -len(shape) <= axis < len(shape):
+        yield _fault(node, f"{said} for axis {axis} of a value that has {len(shape)}", "shape")
+    elif shape[axis] not in (-1, count):
+        yield _fault(node, f"{said} for axis {axis}, whose size is {shape[axis]}", "shape")
+
+
+def _blocked(
+    node: NodeProto, scale: tuple[int, ...], shape: tuple[int, ...] | None, axis: int, block: int
+) -> Iterator[QuantizationFault]:
+    if shape is None:
+        return
+    said = f"its `{_name(node, 1)}` has the shape {list(scale)}"
+    if len(scale) != len(shape):
+        yield _fault(node, f"{said} for blocks of a value with {len(shape)} axes", "shape")
+        return
+    if not -len(shape) <= axis < len(shape):
+        yield _fault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
+        return
+    wanted = [
+        math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
+    ]
+    if any(size not in (-1, held) for size, held in zip(wanted, scale, strict=True)):
+        yield _fault(node, f"{said}, where blocks of {block} along axis {axis} of {list(shape)} need {wanted}", "shape")
+
+
+def _fault(node: NodeProto, what: str, kind: Kind) -> QuantizationFault:
+    return QuantizationFault(node, what, kind)
+
+
+def _tiny(found: np.ndarray[Any, Any]) -> float:
+    """The smallest number that is divided by without losing all precision."""
+    import numpy as np
+
+    return float(np.finfo(found.dtype).tiny)
+
+
+def _attribute(node: NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+
+
+def _name(node: NodeProto, position: int) -> str:
+    """What the operator calls an input: by its specification where that is short, else by the value."""
+    names = NAMES.get(node.op_type, ())
+    return names[position] if 0 <= position < len(names) else str(node.input[position])
