@@ -326,6 +326,7 @@ class _Executor:
             comparability=comparability(prepared.reading.facts, prepared.reading.proto),
             tolerance=prepared.planned.model.settings.tolerance,
             locked=work.lock.models.get(prepared.path),
+            operators=frozenset(prepared.reading.facts.operators),
         )
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)

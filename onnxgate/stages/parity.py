@@ -264,7 +264,7 @@ def _add(gathered: Gathered, pair: Pair, runtime: str, reference: str, differenc
             runtime=runtime,
             reference=reference,
             differences=tuple(differences),
-            known_limit=limit_of_values(runtime, model.comparability) if pair == "engine" else "",
+            known_limit=limit_of_values(runtime, model.comparability, model.operators) if pair == "engine" else "",
         )
         gathered.comparisons.append(comparison)
 
