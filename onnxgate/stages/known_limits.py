@@ -24,7 +24,7 @@ class Limit:
     says: re.Pattern[str] | None = None  # a refusal in these words
 
 
-# Source, where nothing else is said: measured on float, float16 and int8 models, a CNN, BERT, GPT-2 and ViT of two layers.
+# Source, where nothing else is said: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
 LIMITS = (
     Limit(
         # Source: the three nodes alone are 0.76 off; eleven other operators in the place of Softmax are right.

@@ -41,6 +41,7 @@ class ParityModel:
     locked: LockedModel | None
     steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
     kept: Mapping[Key, Kept] = field(default_factory=dict)  # positions that no mask drops
+    operators: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
