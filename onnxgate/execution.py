@@ -40,7 +40,6 @@ from onnxgate.runtimes.jobs import (
     Probe,
     Run,
     TimedOut,
-    Trace,
     Unavailable,
 )
 from onnxgate.runtimes.seats import JobLimits, Seat, usual_memory_mib
@@ -102,7 +101,7 @@ class _Executor:
         return self._scratch / str(next(self._folders))
 
     def _seat(self, runtime: LockedRuntime) -> Seat:
-        return Seat.of_runtime(runtime, self._work.lock.packages, self._work.project.folder)
+        return Seat.of_runtime(runtime, self._work.lock.pinned, self._work.project.folder)
 
     # The toolchain
 
@@ -155,11 +154,14 @@ class _Executor:
             ir_version_max=export_plan.ir_limit(each.runtime for each in planned.runtimes),
             external_data=bool(facts.external),
             float64=False,
+            opset_max=export_plan.opset_limit(each.runtime for each in planned.runtimes),
+            twice=Stage.EXPORT in self._work.stages,
         )
         seat = export_plan.toolchain_seat(toolchain)
         command = self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._work.stages else None
         source = self._host.submit(seat, plan.source) if plan.source else None
-        return Exporting(plan, command or source, source)
+        again = self._host.submit(export_plan.second_seat(toolchain), plan.again) if plan.again else None
+        return Exporting(plan, command or source, source, again)
 
     # Running
 
@@ -345,25 +347,44 @@ class _Executor:
         def submit(planned: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
             return self._host.submit(self._seat(planned.runtime), job, limits=limits)
 
-        locator = Locator(submit, self._trace, self._folder)
+        locator = Locator(submit, self._ask_toolchain, self._folder)
         named, unfound = locator.locate(located(self._work, started, ran), comparisons)
         self._done.skipped += unfound
         return named
 
-    def _trace(self, job: Trace) -> Observation:
+    def _ask_toolchain(self, job: Job) -> Observation:
+        return self._host.submit(export_plan.toolchain_seat(self._toolchain_python()), job).result()
+
+    def _toolchain_python(self) -> Path:
         project = self._work.project
-        python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
-        return self._host.submit(export_plan.toolchain_seat(python), job).result()
+        return find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
 
     def _judge_export(self, prepared: Prepared) -> None:
         exporting = prepared.exporting
         if exporting is None or exporting.writes is None:
             return
-        made = [export_stage.gather(self._work.project, exporting.planned, exporting.writes.result())]
+        made = [self._made(exporting, exporting.writes.result())]
         if exporting.source is not None and exporting.source is not exporting.writes:
             made.append(export_stage.gather_source(self._work.project, exporting.planned, exporting.source.result()))
         self._done.subjects += [each.subject for each in made if each.subject is not None]
         self._done.undone += [each.undone for each in made if each.undone is not None]
+
+    def _made(self, exporting: Exporting, first: Observation) -> export_stage.Made:
+        """What came of both exports; a second one that cannot be made elsewhere is made where the first one was."""
+        project, planned = self._work.project, exporting.planned
+        again = exporting.again.result() if exporting.again else None
+        made = export_stage.gather(project, planned, first, again)
+        failed = made.subject.failed_again if made.subject else None
+        if failed is None or not export_plan.is_elsewhere(planned):
+            return made
+        planned = export_plan.in_its_folder(planned)
+        assert planned.again is not None
+        seat = export_plan.second_seat(self._toolchain_python())
+        made = export_stage.gather(project, planned, first, self._host.submit(seat, planned.again).result())
+        if made.subject is not None and made.subject.failed_again is None:
+            reason = f"it cannot be exported from another folder: {failed.type}: {failed.text}"
+            self._done.skipped.append(Undone(Stage.EXPORT, planned.model.path, "", reason))
+        return made
 
 
 def _results(started: Started) -> list[Ran]:

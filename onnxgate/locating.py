@@ -16,10 +16,10 @@ from onnxgate.evidence.mismatches import mismatches, worst
 from onnxgate.evidence.parity import Comparison, Difference, FirstDifference
 from onnxgate.findings import Stage, Undone
 from onnxgate.plan import PlannedRuntime
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, Job, Observation, Run, Trace
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Export, ExportResult, Job, Observation, Run
 from onnxgate.runtimes.seats import JobLimits
 from onnxgate.stages.beginning import Begun, SearchError, Side, described, gap, search, search_levels
-from onnxgate.stages.counterpart import fresh_of, said_weight, search_trace
+from onnxgate.stages.counterpart import exported_anew, fresh_of, said_weight, search_trace
 from onnxgate.stages.runtime import Ran
 from onnxgate.underway import Exporting, Started
 from onnxgate.work import Work
@@ -39,7 +39,7 @@ PAIRS = ("source", "runtime", "optimization", "engine")
 FIGURES = ("worst_abs", "mismatched elements", "not finite")
 
 Submit = Callable[[PlannedRuntime, Job, JobLimits], Future[Observation]]
-AskTrace = Callable[[Trace], Observation]
+Ask = Callable[[Job], Observation]  # the toolchain
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Located:
     runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
     fresh: Path | None  # what its source was exported to in this run
-    source: Trace | None  # what asks for the source's own values; case and names are filled in
+    source: Export | None  # what the source was asked for in this run
 
 
 def located(work: Work, started: Started, ran: Sequence[Ran]) -> Located:
@@ -71,7 +71,7 @@ def located(work: Work, started: Started, ran: Sequence[Ran]) -> Located:
         runtimes={planned.name: planned for planned in started.levels},
         eager=started.sourced.eager,
         fresh=_fresh(prepared.exporting),
-        source=_trace(prepared.exporting),
+        source=prepared.exporting.planned.source if prepared.exporting else None,
     )
 
 
@@ -84,29 +84,12 @@ def _fresh(exporting: Exporting | None) -> Path | None:
             return None
 
 
-def _trace(exporting: Exporting | None) -> Trace | None:
-    asked = exporting.planned.source if exporting else None
-    if asked is None:
-        return None
-    nothing = Case(name="", origin="generated", inputs={})
-    return Trace(
-        source=asked.source,
-        output="",
-        folder=asked.folder,
-        opset=asked.opset,
-        case=nothing,
-        names=(),
-        outputs=(),
-        limit_bytes=0,
-    )
-
-
 @dataclass(slots=True)
 class Locator:
     """Makes searches; `place` gives an unused path for what they write."""
 
     submit: Submit
-    ask_trace: AskTrace
+    ask: Ask
     place: Callable[[], Path]
     _made: int = field(default=0)
     _ends_at: float = field(default=0.0)
@@ -171,14 +154,17 @@ class Locator:
         self, model: Located, comparison: Comparison, side: Side, asked: Difference, output: str
     ) -> tuple[Begun | None, str]:
         """Against a fresh export on the same runtime, where that one is right; else against the source's own values."""
-        fresh = fresh_of(model.proto, model.fresh) if model.fresh else None
+        if model.source is None:
+            raise SearchError("its source cannot be asked for intermediate values")
+        path = model.fresh or exported_anew(model.source, self.ask, self.place())
+        fresh = fresh_of(model.proto, path) if path else None
         if fresh is not None:
             made = Written(fresh.path, fresh.proto)
             other = self._side(model, comparison.runtime, asked.optimization, asked.case, made)
             if _is_nearer(other, side, model, asked, output):
                 begun = search(side, fresh.reference(other), fresh.names, [output], exact=True)
                 return begun, said_weight(fresh, model.proto, model.absolute, begun)
-        return search_trace(model.source, self.ask_trace, side, fresh, output, self.place()), ""
+        return search_trace(model.source, self.ask, side, fresh, output, self.place()), ""
 
     def _side(self, model: Located, runtime: str, level: str, case: str, written: Written | None = None) -> Side:
         planned = model.runtimes[runtime]

@@ -45,7 +45,8 @@ class Begun:
     output: str
     before: Distance
     after: Distance
-    between: tuple[str, ...] = ()  # values that the other side has nothing for, which lie inside what was looked at
+    within: tuple[int, ...] = ()  # nodes before it whose values the other side has nothing for: it may be one of them
+    since: str = ""  # a value before all of them that agrees; "" where that is what the model is fed
     fused: bool = False  # only while the optimiser may fuse the node with others
 
 
@@ -132,7 +133,8 @@ def search(
         own = _own(side, found, there) if found else {}
         first = beginning(found, own, exact=exact)
         if first is not None:
-            return Begun(first.step.index, first.output, first.before, first.after, _between(side, first, there))
+            within, since = _within(every, first.step, there)
+            return Begun(first.step.index, first.output, first.before, first.after, within, since)
     return None
 
 
@@ -217,10 +219,22 @@ def _dtype(kind: Any) -> Any:
     return np.dtype(kind)
 
 
-def _between(side: Side, first: Suspect, there: Mapping[str, Path]) -> tuple[str, ...]:
-    """The values that went into the suspect and were never compared."""
-    fed = {value.name for value in side.proto.graph.input}
-    return tuple(name for name in first.step.inputs if name not in there and name not in fed)
+def _within(every: Sequence[Step], step: Step, there: Collection[str]) -> tuple[tuple[int, ...], str]:
+    """The nodes before one whose values were never compared, and a compared value that they begin from."""
+    makers = {name: each for each in every for name in each.outputs}
+    inside: set[int] = set()
+    since: list[str] = []
+    ahead = list(step.inputs)
+    while ahead:
+        name = ahead.pop()
+        maker = makers.get(name)
+        if name in there:
+            since.append(name)
+        elif maker is not None and maker.index not in inside:
+            inside.add(maker.index)
+            ahead += maker.inputs
+    order = {name: each.index for name, each in makers.items()}
+    return tuple(sorted(inside)), max(since, key=lambda name: order.get(name, -1), default="")
 
 
 def search_levels(plain: Side, optimised: Side, output: str) -> Begun | None:
@@ -278,8 +292,8 @@ def described(
     node = proto.graph.node[begun.node]
     if begun.fused:
         detail = "where the optimiser fuses it with others"
-    elif not detail and begun.between:
-        detail = f"or at a node between `{begun.between[0]}` and it"
+    elif not detail and begun.within:
+        detail = _said_within(proto, begun)
     return FirstDifference(
         node=node.name,
         operator=operator_name(node),
@@ -290,6 +304,15 @@ def described(
         before=begun.before.largest,
         detail=detail,
     )
+
+
+def _said_within(proto: ModelProto, begun: Begun) -> str:
+    """Which other nodes it may be."""
+    if len(begun.within) == 1:
+        node = proto.graph.node[begun.within[0]]
+        return f"or at the {operator_name(node)} before it"
+    since = f"between `{begun.since}` and it" if begun.since else "before it"
+    return f"or at one of the {len(begun.within)} nodes {since}"
 
 
 def _maker(every: Sequence[Step], name: str) -> int:

@@ -12,12 +12,13 @@ import msgspec
 from onnxgate.model.matching import Matching, WeightPair
 from onnxgate.model.structure import UnreadableModel, read_structure
 from onnxgate.model.weights import UnreadableWeightError, difference
-from onnxgate.runtimes.jobs import Completed, Observation, Trace, TraceResult
+from onnxgate.runtimes.jobs import Completed, Export, ExportResult, Job, Observation, Trace, TraceResult
 from onnxgate.stages.beginning import Begun, Reference, SearchError, Side, search
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+Ask = Callable[[Job], Observation]  # the toolchain
 TRACE_BYTES = 4 * 1024 * 1024 * 1024
 """So much of the source's values is written down."""
 
@@ -56,7 +57,7 @@ def said_weight(fresh: Fresh, committed: ModelProto, path: Path, begun: Begun | 
     """In words, the weight of the node that is not the source's; "" where none differs."""
     if begun is None:
         return ""
-    used = set(_constants(committed, begun.node))
+    used = set(constants(committed, begun.node))
     for pair in fresh.weights:
         if pair.old.name in used and _differs(pair, path, fresh.path):
             return f"whose weight `{pair.old.name}` is not the source's"
@@ -72,7 +73,7 @@ def _differs(pair: WeightPair, old: Path, new: Path) -> bool:
         return False
 
 
-def _constants(proto: ModelProto, index: int) -> Iterator[str]:
+def constants(proto: ModelProto, index: int) -> Iterator[str]:
     """The weights that a node uses, be it through nodes that depend on nothing else."""
     from onnxgate.model.cutting import needed
     from onnxgate.model.exposing import live
@@ -89,21 +90,30 @@ def _constants(proto: ModelProto, index: int) -> Iterator[str]:
             ahead += needed(made[name])
 
 
-def search_trace(
-    job: Trace | None, ask: Callable[[Trace], Observation], side: Side, fresh: Fresh | None, output: str, folder: Path
-) -> Begun | None:
+def exported_anew(source: Export, ask: Ask, folder: Path) -> Path | None:
+    """A fresh export of a source of which only outputs were asked for before; None where it fails."""
+    folder.mkdir(parents=True)
+    job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
+    match ask(job):
+        case Completed(result=ExportResult(model=str(path))):
+            return Path(path)
+        case _:
+            return None
+
+
+def search_trace(source: Export, ask: Ask, side: Side, fresh: Fresh | None, output: str, folder: Path) -> Begun | None:
     """Where an output begins to differ from the source's own program, as far as values are named alike.
 
     Raises:
         SearchError: it cannot be done.
     """
-    if job is None:
-        raise SearchError("its source cannot be asked for intermediate values")
     names = _names(side.proto, fresh)
     folder.mkdir(parents=True)
     holder = fresh.proto if fresh else side.proto
-    asked = msgspec.structs.replace(
-        job,
+    asked = Trace(
+        source=source.source,
+        folder=source.folder,
+        opset=source.opset,
         case=side.case,
         names=tuple(names.values()),
         outputs=tuple(value.name for value in holder.graph.output),

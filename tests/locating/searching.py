@@ -1,0 +1,244 @@
+"""A model run as the gate runs it, compared, and searched; and models with one weight that is wrong."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from onnxgate.agreement.comparability import comparability
+from onnxgate.agreement.tolerance import measure
+from onnxgate.evidence.mismatches import mismatches
+from onnxgate.evidence.parity import Comparison, FirstDifference
+from onnxgate.findings import Place, Undone
+from onnxgate.inputs.generate import make_cases
+from onnxgate.locating import Located, Locator
+from onnxgate.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
+from onnxgate.model.exposing import steps
+from onnxgate.model.reading import read
+from onnxgate.plan import PlannedRuntime
+from onnxgate.runtimes.host import Host, JobLimits, Seat
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Export, ExportResult, Job, Observation
+from onnxgate.stages import parity
+from onnxgate.stages.counterpart import constants
+from onnxgate.stages.export_plan import toolchain_seat
+from onnxgate.stages.parity import ParityModel
+from onnxgate.stages.runtime import Ran, runtime_jobs
+
+Verdict = Literal["right", "neighbour", "wrong", "nothing"]
+
+
+@dataclass(slots=True)
+class Bench:
+    """Runtimes, and a folder for what is written."""
+
+    host: Host
+    folder: Path
+    runtimes: dict[PlannedRuntime, Seat]
+    toolchain: Path | None = None
+    _count: itertools.count[int] = field(default_factory=itertools.count)
+
+    @classmethod
+    def of(cls, host: Host, folder: Path, locked: Sequence[tuple[LockedRuntime, tuple[LockedPackage, ...]]]) -> Bench:
+        """Both optimisation levels on each release."""
+        runtimes = {
+            PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True): Seat.of_runtime(
+                runtime, packages
+            )
+            for runtime, packages in locked
+        }
+        return cls(host, folder, runtimes)
+
+    def place(self) -> Path:
+        """An unused path."""
+        return self.folder / f"search {next(self._count)}"
+
+    def submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
+        """Have a job done."""
+        return self.host.submit(self.runtimes[planned], job, limits=limits)
+
+    def run(self, model: Path, cases: Sequence[Case]) -> list[Ran]:
+        """Every runtime at every level."""
+        asked = [
+            (planned, job)
+            for planned in self.runtimes
+            for job in runtime_jobs(
+                model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
+            )
+        ]
+        futures = [self.submit(planned, job, JobLimits(time_s=120)) for planned, job in asked]
+        return [Ran(planned.name, job, future.result()) for (planned, job), future in zip(asked, futures, strict=True)]
+
+    def ask(self, job: Job) -> Observation:
+        """What the toolchain answers."""
+        assert self.toolchain is not None
+        return self.host.submit(toolchain_seat(self.toolchain), job).result()
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A source, exported and run on its model's cases."""
+
+    asked: Export
+    model: Path
+    cases: tuple[Case, ...]
+    eager: Mapping[str, CaseResult]
+    tolerance: Mapping[str, MeasuredTolerance]
+
+
+def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[int]], seed: int = 0) -> Sourced:
+    """Export a source, make the cases of its model, and ask it for its outputs in both precisions."""
+    asked = Export(
+        source=f"{source}:{name}",
+        output=str(_made(bench.place())),
+        folder=str(source.parent),
+        opset=18,
+        ir_version_max=10,
+    )
+    model = Path(str(_exported(bench, asked).model))
+    reading = read(model, "model.onnx")
+    cases = make_cases(reading.facts, reading.proto, sizes, bench.place(), seed=seed)
+    return with_cases(bench, asked, model, cases)
+
+
+def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[Case, ...]) -> Sourced:
+    """The same with what the source computes of these cases."""
+    again = {name: getattr(asked, name) for name in asked.__struct_fields__}
+    again.update(output=str(_made(bench.place())), cases=cases, export=False)
+    answer = _exported(bench, Export(**again))
+    eager = {case.name: got for case, got in zip(cases, answer.eager, strict=False)}
+    names = [value.name for value in read(model, "model.onnx").facts.outputs]
+    arrays = [
+        tuple(
+            {name: np.load(str(path)) for name, path in zip(names, got.outputs, strict=True)} for got in (narrow, wide)
+        )
+        for narrow, wide in zip(answer.eager[: len(cases)], answer.eager64, strict=False)
+    ]
+    return Sourced(asked, model, cases, eager, measure(arrays))  # type: ignore[arg-type]
+
+
+def _exported(bench: Bench, job: Export) -> ExportResult:
+    assert bench.toolchain is not None
+    match bench.host.submit(toolchain_seat(bench.toolchain), job).result():
+        case Completed(result=ExportResult(failure=None) as result):
+            return result
+        case other:
+            raise AssertionError(other)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def compared(
+    bench: Bench,
+    model: Path,
+    cases: Sequence[Case],
+    *,
+    eager: Mapping[str, CaseResult] | None = None,
+    tolerance: Mapping[str, MeasuredTolerance] | None = None,
+    fresh: Path | None = None,
+    source: Export | None = None,
+) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
+    """What the parity stage says of a model, with where each mismatch begins."""
+    reading = read(model, "model.onnx")
+    ran = bench.run(model, cases)
+    locked = LockedModel(sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance=dict(tolerance or {}))
+    subject = ParityModel(
+        "model.onnx", Place("onnxgate.toml", 1), comparability(reading.facts, reading.proto), None, locked
+    )
+    comparisons, _ = parity.gather(subject, ran, eager, ())
+    located = Located(
+        path="model.onnx",
+        absolute=model,
+        proto=reading.proto,
+        root=model.parent,
+        folder=model.parent,
+        cases={case.name: case for case in cases},
+        runtimes={planned.name: planned for planned in bench.runtimes},
+        eager=eager,
+        fresh=fresh,
+        source=source,
+    )
+    return Locator(bench.submit, bench.ask, bench.place).locate(located, comparisons)
+
+
+def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:
+    """Where the mismatches begin."""
+    return {each.first for each in comparisons if mismatches(each)}
+
+
+# One weight that is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Spoiled:
+    """A model of which one weight is 1 % too large: all of it, or one element."""
+
+    model: Path
+    weight: str
+
+
+Spoil = Callable[[onnx.ModelProto, Random], str]
+
+
+def scale_tensor(model: onnx.ModelProto, random: Random) -> str:
+    """One weight, drawn among all, is multiplied by 1.01."""
+    tensor = random.choice(_weights(model))
+    array = numpy_helper.to_array(tensor) * np.float32(1.01)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return tensor.name
+
+
+def scale_element(model: onnx.ModelProto, random: Random) -> str:
+    """One element of one weight, both drawn, is multiplied by 1.01."""
+    tensor = random.choice(_weights(model))
+    array = numpy_helper.to_array(tensor).copy()
+    array.reshape(-1)[random.randrange(array.size)] *= np.float32(1.01)
+    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    return tensor.name
+
+
+def _weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """Floating-point initializers of at least 8 elements that a node on the way to an output uses."""
+    outputs = [value.name for value in model.graph.output]
+    used = {name for step in steps(model, outputs) for name in constants(model, step.index)}
+    return [
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name in used and tensor.data_type == onnx.TensorProto.FLOAT and np.prod(tensor.dims) >= 8
+    ]
+
+
+def spoiled(model: Path, folder: Path, spoil: Spoil, random: Random) -> Spoiled:
+    """A copy of the model with one wrong weight."""
+    proto = onnx.load(str(model))
+    weight = spoil(proto, random)
+    path = _made(folder) / "model.onnx"
+    onnx.save(proto, str(path))
+    return Spoiled(path, weight)
+
+
+def verdict(spoiled: Spoiled, first: FirstDifference | None) -> Verdict:
+    """Whether the node that was named uses the weight, is a neighbour of one that does, or neither."""
+    if first is None:
+        return "nothing"
+    proto = onnx.load(str(spoiled.model), load_external_data=False)
+    outputs = [value.name for value in proto.graph.output]
+    every = {step.index: step for step in steps(proto, outputs)}
+    right = {index for index in every if spoiled.weight in constants(proto, index)}
+    named = next(step for step in every.values() if first.output in step.outputs)
+    if named.index in right:
+        return "right"
+    near = [every[index] for index in right]
+    touching = any(set(named.inputs) & set(each.outputs) or set(each.inputs) & set(named.outputs) for each in near)
+    return "neighbour" if touching else "wrong"
