@@ -48,6 +48,7 @@ from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_plan, witness
 from onnxgate.stages import parity as parity_stage
 from onnxgate.stages import runtime as runtime_stage
+from onnxgate.stages.export_again import Made
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
 from onnxgate.underway import Exporting, Prepared, Sourced, Started, figures, no_reference
@@ -369,7 +370,7 @@ class _Executor:
         self._done.subjects += [each.subject for each in made if each.subject is not None]
         self._done.undone += [each.undone for each in made if each.undone is not None]
 
-    def _made(self, exporting: Exporting, first: Observation) -> export_stage.Made:
+    def _made(self, exporting: Exporting, first: Observation) -> Made:
         """What came of both exports; a second one that cannot be made elsewhere is made where the first one was."""
         project, planned = self._work.project, exporting.planned
         again = exporting.again.result() if exporting.again else None

@@ -36,6 +36,7 @@ class Exporting:
     planned: export_plan.Planned
     writes: Future[Observation] | None  # the job that writes the file; None where only eager outputs are asked for
     source: Future[Observation] | None  # answers eager outputs; the same job as `writes` where there is no command
+    again: Future[Observation] | None = None  # writes the file a second time
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnxgate.findings import Hit
     from onnxgate.lock.types import Lock
     from onnxgate.runtimes.host import Host
-    from onnxgate.stages.export import Made
+    from onnxgate.stages.export_again import Made
 
 CLOSED = 1
 NO_VERDICT = 3

@@ -9,6 +9,7 @@ a model is written down, not what it computes, and does not count either.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,16 +28,35 @@ if TYPE_CHECKING:
 MOST = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What differs between two models, the first few; both are the same model where nothing does."""
+
+    differences: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()  # weights of which floats differ by at most 4 ULP, and nothing else does
+
+
 def differences(old: Path, new: Path) -> tuple[str, ...]:
     """The first few differences of `new` from `old`; none where both are the same model.
 
     Raises:
         UnreadableModel: one of the files is no model.
     """
+    return compare(old, new).differences
+
+
+def compare(old: Path, new: Path) -> Compared:
+    """The same, with what is equal only but for rounding.
+
+    Raises:
+        UnreadableModel: one of the files is no model.
+    """
     first, second = read_structure(old), read_structure(new)
     if _same_bytes(first, old, second, new):
-        return ()
-    return tuple(islice(_differences(first, old, second, new), MOST))
+        return Compared()
+    rounded: list[str] = []
+    found = tuple(islice(_differences(first, old, second, new, rounded), MOST))
+    return Compared(found, tuple(rounded[:MOST]))
 
 
 def _same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> bool:
@@ -47,7 +67,8 @@ def _same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> 
     return sha256_of(old) == sha256_of(new)
 
 
-def _differences(first: ModelProto, old: Path, second: ModelProto, new: Path) -> Iterator[str]:
+def _differences(first: ModelProto, old: Path, second: ModelProto, new: Path, rounded: list[str]) -> Iterator[str]:
+    """Each difference in words; weights that are only rounded go to `rounded`."""
     said = False
     for text in (*_opsets(first, second), *_interface(first, second)):
         said = True
@@ -57,7 +78,7 @@ def _differences(first: ModelProto, old: Path, second: ModelProto, new: Path) ->
         said = True
         yield found.text
     for pair in sorted(matching.weights, key=lambda pair: pair.where):
-        if text := _weight(pair, old, new):
+        if text := _weight(pair, old, new, rounded):
             said = True
             yield text
     if not said:
@@ -124,7 +145,7 @@ def _dim(dim: Dim) -> str:
     return f"`{dim}`" if isinstance(dim, str) else str(dim)
 
 
-def _weight(pair: WeightPair, old: Path, new: Path) -> str:
+def _weight(pair: WeightPair, old: Path, new: Path, rounded: list[str]) -> str:
     if pair.old.data_type != pair.new.data_type:
         return f"{pair.label} is {element_name(pair.new.data_type)}, was {element_name(pair.old.data_type)}"
     if list(pair.old.dims) != list(pair.new.dims):
@@ -133,7 +154,9 @@ def _weight(pair: WeightPair, old: Path, new: Path) -> str:
         delta = difference(pair.old, old, pair.new, new)
     except UnreadableWeightError as reason:
         return f"{pair.label} cannot be compared: {reason}"
-    if delta is None:
+    if delta is not None and not delta.elements:
+        rounded.append(f"{pair.label} in {delta.rounded:,} of {delta.total:,} elements")
+    if delta is None or not delta.elements:
         return ""
     largest = f", by up to {delta.largest:.3g}" if delta.largest is not None else ""
     return f"{pair.label} differs in {delta.elements:,} of {delta.total:,} elements{largest}"

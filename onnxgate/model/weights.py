@@ -36,9 +36,10 @@ class UnreadableWeightError(Exception):
 class Delta:
     """How two tensors of one type and shape differ."""
 
-    elements: int
+    elements: int  # 0 where all that differs is rounded
     total: int
     largest: float | None = None  # None: not a number that can be compared
+    rounded: int = 0  # floats that differ by at most 4 ULP
 
 
 def chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
@@ -123,24 +124,24 @@ def _typed(tensor: TensorProto) -> bytes:
 
 
 def difference(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> Delta | None:
-    """How two tensors of one type and shape differ; None where each float is within 4 ULP and all else is equal.
+    """How two tensors of one type and shape differ; None where they are equal.
 
     Raises:
         UnreadableWeightError: the data of one of them are not there.
     """
     total = element_count(new)
-    elements, largest = 0, -math.inf
+    elements, largest, rounded = 0, -math.inf, 0
     pairs = _aligned(chunks(old, old_model), chunks(new, new_model))
     for before, after in pairs:
         if before == after:
             continue
         if len(before) != len(after) or new.data_type == STRING:
             return Delta(total, total)
-        count, distance = _compare(before, after, new.data_type)
-        elements, largest = elements + count, max(largest, distance)
-    if not elements:
+        count, distance, close = _compare(before, after, new.data_type)
+        elements, largest, rounded = elements + count, max(largest, distance), rounded + close
+    if not elements and not rounded:
         return None
-    return Delta(elements, total, largest if math.isfinite(largest) else None)
+    return Delta(elements, total, largest if math.isfinite(largest) else None, rounded)
 
 
 def _aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -156,8 +157,8 @@ def _aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes
         before, after = before[size:], after[size:]
 
 
-def _compare(before: bytes, after: bytes, data_type: int) -> tuple[int, float]:
-    """How many elements differ, and by how much at most (-inf where that cannot be said)."""
+def _compare(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
+    """How many elements differ, by how much at most (-inf where that cannot be said), and how many are rounded."""
     import numpy as np
 
     if data_type in _FLOATS or data_type == _BFLOAT16:
@@ -166,25 +167,27 @@ def _compare(before: bytes, after: bytes, data_type: int) -> tuple[int, float]:
     a, b = np.frombuffer(before, f"<{kind}"), np.frombuffer(after, f"<{kind}")
     apart = a != b
     if data_type not in _INTEGERS:
-        return int(apart.sum()), -math.inf
+        return int(apart.sum()), -math.inf, 0
     distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
-    return int(apart.sum()), float(distance.max())
+    return int(apart.sum()), float(distance.max()), 0
 
 
-def _compare_floats(before: bytes, after: bytes, data_type: int) -> tuple[int, float]:
+def _compare_floats(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
     import numpy as np
 
     kind = _FLOATS.get(data_type, "u2")
     width = int(kind[1])
     old, new = np.frombuffer(before, f"<i{width}"), np.frombuffer(after, f"<i{width}")
     a, b = _values(old, data_type), _values(new, data_type)
-    apart = _ulp_apart(old, new) & ~(np.isnan(a) & np.isnan(b))
+    steps, both_nan = _steps(old, new), np.isnan(a) & np.isnan(b)
+    apart = (steps > _SAME_ULP) & ~both_nan
+    rounded = int(((steps > 0) & ~apart & ~both_nan).sum())
     if not apart.any():
-        return 0, -math.inf
+        return 0, -math.inf, rounded
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
     finite = distance[np.isfinite(distance)]
-    return int(apart.sum()), float(finite.max()) if finite.size else -math.inf
+    return int(apart.sum()), float(finite.max()) if finite.size else -math.inf, rounded
 
 
 def _values(bits: Array, data_type: int) -> Array:
@@ -195,13 +198,14 @@ def _values(bits: Array, data_type: int) -> Array:
     return bits.view(f"<{_FLOATS[data_type]}")
 
 
-def _ulp_apart(old: Array, new: Array) -> Array:
-    """Where two floats, given by their bits, lie more than 4 representable numbers from each other."""
+def _steps(old: Array, new: Array) -> Array:
+    """How many representable numbers two floats, given by their bits, lie from each other."""
     import numpy as np
 
     a, b = _ordered(old), _ordered(new)
     low, high = np.minimum(a, b), np.maximum(a, b)
-    return (high - low).view(np.dtype(f"u{high.dtype.itemsize}")) > _SAME_ULP
+    steps: Array = (high - low).view(np.dtype(f"u{high.dtype.itemsize}"))
+    return steps
 
 
 def _ordered(bits: Array) -> Array:

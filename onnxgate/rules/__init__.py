@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
+from onnxgate.rules.export.export_drops_mutation import export_drops_mutation
 from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
+from onnxgate.rules.export.export_rounding import export_rounding
 from onnxgate.rules.export.export_stale import export_stale
+from onnxgate.rules.export.export_unstable import export_unstable
+from onnxgate.rules.export.output_dropped import output_dropped
+from onnxgate.rules.export.source_not_exportable import source_not_exportable
 from onnxgate.rules.export.toolchain_drift import toolchain_drift
+from onnxgate.rules.export.training_mode_left import training_mode_left
 from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
 from onnxgate.rules.file.external_data_escapes import external_data_escapes
 from onnxgate.rules.file.external_data_missing import external_data_missing
@@ -13,6 +20,7 @@ from onnxgate.rules.file.input_passthrough import input_passthrough
 from onnxgate.rules.file.invalid_model import invalid_model
 from onnxgate.rules.file.lfs_pointer import lfs_pointer
 from onnxgate.rules.file.not_a_model import not_a_model
+from onnxgate.rules.file.path_leaked import path_leaked
 from onnxgate.rules.gate.ignore_expired import ignore_expired
 from onnxgate.rules.gate.ignore_unused import ignore_unused
 from onnxgate.rules.lock.ir_version_mismatch import ir_version_mismatch
@@ -58,6 +66,7 @@ ALL: tuple[AnyRule, ...] = (
     external_data_corrupt,
     external_data_escapes,
     input_passthrough,
+    path_leaked,
     # lock
     unlocked_model,
     model_changed,
@@ -96,8 +105,15 @@ ALL: tuple[AnyRule, ...] = (
     engine_mismatch,
     # export
     export_failed,
+    source_not_exportable,
     export_stale,
+    export_rounding,
+    export_unstable,
     export_opset_ignored,
+    dynamic_axis_lost,
+    output_dropped,
+    export_drops_mutation,
+    training_mode_left,
     toolchain_drift,
     # gate
     ignore_expired,

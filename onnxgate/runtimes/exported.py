@@ -60,6 +60,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     axes: tuple[AskedAxis, ...] = ()
     narrow: tuple[NarrowAxis, ...] = ()
+    grew: tuple[AskedAxis, ...] = ()  # axes of inputs that were made larger, to see which outputs grow
     grown: tuple[GrownAxis, ...] = ()
     leaves: tuple[Leaf, ...] = ()
     mutated: tuple[str, ...] = ()  # buffers that a call changes

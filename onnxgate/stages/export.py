@@ -19,12 +19,14 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.process import status_words
 from onnxgate.stages.definitions import definition
+from onnxgate.stages.export_again import Made, failure_of_command, repeated
+from onnxgate.stages.export_asked import asked_and_got, nearest_opset, told_of, training_nodes
 from onnxgate.stages.export_plan import Planned, asks_for_opset
-from onnxgate.stages.logs import last_words, own_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from onnx import ModelProto
 
     from onnxgate.config.project import Project
@@ -33,17 +35,16 @@ if TYPE_CHECKING:
     from onnxgate.runtimes.toolchain import Interpreter
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What came of one export."""
+def gather(project: Project, planned: Planned, observation: Observation, again: Observation | None = None) -> Made:
+    """What came of the job that writes the file: a subject for the rules, and why something could not be judged.
 
-    subject: Reexport | None = None
-    undone: Undone | None = None
-    fresh: Path | None = None  # the file that was written, where it is a sound model
+    `again` came of the second export, where there was one.
+    """
+    made = _gather(project, planned, observation)
+    return repeated(made, project, planned, again) if again is not None else made
 
 
-def gather(project: Project, planned: Planned, observation: Observation) -> Made:
-    """What came of the job that writes the file: a subject for the rules, and why something could not be judged."""
+def _gather(project: Project, planned: Planned, observation: Observation) -> Made:
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return Made(undone=Undone(Stage.EXPORT, planned.model.path, "", reason, hint))
@@ -53,10 +54,11 @@ def gather(project: Project, planned: Planned, observation: Observation) -> Made
             return _failed(project, planned, timed_out_s=limit_s, log=log)
         case Refused(failure=failure):
             return _failed(project, planned, failure=failure)
-        case Completed(result=ExportResult(failure=Failure() as failure, log=log)):
-            return _failed(project, planned, failure=failure, log=log)
-        case Completed(result=ExportResult(model=str(path), log=log)):
-            return _compared(project, planned, Path(path), log)
+        case Completed(result=ExportResult(failure=Failure() as failure, told=told, log=log)):
+            nearest = nearest_opset(_asked(project, planned).get("ai.onnx"), told, planned.opset_max)
+            return _failed(project, planned, failure=failure, log=log, nearest_opset=nearest, **told_of(told))
+        case Completed(result=ExportResult(model=str(path)) as result):
+            return _compared(project, planned, Path(path), result)
         case Completed(result=CommandResult() as result):
             return _of_command(project, planned, result)
     raise TypeError(f"no answer to an export: {observation}")
@@ -88,38 +90,23 @@ def _line(source: str) -> Place:
 
 
 def _of_command(project: Project, planned: Planned, result: CommandResult) -> Made:
-    if result.status != 0:
-        failure = Failure(
-            type=status_words(result.status),
-            text=last_words(result.log, project.folder, _names(planned)) or "it printed nothing",
-            memory="MemoryError" in result.log,
-            source=own_line(result.log, project.folder),
-        )
+    if failure := failure_of_command(project, planned, result):
         return _failed(project, planned, failure=failure, log=result.log)
     assert planned.written is not None
-    if not planned.written.is_file():
-        failure = Failure(type="exit status 0", text="but wrote no file at `{output}`")
-        return _failed(project, planned, failure=failure, log=result.log)
-    return _compared(project, planned, planned.written, result.log)
-
-
-def _names(planned: Planned) -> dict[Path, str]:
-    """What this machine's paths in a command's output are called in messages."""
-    assert planned.command is not None
-    pairs = zip(planned.model.settings.command or (), planned.command.argv, strict=True)
-    names = {Path(given): "python" for word, given in pairs if word == "{python}"}
-    return {**names, planned.written: "{output}"} if planned.written else names
+    return _compared(project, planned, planned.written, ExportResult(model=None, log=result.log))
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
     differences: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()
     restamped: str = ""
     reason: str = ""  # why it could not be judged
     hint: str = field(default="")
 
 
-def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made:
+def _compared(project: Project, planned: Planned, fresh: Path, result: ExportResult) -> Made:
+    """What there is to say of a file that was written; `result` tells what was asked for, where that is known."""
     from onnxgate.model.reading import read
     from onnxgate.model.structure import UnreadableModel
 
@@ -127,23 +114,42 @@ def _compared(project: Project, planned: Planned, fresh: Path, log: str) -> Made
     try:
         reading = read(fresh, model.path)
     except UnreadableModel as reason:
-        return _failed(project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=log)
+        return _failed(project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=result.log)
+    opsets = _opsets(project, planned, result, reading)
     if wrong := _wrong_data(reading, fresh):
-        return _failed(project, planned, failure=Failure(type="invalid model", text=f"it wrote {wrong}"), log=log)
+        return _invalid(project, planned, wrong, result, opsets)
     compared = _compare(model.absolute, fresh, reading)
     if compared.differences and (wrong := _wrong_with(reading, fresh)):
-        return _failed(project, planned, failure=Failure(type="invalid model", text=f"it wrote {wrong}"), log=log)
+        return _invalid(project, planned, wrong, result, opsets)
     subject = _subject(
         project,
         planned,
-        opsets_asked=_asked(project, planned),
-        opsets_written=reading.facts.opsets,
         differences=compared.differences,
+        rounded=compared.rounded,
         restamped=compared.restamped,
-        log=log,
+        was_training=result.was_training,
+        training=training_nodes(reading.proto, project.root, project.folder),
+        log=result.log,
+        **opsets,
+        **asked_and_got(result.told, reading.facts),
     )
     undone = Undone(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
     return Made(subject, undone, fresh)
+
+
+def _invalid(project: Project, planned: Planned, wrong: str, result: ExportResult, opsets: Mapping[str, Any]) -> Made:
+    """A file that nobody can use; that it has another opset than was asked for may be why."""
+    failure = Failure(type="invalid model", text=f"it wrote {wrong}")
+    return _failed(project, planned, failure=failure, log=result.log, exporter=result.told.exporter, **opsets)
+
+
+def _opsets(project: Project, planned: Planned, result: ExportResult, reading: Reading) -> dict[str, Any]:
+    asked = _asked(project, planned)
+    return {
+        "opsets_asked": asked,
+        "opsets_written": reading.facts.opsets,
+        "nearest_opset": nearest_opset(asked.get("ai.onnx"), result.told, planned.opset_max),
+    }
 
 
 def _wrong_data(reading: Reading, fresh: Path) -> str:
@@ -169,7 +175,7 @@ def _asked(project: Project, planned: Planned) -> dict[str, int]:
 
 
 def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
-    from onnxgate.model.normal import differences
+    from onnxgate.model.normal import compare
     from onnxgate.model.pointer import read_pointer
     from onnxgate.model.structure import UnreadableModel, read_structure
 
@@ -183,7 +189,8 @@ def _compare(committed: Path, fresh: Path, reading: Reading) -> _Comparison:
         old = read_structure(committed)
         if away := _pointer_beside(committed, old):
             return _not_fetched(Path(reading.facts.path).parent / away, f"its external data `{away}`")
-        return _Comparison(differences(committed, fresh), _restamped(old.ir_version, reading.facts.ir_version))
+        found = compare(committed, fresh)
+        return _Comparison(found.differences, found.rounded, _restamped(old.ir_version, reading.facts.ir_version))
     except UnreadableModel as reason:
         return _Comparison(reason=f"the committed file cannot be compared: it is {reason}")
 

@@ -1,14 +1,16 @@
 """The jobs of the export stage: one per model writes its file.
 
 Where a command writes it, a source beside it is asked for eager outputs alone. A second export, differently seeded and
-from another folder, will be one more job of the same kind.
+from another folder, is one more job of the same kind.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.errors import ConfigError
 from onnxgate.runtimes.jobs import Case, Command, Export
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from onnxgate.lock.types import LockedRuntime
 
 SEED = "0"
+SECOND_SEED = "1"
 _NEWEST_IR = 64  # more than there will be for long
 
 
@@ -32,6 +35,9 @@ class Planned:
     source: Export | None
     command: Command | None
     written: Path | None = None  # where the command is to write
+    opset_max: int | None = None  # the highest of `ai.onnx` that every runtime takes
+    again: Export | Command | None = None  # the second export
+    written_again: Path | None = None
 
     @property
     def job(self) -> Export | Command:
@@ -51,6 +57,11 @@ def toolchain_seat(python: Path) -> Seat:
     return Seat.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED})
 
 
+def second_seat(python: Path) -> Seat:
+    """A second process of the same interpreter, in which they have another order."""
+    return Seat.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED})
+
+
 def plan(
     project: Project,
     model: SelectedModel,
@@ -61,12 +72,14 @@ def plan(
     ir_version_max: int | None = None,
     external_data: bool = False,
     float64: bool = True,
+    opset_max: int | None = None,
+    twice: bool = False,
 ) -> Planned:
     """
     The jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
 
     `ir_version_max` is the smallest limit of the model's runtimes; `external_data` says that the committed file has
-    some.
+    some. `twice` plans a second export, too.
 
     Raises:
         ConfigError: the command asks for an opset and the config names none.
@@ -85,7 +98,55 @@ def plan(
             export=command is None,
             float64=float64,
         )
-    return Planned(model, source, command, written)
+    planned = Planned(model, source, command, written, opset_max)
+    return _twice(project, planned, python, scratch / "again") if twice else planned
+
+
+def _twice(project: Project, planned: Planned, python: Path, scratch: Path) -> Planned:
+    """The same with a second export of what writes the file, from another folder and with another seed."""
+    if planned.command is not None:
+        command, written = _command(project, planned.model, python, scratch)
+        return replace(planned, again=command, written_again=written)
+    assert planned.source is not None
+    again = msgspec.structs.replace(
+        planned.source,
+        output=str(_folder(scratch / "source")),
+        cases=(),
+        float64=False,
+        eager=False,
+        seed=1,
+    )
+    return replace(planned, again=_elsewhere(project, planned.model, again, scratch / "elsewhere"))
+
+
+def _elsewhere(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
+    """The job in the same repository under another path; where there can be no link, under its own."""
+    file = (project.folder / (model.settings.source or "")).resolve()
+    root = project.root.resolve()
+    if not file.is_relative_to(root):
+        return job
+    try:
+        link.symlink_to(root, target_is_directory=True)
+    except OSError:
+        return job
+    folder = link / project.folder.resolve().relative_to(root)
+    return msgspec.structs.replace(job, folder=str(folder), source=str(folder / (model.settings.source or "")))
+
+
+def in_its_folder(planned: Planned) -> Planned:
+    """The second export from the project's own folder, after it failed from another one."""
+    first, again = planned.source, planned.again
+    assert isinstance(again, Export)
+    assert first is not None
+    output = _folder(Path(again.output).with_name("own"))
+    job = msgspec.structs.replace(again, source=first.source, folder=first.folder, output=str(output))
+    return replace(planned, again=job)
+
+
+def is_elsewhere(planned: Planned) -> bool:
+    """Whether the second export is made under another path than the first."""
+    first, again = planned.source, planned.again
+    return isinstance(again, Export) and first is not None and again.folder != first.folder
 
 
 def _command(project: Project, model: SelectedModel, python: Path, scratch: Path) -> tuple[Command | None, Path | None]:
@@ -129,6 +190,15 @@ def ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
 
     known = [limits_of(each.release) for each in runtimes if each.engine == table().engine]
     return min((limits.ir for limits in known if limits is not None), default=None)
+
+
+def opset_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
+    """The highest opset of `ai.onnx` that all of them take, as far as there is data; None where there is none."""
+    from onnxgate.support.limits import limits_of, table
+
+    known = [limits_of(each.release) for each in runtimes if each.engine == table().engine]
+    found = [limits.opsets["ai.onnx"] for limits in known if limits is not None and "ai.onnx" in limits.opsets]
+    return min(found, default=None)
 
 
 def highest_ir(pinned: str | int | None, limit: int | None) -> int | None:

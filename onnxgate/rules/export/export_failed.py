@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 from onnxgate.evidence.export import Reexport
 from onnxgate.findings import Hit, Level
+from onnxgate.rules.export._causes import Cause, cause_of
 from onnxgate.rules.registry import rule
-
-# By the class of the error. Source: messages of torch 2.13.
-_FIXES = {
-    "GuardOnDataDependentSymNode": "decide by `torch.where` or `torch.cond`, or by what does not depend on values",
-    "DispatchError": "write it with operations that ONNX has, or export by a `command` with its own translation",
-    "ModuleNotFoundError": "install it in the toolchain, or name an environment that has it as `toolchain.python`",
-}
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
@@ -26,9 +20,12 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
 
     ## What to do
     Correct the line that is shown. A callable named by `source` takes nothing and returns `(module, args)`, or a
-    mapping with `model`, `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`. A `command` ends with
-    exit status 0 and leaves the model at `{output}`. Either runs under the interpreter of `[toolchain]`, in the
-    config's folder.
+    mapping with `model`, `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`; with `dynamo: False` it
+    is exported by the TorchScript exporter, which takes `dynamic_axes` instead. A `command` ends with exit status 0 and
+    leaves the model at `{output}`. Either runs under the interpreter of `[toolchain]`, in the config's folder.
+
+    A source that has what its exporter cannot write down (a branch on values, an operator that ONNX does not have) is
+    `source-not-exportable`; a file that is written and that `onnx.checker` refuses is this rule's.
     """
     if said := _how(subject):
         yield Hit(
@@ -40,7 +37,7 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
 
 
 def _how(subject: Reexport) -> str:
-    if subject.failure:
+    if subject.failure and not _is_of_source(subject):
         return f"failed: {subject.failure.type}: {subject.failure.text}"
     if subject.timed_out_s:
         return f"did not end within {subject.timed_out_s:g} s"
@@ -54,5 +51,22 @@ def _fix(subject: Reexport) -> str:
         return f"run `{subject.source}` by itself to see where it ends"
     if subject.failure.memory:
         return "make it smaller, or raise `memory-mib` of `[limits]`"
+    if cause := _cause(subject):
+        return cause.advice + _nearest(subject)
     fallback = "correct that line" if subject.failure.source else "correct the source, or its entry in the config"
-    return _FIXES.get(subject.failure.type, fallback)
+    return fallback + _nearest(subject)
+
+
+def _cause(subject: Reexport) -> Cause | None:
+    return cause_of(subject.failure.type, subject.failure.text, subject.exporter) if subject.failure else None
+
+
+def _is_of_source(subject: Reexport) -> bool:
+    """Whether `source-not-exportable` says it."""
+    cause = _cause(subject)
+    return cause is not None and cause.exportable is False
+
+
+def _nearest(subject: Reexport) -> str:
+    """What to pin instead of an opset that could not be written."""
+    return f"; pin opset {subject.nearest_opset} instead" if subject.nearest_opset else ""

@@ -35,13 +35,13 @@ def observe(call: Call, wanted: Sequence[axes.Asked]) -> Wire:
 
 
 def works_beyond(call: Call, narrow: axes.Narrow) -> Optional[int]:
-    """A size next to those that the exported program holds for, and that the source itself takes; None if there is none."""
+    """A size next to those that the exported program holds for that the source itself takes; None if there is none."""
     beyond = [narrow.lowest - 1] if narrow.lowest > axes.SMALLEST else []
     if narrow.highest is not None and narrow.highest < LARGEST:
         beyond.append(narrow.highest + 1)
     for size in beyond:
         with _unchanged(call.module):
-            if _returned(_resized(call, {axis: size for axis in narrow.axes})) is not None:
+            if _returned(_resized(call, dict.fromkeys(narrow.axes, size))) is not None:
                 return size
     return None
 
@@ -92,10 +92,10 @@ def _grown(call: Call, wanted: Sequence[axes.Asked], before: List[Any]) -> List[
     """Axes of outputs that change when all dynamic axes grow by one, or to twice their size where that fails."""
     sizes = {(each.input, each.axis): _size(call, each.input, each.axis) for each in wanted}
     sizes = {where: size for where, size in sizes.items() if size}
-    for step in (lambda size: size + 1, lambda size: 2 * size):
-        if sizes and max(map(step, sizes.values())) <= LARGEST:
+    for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
+        if longer and max(longer.values()) <= LARGEST:
             with _unchanged(call.module):
-                after = _returned(_resized(call, {where: step(size) for where, size in sizes.items()}))
+                after = _returned(_resized(call, longer))
             if after is not None:
                 return list(_changes(before, _tensors(after)))
     return []

@@ -67,11 +67,14 @@ def _try_export(job: Wire, recipe: Recipe, call: eager.Call, aside: eager.Call, 
 def _asked(recipe: Recipe, call: eager.Call, wanted: Sequence[axes.Asked]) -> Wire:
     """What the exporter is asked for, beside the opset."""
     by_name = list(axes.named_axes(recipe))
+    names = list(recipe.input_names or ())
+    whole = len(names) == len(call.tensors)
     return {
         "parameters": axes.parameters(call) if recipe.dynamo and not recipe.input_names else [],
         "inputs": list(recipe.input_names or ()),
         "outputs": list(recipe.output_names or ()),
         "axes": by_name or [{"input": e.input, "axis": e.axis, "name": e.name} for e in wanted if e.promised],
+        "grew": [{"input": e.input, "axis": e.axis, "value": names[e.input] if whole else ""} for e in wanted],
         "fixed": _numbers(call) if recipe.dynamo else [],
     }
 

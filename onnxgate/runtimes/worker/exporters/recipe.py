@@ -84,7 +84,8 @@ def _check_options(recipe: Recipe, source: str) -> None:
     for key in ("input_names", "output_names"):
         names = getattr(recipe, key)
         if names is not None and (not isinstance(names, (list, tuple)) or not all(isinstance(e, str) for e in names)):
-            raise SourceError("{} returned {} as `{}`; expected a list of names".format(_named(source), _kind(names), key))
+            said = "{} returned {} as `{}`; expected a list of names"
+            raise SourceError(said.format(_named(source), _kind(names), key))
 
 
 def _named(source: str) -> str:

@@ -1,0 +1,94 @@
+"""Why exports fail: what is known by class and text of the error, and what to write instead.
+
+Source: messages of torch 2.13, both exporters, each of them provoked by `tests/end_to_end/test_export_failures.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One known cause. `exportable` is False where the source has what the exporter cannot write down."""
+
+    pattern: re.Pattern[str]  # of "Class: text"
+    advice: str
+    exportable: bool | None = None
+    exporter: str = ""  # "" for both
+
+
+def _cause(pattern: str, advice: str, exportable: bool | None = None, exporter: str = "") -> Cause:
+    return Cause(re.compile(pattern), advice, exportable, exporter)
+
+
+_BRANCH = "decide by `torch.where` or `torch.cond`, or by what does not depend on values"
+_OPERATOR = "write `{0}` with operations that ONNX has, or export by a `command` with a translation of your own"
+_CAUSES = (
+    _cause(r"^GuardOnDataDependentSymNode: ", _BRANCH, False),
+    _cause(r"^DispatchError: No ONNX function found for <OpOverload\(op='([^']+)'", _OPERATOR, False),
+    _cause(
+        r"^UnsupportedOperatorError: Exporting the operator '([^']+)' to ONNX opset version \d+ is not supported",
+        "pin a newer opset, export `{0}` with `dynamo: True`, or write it with operations that ONNX has",
+        False,
+    ),
+    _cause(r"unrecognized namespace (\S+)", _OPERATOR, False),
+    _cause(
+        r"^UserError: Constraints violated \(([^)]+)\)",
+        "the source fixes `{0}`: leave it symbolic there, leave it out of `dynamic_shapes`, or say `Dim.AUTO`; give "
+        "the example at least 2 on each dynamic axis",
+        False,
+    ),
+    _cause(
+        r"^UserError: .*[Dd]ynamic.control flow|^UserError: .*data-dependent",
+        _BRANCH,
+        False,
+    ),
+    _cause(
+        r"did not have observable data dependence with trace inputs",
+        "return tensors that are computed from the inputs, and nothing else",
+        False,
+    ),
+    _cause(
+        r"^AttributeError: '(int|float|bool|str)' object has no attribute 'name'$",
+        "return tensors alone: the source returns a value of type `{0}`",
+        False,
+        "dynamo",
+    ),
+    _cause(
+        r"^UserError: When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names",
+        "name in `dynamic_shapes` each parameter of `forward`, spelled as there; None for what is not dynamic",
+    ),
+    _cause(r"^UserError: .*`dynamic_shapes`", "give `dynamic_shapes` the structure of the arguments"),
+    _cause(
+        r"got multiple values for argument '([^']+)'|takes \d+ positional arguments? but \d+ (?:was|were) given",
+        "the TorchScript exporter passes all arguments by position: export with `dynamo: True`, or wrap the module in "
+        "one whose `forward` takes tensors by position",
+        exporter="TorchScript",
+    ),
+    _cause(
+        r"number of (input|output) names provided \((\d+)\) exceeded number of \w+ \((\d+)\)",
+        "name as many {0}s as the graph has: {2}; one that nothing uses, or that is None, is left out",
+    ),
+    _cause(r"[Uu]nsupported.?onnx_opset_version: (\d+)", "this exporter does not write opset {0}"),
+    _cause(
+        r"^OnnxExporterError: Module onnx is not installed|^ModuleNotFoundError: No module named '([^']+)'",
+        "install it in the toolchain, or name an environment that has it as `toolchain.python`",
+    ),
+    _cause(
+        r"^AttributeError: module 'onnx_ir' has no attribute",
+        "install onnxscript 0.6 or newer in the toolchain: this one does not fit its onnx-ir",
+    ),
+)
+
+
+def cause_of(kind: str, text: str, exporter: str) -> Cause | None:
+    """The known cause of an error of that class and text, with what to write instead; None where it is not known."""
+    said = f"{kind}: {text}"
+    for cause in _CAUSES:
+        found = cause.pattern.search(said)
+        if found and cause.exporter in ("", exporter):
+            parts = [each or "" for each in found.groups()]
+            return Cause(cause.pattern, cause.advice.format(*parts), cause.exportable, cause.exporter)
+    return None

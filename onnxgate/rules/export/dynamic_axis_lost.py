@@ -1,0 +1,76 @@
+"""The rule `dynamic-axis-lost`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.export import LostAxis, Reexport
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(Reexport, "dynamic-axis-lost", level=Level.ERROR, since="0.1.0")
+def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
+    """
+    An axis that the source asks to be dynamic has a fixed size in the export.
+
+    ## Why it matters
+    The exporter reports success. A fixed axis of an input refuses every other size. An output whose declared size does
+    not follow its inputs is worse: the graph may compute a wrong shape at other sizes, without any error.
+    `int(x.shape[0])` in `forward` does that, and so does a name in `dynamic_axes` that nothing is called.
+
+    The exported program may also hold for fewer sizes than the file says, because a branch on a size was taken as the
+    example took it. Where the source itself takes a size beyond, that is said as a warning: only the run at that size
+    tells whether the numbers are wrong, too.
+
+    ## What to do
+    Leave sizes symbolic in `forward` (`x.shape[0]`, `-1` and `flatten` instead of `int(...)` and numbers), name the
+    axes by strings in `dynamic_shapes`, and give the example a size of at least 2 on each of them.
+    """
+    for lost in subject.lost:
+        message, fix = _said(lost)
+        yield Hit(
+            subject.place,
+            f"export by `{subject.source}`: {message}",
+            model=subject.model,
+            fix=fix,
+            level=Level.WARNING if _is_narrow(lost) else None,
+        )
+
+
+def _is_narrow(lost: LostAxis) -> bool:
+    """Whether more than one size is left."""
+    return lost.lowest is not None and lost.lowest != lost.highest
+
+
+def _said(lost: LostAxis) -> tuple[str, str]:
+    axis = f"axis {lost.axis}" + (f" (`{lost.name}`)" if lost.name else "")
+    if lost.role == "value":
+        return (
+            f"{axis} of `{lost.value}` was to be dynamic, and the file has no input or output of that name",
+            "name in `dynamic_axes` what `input_names` and `output_names` name",
+        )
+    if lost.lowest is not None:
+        return _narrowed(lost, axis)
+    if lost.grown is not None:
+        return (
+            f"axis {lost.axis} of output `{lost.value}` is always {lost.size} in the file, and the source gives "
+            f"{lost.grown} when its inputs grow",
+            "compute with sizes as they are (`x.shape[0]`, `-1`), not with numbers made of them by `int(...)`",
+        )
+    return (
+        f"{axis} of {lost.role} `{lost.value}` was to be dynamic, and is {lost.size} in the file",
+        "do not make a number of that size in the source, and give the example at least 2 there",
+    )
+
+
+def _narrowed(lost: LostAxis, axis: str) -> tuple[str, str]:
+    if lost.lowest == lost.highest:
+        holds = f"for {lost.lowest} alone"
+    else:
+        holds = f"from {lost.lowest} on" if lost.highest is None else f"for {lost.lowest} to {lost.highest}"
+    return (
+        f"{axis} of input `{lost.value}` takes any size in the file, and what was exported holds {holds}, "
+        f"while the source takes {lost.works}, too",
+        f"decide by `torch.where` or `torch.cond` what depends on the size, and run it: {lost.works} among its `sizes`",
+    )

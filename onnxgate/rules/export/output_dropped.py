@@ -1,0 +1,77 @@
+"""The rule `output-dropped`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.export import Reexport
+from onnxgate.findings import Hit, Level, listed
+from onnxgate.rules.registry import rule
+
+
+@rule(Reexport, "output-dropped", level=Level.ERROR, since="0.1.0")
+def output_dropped(subject: Reexport) -> Iterator[Hit]:
+    """
+    The source returns, or names, an output that the export does not have.
+
+    ## Why it matters
+    A graph has tensors in an order. Exporters leave out `None` and whatever is no tensor, so that all that follows
+    moves up, and they forget the keys of a dictionary: who fetches outputs by number or by key gets another one, and
+    the export was a success. A name or a tensor that is missing is an error; what moved, or lost its name, a warning; a
+    `None` at the end moves nothing and is a note.
+
+    ## What to do
+    Return a tuple of tensors, and name each of them by `output_names`: then nothing can move unseen.
+    """
+    names = subject.names
+    for name in names.outputs:
+        if names.outputs_written and name not in names.outputs_written:
+            yield _hit(subject, f"`output_names` asks for `{name}`, which the file does not have", _fix(subject))
+    tensors = sum(each.kind == "tensor" for each in subject.returned)
+    if subject.returned and len(names.outputs_written) < tensors:
+        said = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
+        yield _hit(subject, said, "return each tensor once, and not what was given")
+    elif not names.outputs:
+        yield from _moved(subject)
+        yield from _renamed(subject)
+
+
+def _moved(subject: Reexport) -> Iterator[Hit]:
+    kinds = [each.kind for each in subject.returned]
+    for index, kind in enumerate(kinds):
+        if kind != "tensor":
+            moved = "tensor" in kinds[index + 1 :]
+            what = "`None`" if kind == "none" else "no tensor"
+            effect = "is left out, and what follows moves up" if moved else "is left out"
+            yield _hit(
+                subject,
+                f"output {index} of the source is {what}: it {effect}",
+                _fix(subject),
+                Level.WARNING if moved else Level.NOTE,
+            )
+
+
+def _renamed(subject: Reexport) -> Iterator[Hit]:
+    keys = [each.key for each in subject.returned if each.kind == "tensor"]
+    written = subject.names.outputs_written
+    if not keys or not all(keys) or tuple(keys) == written:
+        return
+    yield _hit(
+        subject,
+        f"it returns {_quoted(keys)} by name, and the file calls them {_quoted(written)}",
+        f"name them: `output_names` = {keys!r}".replace("'", '"'),
+        Level.WARNING,
+    )
+
+
+def _quoted(names: list[str] | tuple[str, ...]) -> str:
+    return listed([f"`{name}`" for name in names])
+
+
+def _fix(subject: Reexport) -> str:
+    return "return tensors alone, and name them all by `output_names`"
+
+
+def _hit(subject: Reexport, said: str, fix: str, level: Level | None = None) -> Hit:
+    message = f"export by `{subject.source}`: {said}"
+    return Hit(subject.place, message, model=subject.model, fix=fix, level=level)

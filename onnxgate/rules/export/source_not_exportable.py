@@ -1,0 +1,95 @@
+"""The rule `source-not-exportable`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.export import Fixed, Reexport
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.export._causes import cause_of
+from onnxgate.rules.registry import rule
+
+_INSTEAD = {
+    "argument": "give it as a tensor, or leave it out of `args` if it is always that",
+    "branch": "decide by `torch.where` or `torch.cond`, or export with `dynamo: True`, which refuses such a branch",
+    "number": "compute with the tensor itself, or export with `dynamo: True`",
+}
+
+
+@rule(Reexport, "source-not-exportable", level=Level.ERROR, since="0.1.0")
+def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
+    """
+    A source does something that its exporter cannot write down.
+
+    ## Why it matters
+    A graph has no Python in it. Where the exporter notices, it refuses: a branch on values, an operator that ONNX does
+    not have, a size that the source fixes although it was to be dynamic. This rule says so, with the line. All other
+    failures are `export-failed`: a source that raises, a package that is missing, a wrong entry, a crash.
+
+    Where the exporter does not notice, it writes what the example did and reports success: tracing takes one side of an
+    `if` and turns `.item()` and `int(...)` into numbers, an argument that is a Python number is written into the graph,
+    and an input that was named or is used by nothing is not there. An input that was asked for by name and is missing
+    is an error; what was written in from the example is a warning, because only a run with other inputs tells whether
+    it is wrong: `source-mismatch` does. A number that was never asked for by name is a note.
+
+    ## What to do
+    Decide by `torch.where` or `torch.cond`, compute with tensors, and name in `input_names` what the file is to have.
+    """
+    yield from _refused(subject)
+    yield from _missing(subject)
+    yield from _renamed(subject)
+    named = {name for name in subject.names.inputs if name not in subject.names.inputs_written}
+    yield from (_fixed(subject, each) for each in subject.fixed if not any(f"`{name}`" in each.what for name in named))
+
+
+def _refused(subject: Reexport) -> Iterator[Hit]:
+    failure = subject.failure
+    cause = cause_of(failure.type, failure.text, subject.exporter) if failure else None
+    if failure and cause and cause.exportable is False:
+        said = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
+        yield Hit(subject.place, said, model=subject.model, fix=cause.advice)
+
+
+def _missing(subject: Reexport) -> Iterator[Hit]:
+    written = subject.names.inputs_written
+    for name in subject.names.inputs:
+        if written and name not in written:
+            yield Hit(
+                subject.place,
+                f"`input_names` of `{subject.source}` asks for `{name}`, which the file does not have",
+                model=subject.model,
+                fix="name tensors that the source uses, in their order: the exporter names no others",
+            )
+
+
+def _renamed(subject: Reexport) -> Iterator[Hit]:
+    """An output may take the name of the input that it is."""
+    names = subject.names
+    pairs = zip(names.parameters, names.inputs_written, strict=False)
+    if len(names.parameters) != len(names.inputs_written):
+        return
+    for asked, written in pairs:
+        if asked != written and asked in names.outputs_written:
+            yield Hit(
+                subject.place,
+                f"input `{asked}` of `{subject.source}` is called `{written}` in the file, and `{asked}` is an output: "
+                "the source returns what it was given",
+                model=subject.model,
+                fix=f"return `{asked}.clone()`, or say `input_names` and `output_names`",
+                level=Level.WARNING,
+            )
+
+
+def _fixed(subject: Reexport, fixed: Fixed) -> Hit:
+    if fixed.kind == "argument":
+        said = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
+    else:
+        what = "the side of the branch that the example took" if fixed.kind == "branch" else "the number of the example"
+        said = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`"
+    return Hit(
+        fixed.place or subject.place,
+        said,
+        model=subject.model,
+        fix=_INSTEAD[fixed.kind],
+        level=Level.NOTE if fixed.kind == "argument" else Level.WARNING,
+    )
