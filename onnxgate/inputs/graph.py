@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from onnxgate.model.facts import Dim
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import onnx
 
 SAME_VALUES = frozenset({"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"})
+VARIANTS = 4
+"""In so many ways at most is a value followed that reaches the same place in several."""
+
 """Operators whose output holds the values of their first input, at most in another shape or type."""
 
 SOME_VALUES = SAME_VALUES | {
@@ -26,9 +30,20 @@ SOME_VALUES = SAME_VALUES | {
     "GatherElements",
     "Dropout",
     "Clip",
+    "Pad",
+    "Floor",
+    "Ceil",
+    "Round",
+    "TopK",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "SequenceInsert",
     "ai.onnx.ml.ArrayFeatureExtractor",
 }
-"""Operators whose outputs hold values of their first input, all or some."""
+"""Operators whose outputs hold values of their first input, all or some, at most rounded."""
+
+SUMS = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"})
+"""Operators that keep what is positive positive."""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "Equal": operator.eq,
@@ -41,12 +56,17 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One input of one node that a value reaches; `offset` was added to it on its way, `flipped` is its negation."""
+    """One input of one node that a value reaches, as `scale * value + offset`.
+
+    `flipped`: it is its negation there, of 0 or 1. `summed`: it is a sum or a mean of several.
+    """
 
     node: onnx.NodeProto
     position: int
-    offset: int = 0
+    offset: Fraction = Fraction(0)
     flipped: bool = False
+    scale: Fraction = Fraction(1)
+    summed: bool = False
 
     @property
     def operator(self) -> str:
@@ -70,6 +90,17 @@ class Use:
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A value that another one has become, as `scale * value + offset`."""
+
+    name: str
+    offset: Fraction = Fraction(0)
+    flipped: bool = False
+    scale: Fraction = Fraction(1)
+    summed: bool = False
+
+
 class Graph:
     """The nodes of a model by the values that they take and give, subgraphs and local functions included.
 
@@ -81,6 +112,7 @@ class Graph:
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
+        self._leaving: dict[str, list[str]] = {}  # a body's output -> outputs of its node
         self._add(_inlined(model).graph)
 
     def _add(self, graph: onnx.GraphProto) -> None:
@@ -94,49 +126,65 @@ class Graph:
             self._producers.update((name, node) for name in node.output)
             for body in _bodies(node):
                 self._add(body)
+                for inner, outer in _left(node, body):
+                    self._leaving.setdefault(inner, []).append(outer)
 
     def uses(self, name: str) -> Iterator[Use]:
-        """Every use of the value, also after it was reshaped, cast, negated or shifted by a constant."""
-        todo = [(name, 0, False)]
-        seen = {(name, False)}
+        """Every use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
+        todo = [Reached(name)]
+        seen: dict[str, set[Reached]] = {name: set(todo)}
         while todo:
-            value, offset, flipped = todo.pop()
-            for node, position in self._consumers.get(value, ()):
-                use = Use(node, position, offset, flipped)
+            here = todo.pop()
+            onward = [replace(here, name=outer) for outer in self._leaving.get(here.name, ())]
+            for node, position in self._consumers.get(here.name, ()):
+                use = Use(node, position, here.offset, here.flipped, here.scale, here.summed)
                 yield use
-                onward = [step for step in self._onward(use) if (step[0], step[2]) not in seen]
-                seen.update((step[0], step[2]) for step in onward)
-                todo += onward
+                onward += self._onward(use)
+            for step in onward:
+                variants = seen.setdefault(step.name, set())
+                if step not in variants and len(variants) < VARIANTS:
+                    variants.add(step)
+                    todo.append(step)
 
-    def _onward(self, use: Use) -> Iterable[tuple[str, int, bool]]:
-        offset, flipped = use.offset, use.flipped
+    def _onward(self, use: Use) -> Iterable[Reached]:
+        here = Reached("", use.offset, use.flipped, use.scale, use.summed)
         match use.operator, use.position:
             case ("Not", _):
-                flipped = not flipped
-            case ("And" | "Or" | "Concat", _) | ("Where", 1 | 2):
+                here = replace(here, flipped=not use.flipped)
+            case ("And" | "Or" | "Concat" | "Min" | "Max", _) | ("Where", 1 | 2):
                 pass
             case ("If" | "Loop" | "Scan", position):
-                return [(body.input[position].name, offset, flipped) for body in _entered(use.node, position)]
+                return [replace(here, name=body.input[position].name) for body in _entered(use.node, position)]
+            case ("Neg", _):
+                here = replace(here, offset=-use.offset, scale=-use.scale)
             case (name, 0) if name in SOME_VALUES:
                 pass
+            case (name, 0) if name in SUMS:
+                here = replace(here, summed=True)
             case _:
-                return self._computed(use)
-        return [(name, offset, flipped) for name in use.node.output]
+                return self._computed(use, here)
+        return [replace(here, name=name) for name in use.node.output]
 
-    def _computed(self, use: Use) -> Iterable[tuple[str, int, bool]]:
-        """Through arithmetic with a constant: a shift, the complement to 1, a comparison with 0 or 1."""
+    def _computed(self, use: Use, here: Reached) -> Iterable[Reached]:
+        """Through arithmetic with a constant: shifts, scales, the complement to 1, a comparison with 0 or 1."""
         constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
-        if constant is None or not constant.is_integer() or not use.node.output:
+        if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
-        output = use.node.output[0]
-        if use.operator == "Add":
-            return [(output, use.offset + int(constant), use.flipped)]
-        if use.operator == "Sub" and use.position == 0:
-            return [(output, use.offset - int(constant), use.flipped)]
-        if use.operator == "Sub" and constant == 1:
-            return [(output, 0, not use.flipped)]
-        truth = self.truth(use)
-        return [] if truth is None else [(output, 0, use.flipped != (not truth))]
+        here, by = replace(here, name=use.node.output[0]), Fraction(constant)
+        match use.operator, use.position:
+            case ("Add", _):
+                return [replace(here, offset=use.offset + by)]
+            case ("Sub", 0):
+                return [replace(here, offset=use.offset - by)]
+            case ("Sub", 1):
+                flipped = use.flipped != (by == 1)
+                return [replace(here, offset=by - use.offset, scale=-use.scale, flipped=flipped)]
+            case ("Mul", _) if by:
+                return [replace(here, offset=use.offset * by, scale=use.scale * by)]
+            case ("Div", 0) if by:
+                return [replace(here, offset=use.offset / by, scale=use.scale / by)]
+        truth = None if use.summed else self.truth(use)
+        return [] if truth is None else [Reached(here.name, flipped=use.flipped != (not truth))]
 
     def truth(self, use: Use) -> bool | None:
         """What a comparison with a constant tells of a 0-or-1 value: True where 1 makes it true, None where neither."""
@@ -197,6 +245,13 @@ def _entered(node: onnx.NodeProto, position: int) -> list[onnx.GraphProto]:
     if node.op_type == "If" or (node.op_type == "Loop" and position < 2):
         return []
     return [body for body in _bodies(node) if position < len(body.input)]
+
+
+def _left(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Which output of a body becomes which of its node: those of Loop begin with the condition to go on."""
+    first = 1 if node.op_type == "Loop" else 0
+    for inner, outer in zip(body.output[first:], node.output, strict=False):
+        yield inner.name, outer
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:

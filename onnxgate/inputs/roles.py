@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
+from onnxgate.inputs.controls import REDUCTIONS, Given, control_of
 from onnxgate.inputs.graph import Graph, Use
-from onnxgate.inputs.sizes import evaluate
+from onnxgate.inputs.sizes import axis_names, evaluate
 from onnxgate.model.facts import Dim, ValueInfo
 
 Domain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
@@ -59,7 +62,15 @@ class Category:
     known: tuple[str | int | float, ...]
 
 
-Role = Index | Mask | Length | Plain | Control | Category
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A number between two others, of which one may be infinite: a probability, what a logarithm takes 1 less."""
+
+    low: float
+    high: float
+
+
+Role = Index | Mask | Length | Plain | Control | Category | Between | Given
 
 CATEGORIES = {
     "ai.onnx.ml.OneHotEncoder": ("cats_strings", "cats_int64s"),
@@ -67,8 +78,6 @@ CATEGORIES = {
     "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
 }
 """Encoder -> its attributes that list the values it knows."""
-
-REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 INDICES: dict[str, tuple[int, int, int | str]] = {
     "Gather": (1, 0, "axis"),
@@ -91,24 +100,26 @@ INDICES: dict[str, tuple[int, int, int | str]] = {
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
 
+RECURRENT = ("RNN", "GRU", "LSTM")
+MEASURED = {**dict.fromkeys(RECURRENT, 4), "ReverseSequence": 1, "Attention": 6}
+"""Operator -> position of lengths along an axis of its data."""
+
 LENGTHS = {
-    **dict.fromkeys(("RNN", "GRU", "LSTM"), (4,)),
-    "ReverseSequence": (1,),
     "TopK": (1,),
     "ConstantOfShape": (0,),
     "Expand": (1,),
     "Tile": (1,),
     "Range": (0, 1, 2),
-    "Slice": (1, 2),
     "Loop": (0,),
 }
-"""Operator -> positions of what is a length or a count; 1 fits all but the first two."""
+"""Operator -> positions of what is a count; 1 fits all."""
 
 CONTROLS = {
-    **dict.fromkeys((f"Reduce{kind}" for kind in REDUCTIONS), (1,)),
-    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Split", "CenterCropPad", "AffineGrid", "CumSum"), (1,)),
+    **dict.fromkeys(REDUCTIONS, (1,)),
+    **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Split", "CenterCropPad", "AffineGrid"), (1,)),
+    **dict.fromkeys(("CumSum", "CumProd"), (1,)),
     "SplitToSequence": (1,),
-    "Slice": (3, 4),
+    "Slice": (1, 2, 3, 4),
     "Pad": (1, 3),
     "Resize": (1, 2, 3),
     "Upsample": (1,),
@@ -118,7 +129,7 @@ CONTROLS = {
     "STFT": (1, 3),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "OneHot": (1,),
-    "DequantizeLinear": (2,),
+    "com.microsoft.GroupQueryAttention": (5, 6),
 }
 """Operator -> positions of what decides shapes, axes or sizes there: no value but the author's own is known to fit."""
 
@@ -136,7 +147,22 @@ DOMAINS: dict[tuple[str, int], Domain] = {
     ("Atanh", 0): "unit",
     ("Acosh", 0): "above one",
     ("NonMaxSuppression", 3): "fraction",
+    ("NonMaxSuppression", 4): "fraction",
+    ("Bernoulli", 0): "fraction",
+    ("Dropout", 1): "fraction",
+    **{(name, place): "positive" for name in ("QLinearConv", "QLinearMatMul") for place in (1, 4, 6)},
+    ("DequantizeLinear", 2): "zero",
 }
+
+BOUNDS: dict[Domain, tuple[float, float]] = {
+    "any": (-math.inf, math.inf),
+    "positive": (0.0, math.inf),
+    "unit": (-1.0, 1.0),
+    "fraction": (0.0, 1.0),
+    "above one": (1.0, math.inf),
+    "zero": (0.0, 0.0),
+}
+"""Where the values of a domain lie; generated ones keep away from the ends."""
 
 MASKED = -1e4
 """A score below this takes no part in a softmax."""
@@ -147,9 +173,9 @@ ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("
 def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: Mapping[str, int]) -> Role:
     """The meaning of one input under one setting of the dynamic axes."""
     uses = list(graph.uses(value.name))
-    control = next((use.operator for use in uses if use.position in CONTROLS.get(use.operator, ())), "")
-    if control:
-        return Control(control)
+    controls = [use for use in uses if use.position in CONTROLS.get(use.operator, ())]
+    if controls:
+        return _control(value, controls, graph, sizes)
     known = _categories(uses, value.type)
     if known:
         return Category(known)
@@ -159,8 +185,21 @@ def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: 
     if "mask" in value.name.lower() and element != "string":
         return _named_mask(value, element, uses, graph)
     if "int" not in element:
-        return Plain(next(_domains(uses, graph), "any"))
+        return _index(uses, graph, sizes) or _number(uses, graph)
     return _integer(value, inputs, uses, graph, sizes)
+
+
+def proven_polarity(name: str, graph: Graph) -> bool | None:
+    """Whether the ones of a mask keep, as far as the graph shows it; None where only its name tells."""
+    return _polarity(list(graph.uses(name)), graph)
+
+
+def _control(value: ValueInfo, uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]) -> Given | Control:
+    """The one value that fits all uses that decide a shape, where the shapes that the file declares tell it."""
+    count = math.prod(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))
+    found = [control_of(use, graph, count, sizes) for use in uses]
+    first = found[0]
+    return first if first is not None and all(each == first for each in found) else Control(uses[0].operator)
 
 
 def _categories(uses: Sequence[Use], element: str) -> tuple[str | int | float, ...]:
@@ -175,28 +214,44 @@ def _categories(uses: Sequence[Use], element: str) -> tuple[str | int | float, .
 def _integer(
     value: ValueInfo, inputs: Sequence[ValueInfo], uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]
 ) -> Role:
-    ranges = [found for use in uses for found in _ranges(use, graph, sizes)]
-    if ranges:
-        low = max(0, max(each[0] for each in ranges))
-        return Index(low, max(min(each[1] for each in ranges), low + 1), _padding(uses, graph), _distinct(uses))
+    index = _index(uses, graph, sizes)
+    if index is not None:
+        return index
+    measured = [limit for use in uses if (limit := _measured(use, graph, sizes)) is not None]
+    if measured:
+        return Length(max(min(measured), 1))
     if any(use.position in LENGTHS.get(use.operator, ()) for use in uses) or _is_length(value.name):
-        return Length(_longest(value, inputs, sizes) if _is_length(value.name) or _is_sequence(uses) else 1)
-    if any(_is_truth(use, graph) for use in uses) or any(True for _ in _score_votes(uses, graph)):
+        return Length(_longest(value, inputs, sizes) if _is_length(value.name) else 1)
+    if any(_is_truth(use, graph) for use in uses if not use.summed) or any(True for _ in _score_votes(uses, graph)):
         return Mask(_polarity(uses, graph))
     return Plain(next(_domains(uses, graph), "any"))
 
 
+def _index(uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]) -> Index | None:
+    """The values that fit every use as an index, None where there is no such use."""
+    ranges = [found for use in uses for found in _ranges(use, graph, sizes)]
+    if not ranges:
+        return None
+    low = max(0, max(each[0] for each in ranges))
+    return Index(low, max(min(each[1] for each in ranges), low + 1), _padding(uses, graph), _distinct(uses))
+
+
 def _ranges(use: Use, graph: Graph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
     """The values that one use as an index allows: one range; (0, 1) where the size of the axis is not known."""
-    limit = _limit(use, graph, sizes)
-    if limit is not None:
-        yield -use.offset, limit - use.offset
+    limit = None if use.summed else _limit(use, graph, sizes)
+    if limit is not None and use.scale:
+        ends = sorted((place - use.offset) / use.scale for place in (0, limit - 1))
+        yield math.ceil(ends[0]), math.floor(ends[1]) + 1
 
 
 def _limit(use: Use, graph: Graph, sizes: Mapping[str, int]) -> int | None:
     if use.operator == "OneHot" and use.position == 0:
         depth = graph.scalar(use.other(1))
         return int(depth) if depth is not None else 2
+    if (use.operator, use.position) == ("TensorScatter", 2):
+        along = use.attribute("axis", -2)
+        written = _size(graph.dims(use.other(1)), along, sizes)
+        return _size(graph.dims(use.other(0)), along, sizes) - written + 1
     if use.operator == "com.microsoft.EmbedLayerNormalization" and use.position == 1:
         return _size(graph.dims(use.other(4)), 0, sizes)
     position, data, axis = INDICES.get(use.operator, (-1, 0, 0))
@@ -221,8 +276,9 @@ def _padding(uses: Sequence[Use], graph: Graph) -> int | None:
     for use in uses:
         if use.operator == "Equal":
             constant = graph.scalar(use.other(1 - use.position))
-            if constant is not None:
-                return int(constant) - use.offset
+            if constant is not None and math.isfinite(constant) and use.scale:
+                token = (Fraction(constant) - use.offset) / use.scale
+                return int(token) if token.denominator == 1 else None
     return None
 
 
@@ -238,8 +294,15 @@ def _is_length(name: str) -> bool:
     return re.search(r"(^|[_.\d])(len|lens|length|lengths|seqlens?)($|[_.\d])|length", name.lower()) is not None
 
 
-def _is_sequence(uses: Sequence[Use]) -> bool:
-    return any(use.operator in {"RNN", "GRU", "LSTM", "ReverseSequence"} for use in uses)
+def _measured(use: Use, graph: Graph, sizes: Mapping[str, int]) -> int | None:
+    """The size of the axis along which an operator takes its lengths; None where this is no length."""
+    if use.position != MEASURED.get(use.operator) or use.offset or use.scale != 1:
+        return None
+    if use.operator in RECURRENT:
+        return _size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
+    if use.operator == "ReverseSequence":
+        return _size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
+    return _size(graph.dims(use.other(1)), -2, sizes)  # keys of an attention: (N, T, width) or (N, heads, T, width)
 
 
 def _longest(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
@@ -254,6 +317,26 @@ def _is_truth(use: Use, graph: Graph) -> bool:
     """Whether the graph takes the value for true or false there."""
     to_bool = use.operator == "Cast" and use.attribute("to") == 9  # TensorProto.BOOL
     return to_bool or (use.operator, use.position) in ATTENTION_MASKS or graph.truth(use) is not None
+
+
+def _number(uses: Sequence[Use], graph: Graph) -> Plain | Between:
+    """A number in the domain of every function that it reaches as it is, or scaled and shifted by constants."""
+    domains = [(use, domain) for use in uses for domain in _domains([use], graph)]
+    changed = [use for use, _ in domains if use.scale != 1 or use.offset]
+    if not changed:
+        return Plain(next((domain for _, domain in domains), "any"))
+    low, high = -math.inf, math.inf
+    for use, domain in domains:
+        ends = sorted(_before(end, use) for end in BOUNDS[domain])
+        low, high = max(low, ends[0]), min(high, ends[1])
+    return Between(low, high) if low < high else Plain()
+
+
+def _before(end: float, use: Use) -> float:
+    """What a value was that is `end` where it is used."""
+    if not math.isfinite(end):
+        return end if use.scale > 0 else -end
+    return float((Fraction(end) - use.offset) / use.scale)
 
 
 def _domains(uses: Sequence[Use], graph: Graph) -> Iterator[Domain]:

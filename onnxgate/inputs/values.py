@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxgate.inputs.roles import Category, Domain, Index, Length, Mask, Plain
+from onnxgate.inputs.controls import Given
+from onnxgate.inputs.roles import Between, Category, Domain, Index, Length, Mask, Plain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,7 +36,9 @@ SMALL = 8  # integers whose meaning is not known lie below this
 EDGE = 0.1  # positive values keep this distance from zero
 
 
-def make_values(role: Index | Mask | Length | Plain | Category, dtype: str, shape: Sequence[int], seed: str) -> Array:
+def make_values(
+    role: Index | Mask | Length | Plain | Category | Between | Given, dtype: str, shape: Sequence[int], seed: str
+) -> Array:
     """Values of a numpy type that mean something to the graph."""
     match role:
         case Mask():
@@ -46,6 +49,10 @@ def make_values(role: Index | Mask | Length | Plain | Category, dtype: str, shap
             return _length(limit, tuple(shape), seed).astype(dtype)
         case Category(known):
             return np.array(known)[integers(seed, 0, len(known), tuple(shape))].astype(dtype)
+        case Given(values):
+            return np.array(values, dtype).reshape(tuple(shape))
+        case Between(low, high):
+            return _between(low, high, tuple(shape), seed).astype(dtype)
         case Plain(domain):
             return _plain(domain, np.dtype(dtype), tuple(shape), seed)
 
@@ -74,7 +81,9 @@ def _plain(domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: s
     if dtype.kind == "U":
         return np.array(WORDS)[integers(seed, 0, len(WORDS), shape)]
     if dtype == np.uint8 and len(shape) >= 3:  # a picture
-        return integers(seed, 0, 256, shape).astype(dtype)
+        return integers(seed, 1 if domain == "positive" else 0, 256, shape).astype(dtype)
+    if dtype.kind in "iu" and domain == "zero":
+        return np.zeros(shape, dtype)
     if dtype.kind in "iu":
         return integers(seed, 1 if domain == "positive" else 0, SMALL, shape).astype(dtype)
     return np.asarray(_within(domain, normal(seed, shape))).astype(dtype)
@@ -95,6 +104,15 @@ def _within(domain: Domain, values: Array) -> Array:
             return np.abs(values) + 1.0 + EDGE
         case "zero":
             return np.zeros(values.shape)
+
+
+def _between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
+    """Evenly between two ends and away from both; where only one is finite, on the right side of it."""
+    if math.isfinite(low) and math.isfinite(high):
+        share = EDGE / 2 + (1 - EDGE) * integers(seed, 0, 1 << 16, shape) / 65536.0
+        return np.asarray(low + (high - low) * share)
+    away = np.abs(normal(seed, shape)) + EDGE
+    return np.asarray(low + away if math.isfinite(low) else high - away)
 
 
 def _index(role: Index, shape: tuple[int, ...], seed: str) -> Array:

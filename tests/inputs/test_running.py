@@ -1,0 +1,112 @@
+"""Generated inputs on a real runtime: over many seeds nothing fails, and every output is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+from onnxgate.inputs import generate, roles
+from onnxgate.lock.loading import load_lock
+from onnxgate.model.reading import read
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host, JobLimits
+from onnxgate.runtimes.jobs import Case, Completed, Run, RunResult
+from onnxgate.runtimes.seats import Seat
+from tests.conftest import ROOT
+from tests.inputs.models import HEAD, MODELS
+
+pytestmark = pytest.mark.index
+RELEASE = "1.31.1"
+SEEDS = range(20)
+Try = Callable[[str, Path], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """A real runtime, and what asks it."""
+
+    host: Host
+    seat: Seat
+
+
+@pytest.fixture(scope="module")
+def newest(shared_folder: Path) -> Iterator[Newest]:
+    """The newest release that the quickstart project locks."""
+    lock = load_lock(ROOT / "fixtures" / "projects" / "quickstart" / "onnxgate.lock")
+    every = [runtime for target in lock.targets.values() for runtime in target.runtimes]
+    (runtime,) = (each for each in every if each.release == RELEASE)
+    with Host(Environments(shared_folder / "a cache", offline=False), 1, JobLimits(time_s=60)) as host:
+        yield Newest(host, Seat.of_runtime(runtime, lock.packages, ROOT))
+
+
+@pytest.fixture
+def faults(newest: Newest) -> Try:
+    """Runs a model on all seeds; gives what failed, and where an output is no number."""
+
+    def attempt(text: str, folder: Path) -> list[str]:
+        path = folder / "model.onnx"
+        onnx.save(_filled(onnx.parser.parse_model(HEAD + text)), path)
+        reading = read(path, "model.onnx")
+        cases: list[Case] = []
+        for seed in SEEDS:
+            made = generate.make_cases(reading.facts, reading.proto, {}, folder / str(seed), (), seed)
+            cases += [msgspec.structs.replace(case, name=f"{case.name}, seed {seed}") for case in made]
+        (folder / "output").mkdir()
+        job = Run(model=str(path), cases=tuple(cases), output=str(folder / "output"))
+        return list(_faults(cases, newest.host.submit(newest.seat, job).result()))
+
+    return attempt
+
+
+def _filled(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With values in the weights that the text gives without any."""
+    made = {name for node in model.graph.node for name in node.output}
+    for value in list(model.graph.value_info):
+        if value.name not in made:
+            shape = tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+            weight = np.random.default_rng(0).random(shape, dtype=np.float32)
+            model.graph.initializer.append(onnx.numpy_helper.from_array(weight, value.name))
+            model.graph.value_info.remove(value)
+    return model
+
+
+def _faults(cases: list[Case], answer: object) -> Iterator[str]:
+    if not isinstance(answer, Completed) or not isinstance(answer.result, RunResult):
+        yield str(answer)
+        return
+    for case, result in zip(cases, answer.result.cases, strict=True):
+        if result.failure is not None:
+            yield f"{case.name}: {result.failure.text}"
+        arrays = (np.load(path, allow_pickle=False) for path in result.outputs if path is not None)
+        if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+            yield f"{case.name}: not finite"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inputs_do_not_fail_by_themselves(name: str, faults: Try, tmp_path: Path) -> None:
+    """Whatever the seed and the sizes."""
+    assert faults(MODELS[name], tmp_path) == []
+
+
+BOUNDS = {
+    "index": ("index that is scaled", "INDICES", "Gather"),
+    "length": ("lengths of a recurrence", "MEASURED", "GRU"),
+    "domain": ("probability", "DOMAINS", ("Log", 0)),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_without_its_bound_it_fails(bound: str, faults: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen above is the bounds' doing: a model is no test of one that it does not need."""
+    name, table, entry = BOUNDS[bound]
+    monkeypatch.delitem(getattr(roles, table), entry)
+
+    assert faults(MODELS[name], tmp_path) != []
