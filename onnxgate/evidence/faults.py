@@ -161,7 +161,8 @@ def words(failure: Failure | None) -> str:
 
 def saying(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
     """The detail of a failure: what the runtime says, and at which level where another went well."""
-    return f"says `{words(attempts[0].failure)}`{only_at(attempts, runs)}"
+    known = f" ({attempts[0].known_limit})" if attempts[0].known_limit else ""
+    return f"says `{words(attempts[0].failure)}`{known}{only_at(attempts, runs)}"
 
 
 def only_at(attempts: Iterable[Attempt], runs: ModelRuns) -> str:

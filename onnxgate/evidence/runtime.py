@@ -18,6 +18,15 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
     shape: str  # "(2, 10)"
 
 
+class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator that an engine does not have, and who asks for it."""
+
+    operator: str  # "Det", or with its domain where that is not the default one
+    words: str = ""  # "node `det`, and 3 more"; "" where no node of the model has it
+    node: str = ""  # the first one's name
+    place: Place | None = None  # the source line that made it
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to one model on one runtime at one optimisation level in one case."""
 
@@ -42,6 +51,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
     aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed
     wrong_shapes: tuple[WrongShape, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()  # all operators that the engine does not have, where its text lists them
+    known_limit: str = ""  # of the engine, where the failure's text tells of it
 
 
 class Alone(msgspec.Struct, frozen=True, kw_only=True):

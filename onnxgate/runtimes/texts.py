@@ -1,10 +1,11 @@
-"""What the error texts of ONNX Runtime mean: the text decides, since classes and line numbers change with releases."""
+"""What the error texts of engines mean: the text decides, since classes and line numbers change with releases."""
 
 from __future__ import annotations
 
 import re
 
-# Source: error texts of onnxruntime 1.15.1 to 1.31.1, one case each; the first that matches is the right one.
+# Source: error texts of onnxruntime 1.15.1 to 1.31.1, one case each; the first that matches is the right one. Of tract
+# 0.23.9, ONNX's reference evaluator 1.23.2 and OpenCV 5.0.0 what they say of operators that they do not have.
 FAMILIES: dict[str, re.Pattern[str]] = {
     name: re.compile(pattern)
     for name, pattern in {
@@ -18,9 +19,12 @@ FAMILIES: dict[str, re.Pattern[str]] = {
         r"|Unknown model file format version|Missing model IR version",
         "opset": r"Opset (\d+) is under development[\s\S]*domain (\S+) is till opset (\d+)|Missing opset in the model",
         "no_kernel": r"Could not find an implementation for (?:the node )?(?:[^():]*:)?([\w.]+)\((\d+)\)"
-        r"|Failed to find kernel for ([\w.]+)\((\d+)\)",
+        r"|Failed to find kernel for ([\w.]+)\((\d+)\)"
+        r"|No implementation for operator '(\w+)' domain '[^']*' and version (\d+)",
         "no_op": r"No Op registered for (\S+) with domain_version of (\d+)"
-        r"|(?:([\w.]+):)?(\w+)(?:\(-?\d+\))? is not a registered function/op",
+        r"|(?:([\w.]+):)?(\w+)(?:\(-?\d+\))? is not a registered function/op"
+        r"|Unimplemented\((\w+)\)|Node type '(?=\w+' from domain '([^']*)')(\w+)' from domain"
+        r"|Can't create layer \"[^\"]*\" of type \"([\w.]+)\"",
         "no_import": r"No opset import for domain '([^']*)'",
         "deprecated": r"Op registered for (\S+) is deprecated in domain_version of (\d+)",
         "type": r"Type Error: (.*)|MLDataType for: .* is not currently registered or supported",
@@ -57,8 +61,13 @@ _NODES = tuple(
         r"Node ?\((.+?)\) (?:with schema\(.*?\) )?has \w+ size",
         r"(?:in|of) node \((.+?)\)(?:\.| is invalid| does not match)",
         r"two nodes with same node name \((.+?)\)\.",
+        r'node #\d+ "(.+?)" ',
+        r"\]:\(onnx_node!(.+?)\)",
     )
 )
+
+# Source: openvino 2026.4.1; operators of the default domain have their opset behind the name.
+_UNCONVERTED = re.compile(r"No conversion rule found for operations: ([^\n]+)")
 
 _OPENING = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from \S.*? failed: ?)?")
 """Names the file."""
@@ -93,6 +102,13 @@ def operator(text: str) -> tuple[str, str] | None:
             prefix, _, name = last.rpartition(".")
             return (domain[0] if domain else prefix, name)
     return None
+
+
+def unsupported(text: str) -> tuple[str, ...]:
+    """All operators that an engine does not have, where its text lists every one: `Det`, `my.domain.Op`."""
+    found = _UNCONVERTED.search(text)
+    names = found.group(1).split(", ") if found else []
+    return tuple(dict.fromkeys(re.sub(r"-\d+$", "", name.strip()) for name in names))
 
 
 def missing_locale(text: str) -> str | None:

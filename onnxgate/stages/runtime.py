@@ -30,6 +30,7 @@ from onnxgate.runtimes.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.texts import family, missing_locale, node_name, operator
+from onnxgate.stages.engine_words import understood
 from onnxgate.stages.shapes import Declared, declared
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def gather(
     attempts: dict[str, list[Attempt]] = {}
     for each in ran:
         if each.runtime not in undone:
-            attempts.setdefault(each.runtime, []).extend(_attempts(each, eager, model))
+            attempts.setdefault(each.runtime, []).extend(understood(each.runtime, _attempts(each, eager, model), model))
     optional_there = [(runtime, found[0]) for runtime, found in attempts.items() if runtime in optional]
     undone |= {runtime: not_used for runtime, first in optional_there if (not_used := _skipped(model, runtime, first))}
     undone |= {runtime: lacking for runtime, found in attempts.items() if (lacking := _lacking(model, runtime, found))}

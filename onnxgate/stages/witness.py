@@ -25,7 +25,7 @@ from onnxgate.evidence.support import Nodes
 from onnxgate.model.places import named_node, node_place
 from onnxgate.plan import PlannedRuntime
 from onnxgate.runtimes.jobs import Completed, Failure, Observation, Optimization, Refused
-from onnxgate.runtimes.texts import family, gist, node_name
+from onnxgate.runtimes.texts import family, gist, node_name, unsupported
 from onnxgate.stages.alone import Single
 from onnxgate.stages.runtime import NOT_USED, Ran, RunModel
 from onnxgate.stages.supported import known_support
@@ -134,7 +134,7 @@ def refusing(
     """The runtimes that refuse to load the model, with what they say at each level."""
     said: dict[str, tuple[Refusal, ...]] = {}
     for each in ran:
-        if isinstance(each.observation, Refused) and each.observation.failure.type != NOT_USED:
+        if isinstance(each.observation, Refused) and _tells_little(each.observation.failure):
             refusal = _refusal(each.job.optimization, each.observation.failure, proto)
             said[each.runtime] = (*said.get(each.runtime, ()), refusal)
     return {
@@ -142,6 +142,11 @@ def refusing(
         for planned, prediction in predictions.items()
         if planned.name in said
     }
+
+
+def _tells_little(failure: Failure) -> bool:
+    """Whether there may be more to learn from nodes alone: not where the text lists all that is not supported."""
+    return failure.type != NOT_USED and not unsupported(failure.text)
 
 
 def _refusal(level: Optimization, failure: Failure, proto: ModelProto) -> Refusal:

@@ -40,8 +40,9 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
     A runtime refuses to load a model, and no prediction explains why.
 
-    Where the runtime does not name the node, and where its kernels are not known, the nodes are loaded alone: each one
-    that is refused is a finding.
+    An engine that lists all operators that it does not have is asked no further: each one is a finding. Where a runtime
+    does not name the node, and where its kernels are not known, the nodes are loaded alone: each one that is refused is
+    a finding.
 
     ## Why it matters
     Whoever uses the model on that release gets an exception in place of a session.
@@ -57,6 +58,8 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     told = {level for each in found for level in each.explains}
     explained = [each for each in attempts if _explained_by(each, subject)]
     rest = [each for each in attempts if each not in explained and each.optimization not in told]
+    yield from _lacking(rest, subject)
+    rest = [each for each in rest if not each.unsupported]
     yield from (_stopped(each, subject) for each in (explained, rest) if each)
     yield from (_refused(each, attempts, subject) for each in found)
 
@@ -88,6 +91,21 @@ def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
         explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
         confirms=_confirmed(subject),
     )
+
+
+def _lacking(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
+    """Each operator that an engine which lists them all does not have."""
+    for attempt in attempts[:1]:
+        for each in attempt.unsupported:
+            yield Hit(
+                each.place or subject.place,
+                f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
+                model=subject.model,
+                node=each.node,
+                fix=FIXES["no_op"],
+                runtime=subject.runtime,
+                detail=_saying([attempt], subject),
+            )
 
 
 def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:

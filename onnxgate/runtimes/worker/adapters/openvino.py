@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Callable, Dict, List
 
 import numpy as np
@@ -13,6 +14,12 @@ Phase = Callable[[str], None]
 
 # Source: openvino 2026.4.1 computes in bfloat16 by itself where the CPU has it, 1e-3 from float32.
 SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
+NOISE = re.compile(
+    r"Exception from \S+?:\d+:\s*|Check '[^\n]*?' failed at \S+?:\d+:\s*|FrontEnd API failed with \w+:\s*"
+    r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
+    re.MULTILINE,
+)
+"""Where in OpenVINO it is said, and what is said of every model."""
 SIXTEEN = "bf16"
 SMALL = ("u1", "u2", "u3", "u4", "u6", "i4", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "dynamic", "undefined")
 """Element types that numpy cannot hold."""
@@ -40,7 +47,8 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
         for name, value in feeds.items():
             if name in taken:
                 request.set_tensor(name, _tensor(value))
-        request.infer()
+        with answers.without(NOISE):
+            request.infer()
         return [_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
     return answers.ran(job, phase, _names(job["model"], compiled), compute)
@@ -49,7 +57,8 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
 def _compiled(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
     core = ov.Core()
-    return core.compile_model(core.read_model(job["model"]), "CPU", SETTINGS)
+    with answers.without(NOISE):
+        return core.compile_model(core.read_model(job["model"]), "CPU", SETTINGS)
 
 
 def _names(model: str, compiled: Any) -> List[str]:
