@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple
 
 from . import seeding
 from .failure import describe, flush
-from .results import nothing, versions
+from .results import need, nothing, versions
 from .source import SourceError, folders_of, load, split, surroundings
 
 Phase = Callable[[str], None]
@@ -19,14 +19,24 @@ PREPARED = ("numpy", "onnx", "onnxscript")
 
 
 class Framework(NamedTuple):
-    """One exporter: how messages call the framework, and the packages that its classes come from."""
+    """One exporter: how messages call the framework, the packages that its classes come from, and its converters."""
 
     title: str
     module: str
     packages: List[str]
+    converters: List[str]  # modules, called as the packages that have them
 
 
-FRAMEWORKS = (Framework("PyTorch", "pytorch", ["torch"]),)
+FRAMEWORKS = (
+    Framework("PyTorch", "pytorch", ["torch"], []),  # says itself what it lacks
+    Framework("XGBoost", "xgboost", ["xgboost"], ["skl2onnx", "onnxmltools", "packaging"]),
+    Framework("LightGBM", "lightgbm", ["lightgbm"], ["skl2onnx", "onnxmltools", "packaging"]),
+    Framework("scikit-learn", "sklearn", ["sklearn"], ["skl2onnx"]),
+    Framework("Keras", "keras", ["keras", "tf_keras"], []),  # which converter it needs depends on its backend
+    Framework("TensorFlow", "tensorflow", ["tensorflow"], ["tf2onnx"]),
+    Framework("JAX", "jax", ["jax", "jaxlib", "flax", "equinox"], ["jax2onnx"]),
+)
+"""onnxmltools imports packaging and does not ask for it. Source: its release 1.16."""
 
 
 def export(job: Wire, phase: Phase) -> Wire:
@@ -38,8 +48,11 @@ def export(job: Wire, phase: Phase) -> Wire:
     try:
         with surroundings(file, job["folder"]), seeding.on_import():
             returned = _called(job, phase)
-            framework = importlib.import_module("." + find(returned, job["source"]).module, __package__)
+            found = find(returned, job["source"])
+            framework = importlib.import_module("." + found.module, __package__)
             result["packages"] = versions(framework.PACKAGES)
+            if job["export"]:
+                need(found.title, found.converters)
             framework.answer(job, returned, result, phase)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
         result["failure"] = describe(error, folders_of(job))

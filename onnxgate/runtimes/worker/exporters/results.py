@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Dict, List, Sequence
 
@@ -28,6 +29,18 @@ def nothing() -> Wire:
     }
 
 
+class ConverterMissingError(Exception):
+    """The toolchain has a framework and not what converts its models; the message says what to install."""
+
+
+def need(title: str, converters: Sequence[str]) -> None:
+    """Raise `ConverterMissingError` where one of the converters is not installed."""
+    missing = [name for name in converters if importlib.util.find_spec(name) is None]
+    if missing:
+        text = "models of {} are exported with `{}`, which the toolchain has not: `pip install {}`"
+        raise ConverterMissingError(text.format(title, "` and `".join(missing), " ".join(missing)))
+
+
 def versions(names: Sequence[str]) -> Dict[str, str]:
     """Those of the packages that are there, with their versions."""
     found = {}
@@ -48,3 +61,15 @@ def finish(path: str, job: Wire) -> List[str]:
     if traces.make_relative(model, folders_of(job)) or lowered:
         onnx.save(model, path)
     return [each.name for each in model.graph.input]
+
+
+def rename_outputs(graph: Any, names: Dict[str, str]) -> None:
+    """Give outputs of a graph other names, everywhere in it."""
+    for value in (*graph.output, *graph.value_info):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for field in (node.input, node.output):
+            field[:] = [names.get(name, name) for name in field]
+        for attribute in node.attribute:
+            for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+                rename_outputs(inner, names)

@@ -1,0 +1,187 @@
+"""Fitted estimators with the interface of scikit-learn: exported with skl2onnx, and run by their own methods."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+
+from . import arrays, results
+from .failure import describe
+from .returned import Returned, kind, need, read
+from .source import SourceError, folders_of, split
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
+Convert = Callable[[Wire, Returned, "Rows"], Any]
+
+KEYS = ("args", "input_names", "output_names", "options")
+EXPECTED = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
+TREES = 3
+"""The version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 refuse to
+leave it open where trees are in the model, and refuse 5."""
+
+
+class Rows(NamedTuple):
+    """Sample rows: one matrix, or the columns of a table."""
+
+    columns: Sequence[str]  # () for a matrix
+    values: List[Any]
+
+    def names(self, given: Returned) -> List[str]:
+        """What the inputs are called."""
+        return list(given.input_names or self.columns or ("X",))
+
+    def joined(self, values: Sequence[Any]) -> Any:
+        """Arrays of the graph's inputs as what the estimator takes."""
+        if not self.columns:
+            return values[0]
+        import pandas
+
+        return pandas.DataFrame({name: value.reshape(-1) for name, value in zip(self.columns, values)})  # noqa: B905
+
+
+def answer(job: Wire, value: Any, result: Wire, phase: Phase, convert: Convert) -> None:
+    """Convert what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    given = read(value, job["source"], EXPECTED, KEYS)
+    rows = rows_of(given, job["source"])
+    phase("export")
+    try:
+        model = convert(job, given, rows)
+        outputs = [each.name for each in model.graph.output]
+        need(len(outputs), given.output_names, "output_names", job["source"])
+        if job["export"]:
+            _write(job, model, given, result)
+    except SourceError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
+        result["failure"] = describe(error, folders_of(job))
+        return
+    _run(job, given, rows, model, outputs, result, phase)
+
+
+def rows_of(given: Returned, source: str) -> Rows:
+    """The sample rows as arrays of two dimensions. Raises `SourceError` where they are none."""
+    import numpy
+
+    value = given.args
+    if isinstance(value, tuple) and len(value) == 1:
+        value = value[0]
+    if type(value).__name__ == "DataFrame":
+        columns = [str(name) for name in value.columns]
+        rows = Rows(columns, [numpy.asarray(value[name]).reshape(-1, 1) for name in value.columns])
+    elif isinstance(value, numpy.ndarray) and value.ndim == 2:
+        rows = Rows((), [value])
+    else:
+        text = "`{}` returned {} as sample rows; expected a numpy array of two dimensions or a pandas DataFrame"
+        raise SourceError(text.format(split(source)[1], kind(value)))
+    need(len(rows.values), given.input_names, "input_names", source)
+    return rows
+
+
+def with_skl2onnx(job: Wire, given: Returned, rows: Rows, *, trees: bool = False) -> Any:
+    """The model as skl2onnx converts it; without `ZipMap`, so that probabilities are a matrix."""
+    options = dict(given.options or {})
+    try:
+        return _tried(job, given, rows, {"zipmap": False, **options}, trees)
+    except NameError as error:  # it refuses the option where an estimator has none
+        if "'zipmap'" not in str(error) or "zipmap" in options:
+            raise
+        return _tried(job, given, rows, options, trees)
+
+
+def _tried(job: Wire, given: Returned, rows: Rows, options: Wire, trees: bool) -> Any:
+    try:
+        return _converted(job, given, rows, options, TREES if trees else job.get("opset_ml"))
+    except RuntimeError as error:
+        if "ai.onnx.ml" not in str(error) or trees or job.get("opset_ml") is not None:
+            raise
+        return _converted(job, given, rows, options, TREES)
+
+
+def _converted(job: Wire, given: Returned, rows: Rows, options: Wire, opset_ml: Any) -> Any:
+    import skl2onnx
+
+    opsets: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}
+    if opset_ml is not None:
+        opsets["ai.onnx.ml"] = job.get("opset_ml") or opset_ml
+    types = list(zip(rows.names(given), map(_type, rows.values)))  # noqa: B905 - new in Python 3.10
+    return skl2onnx.to_onnx(given.model, initial_types=types, target_opset=opsets or None, options=options)
+
+
+def _type(values: Any) -> Any:
+    from skl2onnx.common import data_types
+
+    if values.dtype.kind in "OU":
+        return data_types.StringTensorType([None, values.shape[1]])
+    return type(data_types.guess_data_type(values[:1])[0][1])([None, values.shape[1]])
+
+
+def _write(job: Wire, model: Any, given: Returned, result: Wire) -> None:
+    import onnx
+
+    path = os.path.join(job["output"], "model.onnx")
+    if given.output_names:
+        results.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
+    onnx.save(model, path)
+    results.finish(path, job)
+    result["model"] = path
+
+
+def _run(
+    job: Wire, given: Returned, rows: Rows, model: Any, outputs: Sequence[str], result: Wire, phase: Phase
+) -> None:
+    raw = _is_raw(given.options or {})
+    methods = [method_of(name, given.model, raw) for name in outputs]
+    if None in methods:
+        unknown = outputs[methods.index(None)]
+        result["eager_reason"] = "nothing is known that the estimator computes as `{}`".format(unknown)
+        return
+    shapes = [_rank(each) for each in model.graph.output]
+    if None in shapes:
+        unknown = outputs[shapes.index(None)]
+        result["eager_reason"] = "output `{}` is no tensor, and is not compared with the source".format(unknown)
+        return
+
+    def function(values: List[Any]) -> List[Any]:
+        taken = rows.joined(values)
+        found = [getattr(given.model, method)(taken) for method in methods]
+        return [shaped(value, like) for value, like in zip(found, model.graph.output)]  # noqa: B905
+
+    dtypes = [value.dtype for value in rows.values]
+    arrays.run(job, arrays.Call(function, rows.names(given), dtypes, rows.values), result, phase)
+
+
+def _is_raw(options: Any) -> bool:
+    """Whether scores are asked for instead of probabilities, for all estimators or for some."""
+    if not isinstance(options, dict):
+        return False
+    return bool(options.get("raw_scores")) or any(_is_raw(value) for value in options.values())
+
+
+def method_of(output: str, estimator: Any, raw: bool) -> Any:
+    """The method that computes what skl2onnx calls so, None where it is not known."""
+    candidates = {
+        "label": ["predict"],
+        "probabilities": ["decision_function"] if raw else ["predict_proba", "decision_function"],
+        "scores": ["transform", "decision_function"],
+        "variable": ["predict", "transform"],
+        "GPmean": ["predict"],
+    }.get(output, [])
+    return next((name for name in candidates if hasattr(estimator, name)), None)
+
+
+def _rank(output: Any) -> Any:
+    return len(output.type.tensor_type.shape.dim) if output.type.HasField("tensor_type") else None
+
+
+def shaped(value: Any, output: Any) -> Any:
+    """A result with the type and the shape that the graph gives it."""
+    import numpy
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    array = numpy.asarray(value)
+    sizes = [each.dim_value for each in output.type.tensor_type.shape.dim]
+    if array.ndim == 1 and len(sizes) == 2:
+        array = numpy.stack([-array, array], axis=1) if sizes[1] == 2 else array.reshape(-1, 1)
+    dtype = tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
+    return array if dtype.kind == "O" else array.astype(dtype)

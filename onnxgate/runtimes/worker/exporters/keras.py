@@ -1,0 +1,170 @@
+"""Keras 3, whatever its backend: a model with its signature, exported by its own `export`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+from . import arrays, results
+from .failure import describe
+from .returned import Returned, kind, need, read
+from .source import SourceError, folders_of, split
+
+Phase = Callable[[str], None]
+Wire = Dict[str, Any]
+
+PACKAGES = (
+    *("keras", "tensorflow", "tensorflow-cpu", "tf2onnx", "jax", "jax2onnx", "torch"),
+    *("onnx", "onnxscript", "onnx-ir", "numpy"),
+)
+CONVERTERS = {"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"], "torch": ["onnxscript"]}
+KEYS = ("args", "output_names")
+EXPECTED = "`(model, inputs)` with a Keras model and sample inputs or their specs, or a mapping with `model` and `args`"
+
+
+def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
+    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    import keras
+
+    if int(keras.__version__.partition(".")[0]) < 3:
+        raise SourceError("Keras {} has no export to ONNX; expected Keras 3".format(keras.__version__))
+    if isinstance(returned, keras.Model):
+        returned = (returned, None)
+    given = read(returned, job["source"], EXPECTED, KEYS)
+    if not isinstance(given.model, keras.Model):
+        text = "`{}` returned {} as the model; expected a `keras.Model`"
+        raise SourceError(text.format(split(job["source"])[1], kind(given.model)))
+    inputs = _inputs(given, job["source"])
+    leaves = keras.tree.flatten(inputs)
+    sample = None if any(map(_is_spec, leaves)) else [_array(each) for each in leaves]
+    _call_once(given.model, inputs, sample)
+    signature = _signature(given.model, inputs, leaves)
+    if job["export"]:
+        _export(job, given, signature, result, phase)
+    _run(job, given.model, inputs, signature, sample, result, phase)
+
+
+def _inputs(given: Returned, source: str) -> Any:
+    """What the model is called with, or the specs of it: the source's own, else the model's."""
+    if given.args is not None:
+        args = given.args
+        return args[0] if isinstance(args, tuple) and len(args) == 1 else list(args) if _is_tuple(args) else args
+    known = getattr(given.model, "_inputs_struct", None)
+    known = getattr(given.model, "input", None) if known is None else known
+    if known is None:
+        text = "`{}` returned a model that knows no inputs of its own; expected sample inputs beside it"
+        raise SourceError(text.format(split(source)[1]))
+    return known
+
+
+def _is_tuple(value: Any) -> bool:
+    return type(value) is tuple
+
+
+def _is_spec(value: Any) -> bool:
+    """Whether it has a type and a shape, and no values."""
+    import keras
+
+    return isinstance(value, (keras.KerasTensor, keras.InputSpec)) or type(value).__name__ == "TensorSpec"
+
+
+def _array(value: Any) -> Any:
+    import keras
+    import numpy
+
+    return numpy.asarray(value if isinstance(value, numpy.ndarray) else keras.ops.convert_to_numpy(value))
+
+
+def _call_once(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None:
+    """Build the model: Keras exports none that was never called. Source: Keras 3.15, `export_onnx`."""
+    import keras
+    import numpy
+
+    leaves = sample
+    if leaves is None:
+        specs = keras.tree.flatten(inputs)
+        leaves = [numpy.ones([size or 1 for size in spec.shape], _dtype(spec)) for spec in specs]
+    model(keras.tree.pack_sequence_as(inputs, list(leaves)), training=False)
+
+
+def _dtype(spec: Any) -> Any:
+    import keras
+    import numpy
+
+    return numpy.dtype(keras.backend.standardize_dtype(spec.dtype))
+
+
+def _signature(model: Any, inputs: Any, leaves: Sequence[Any]) -> List[Any]:
+    """The specs to export with, in the model's structure: asked for, else its own, else all but the batch as in the
+    sample."""
+    import keras
+
+    own = keras.tree.flatten(getattr(model, "_inputs_struct", None) or getattr(model, "input", None) or [])
+    if len(own) != len(leaves):
+        own = [None] * len(leaves)
+    specs = [_spec(leaf, known) for leaf, known in zip(leaves, own)]  # noqa: B905 - new in Python 3.10
+    return [keras.tree.pack_sequence_as(inputs, specs)]
+
+
+def _spec(leaf: Any, known: Any) -> Any:
+    import keras
+
+    if _is_spec(leaf) or known is None:
+        shape = leaf.shape if _is_spec(leaf) else (None, *leaf.shape[1:])
+        dtype, name = _dtype(leaf), getattr(leaf, "name", None)
+    else:
+        shape, dtype, name = known.shape, _dtype(known), known.name
+    return keras.InputSpec(shape=tuple(shape), dtype=str(dtype), name=name)
+
+
+def _export(job: Wire, given: Returned, signature: List[Any], result: Wire, phase: Phase) -> None:
+    import keras
+
+    backend = keras.backend.backend()
+    results.need("Keras on " + backend, CONVERTERS.get(backend, []))
+    phase("export")
+    path = os.path.join(job["output"], "model.onnx")
+    asked = {} if job["opset"] is None else {"opset_version": job["opset"]}
+    try:
+        given.model.export(path, format="onnx", verbose=False, input_signature=signature, **asked)
+        _name_outputs(path, given, job["source"])
+        results.finish(path, job)
+        result["model"] = path
+    except SourceError:
+        raise
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
+        result["failure"] = describe(error, folders_of(job))
+
+
+def _name_outputs(path: str, given: Returned, source: str) -> None:
+    import onnx
+
+    if given.output_names is None:
+        return
+    model = onnx.load(path)
+    need(len(model.graph.output), given.output_names, "output_names", source)
+    results.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
+    onnx.save(model, path)
+
+
+def _run(job: Wire, model: Any, inputs: Any, signature: List[Any], sample: Any, result: Wire, phase: Phase) -> None:
+    """Structures are flattened as Keras flattens them for the export: mappings by sorted keys."""
+    import keras
+
+    specs = keras.tree.flatten(signature)
+
+    def function(values: List[Any]) -> List[Any]:
+        returned = model(keras.tree.pack_sequence_as(inputs, values), training=False)
+        return [keras.ops.convert_to_numpy(each) for each in keras.tree.flatten(returned)]
+
+    names = [spec.name for spec in specs] if all(spec.name for spec in specs) else _names(result)
+    arrays.run(job, arrays.Call(function, names, [_dtype(spec) for spec in specs], sample), result, phase)
+
+
+def _names(result: Wire) -> List[str]:
+    """What the exported file calls its inputs; none where nothing was exported."""
+    import onnx
+
+    if result["model"] is None:
+        return []
+    return [each.name for each in onnx.load(result["model"], load_external_data=False).graph.input]

@@ -1,0 +1,15 @@
+"""XGBoost: a fitted estimator, exported with onnxmltools through skl2onnx."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Callable, Dict
+
+from . import boosted, estimators
+
+PACKAGES = ("xgboost", "xgboost-cpu", "scikit-learn", "onnxmltools", "skl2onnx", "onnx", "numpy")
+
+
+def answer(job: Dict[str, Any], returned: Any, result: Dict[str, Any], phase: Callable[[str], None]) -> None:
+    """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    estimators.answer(job, returned, result, phase, partial(boosted.convert, "xgboost"))
