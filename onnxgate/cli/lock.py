@@ -106,6 +106,7 @@ def _everything(
     from onnxgate.lock.entries import lock_models
     from onnxgate.lock.index import Index
     from onnxgate.lock.locking import relock
+    from onnxgate.lock.npm import Npm
     from onnxgate.lock.upgrades import parse_upgrade
     from onnxgate.runtimes.builds import find_build
 
@@ -119,6 +120,7 @@ def _everything(
         probe_toolchain=functools.partial(_toolchain, project),
         find_build=functools.partial(find_build, project.folder),
         upgrade=upgrade,
+        npm=Npm(offline=options.offline),
     )
 
 

@@ -7,6 +7,14 @@ ENGINES = (ONNXRUNTIME, "onnxruntime-web", "openvino", "tract", "onnx", "opencv-
 BUILDS = ("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn")
 """Builds of ONNX Runtime under names of their own: they share its module, and need what a machine has or has not."""
 
+NODE_ENGINES = ("onnxruntime-web",)
+"""Engines that npm installs and Node runs: they have no Python."""
+
+
+def runs_on_node(engine: str) -> bool:
+    """Whether npm installs it and Node runs it."""
+    return engine in NODE_ENGINES
+
 
 def engine_of(runtime: str) -> str:
     """The engine of a runtime by its name: `onnxruntime` of `onnxruntime+onnxruntime-extensions 1.31.1`."""

@@ -12,7 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from onnxgate.config.conversion import Problem
-from onnxgate.config.engines import has_levels, has_providers
+from onnxgate.config.engines import has_levels, has_providers, runs_on_node
 from onnxgate.config.extensions import extension_problem, is_library, package_name
 from onnxgate.config.globs import is_glob
 from onnxgate.config.lines import Keys
@@ -86,6 +86,8 @@ class Validation:
             yield Problem((*keys, "source"), problem)
         if model.command is not None and (problem := command_problem(model.command)):
             yield Problem((*keys, "command"), problem)
+        if model.quantized_from is not None and (problem := self._float_model_problem(model)):
+            yield Problem((*keys, "quantized-from"), problem)
         yield from _sizes(model.sizes or {}, (*keys, "sizes"))
         yield from _tolerances(model.tolerance or {}, (*keys, "tolerance"))
 
@@ -113,6 +115,17 @@ class Validation:
         if Path(matched["file"]).is_absolute() or not file.is_relative_to(self.root.resolve()):
             return f"`{matched['file']}` is outside of the project"
         return "" if file.is_file() else f"there is no file `{matched['file']}`"
+
+    def _float_model_problem(self, model: ModelSettings) -> str:
+        name = model.quantized_from or ""
+        path = (self.folder / name).resolve()
+        if not name or Path(name).is_absolute() or not path.is_relative_to(self.root.resolve()):
+            return f"expected the path of a model in the project, got `{name}`"
+        if is_glob(name):
+            return f"expected one model, got the glob `{name}`"
+        if not is_glob(model.path) and path == (self.folder / model.path).resolve():
+            return f"`{name}` is the model itself; expected the float model that it came from"
+        return "" if path.is_file() else f"there is no file `{name}`"
 
     def _ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
         yield from self._rule(ignore.rule, (*keys, "rule"))
@@ -143,6 +156,8 @@ def _target(target: Target, keys: Keys) -> Iterator[Problem]:
 def _meaningless(target: Target, keys: Keys) -> Iterator[Problem]:
     """What only some engines have."""
     engine = package_name(target.runtime)
+    if runs_on_node(engine) and target.python is not None:
+        yield Problem((*keys, "python"), f"`{engine}` has no Python: Node runs it; leave the key out")
     if not has_levels(engine) and target.optimization == ("disabled",):
         yield Problem((*keys, "optimization"), f"`{engine}` has no levels of optimisation; leave the key out")
     if has_providers(engine):

@@ -19,12 +19,14 @@ NEEDED = {
     "tract": ("numpy",),
     "onnx": ("numpy", "protobuf"),
     "opencv-python-headless": ("numpy",),
+    "onnxruntime-web": ("onnxruntime-common",),
 }
 """What an engine is never run without."""
 WHERE_ASKED = {"onnx": ("ml-dtypes", "typing-extensions")}
 """What only some releases of an engine depend on. Source: onnx 1.23.2 imports both, 1.18.0 has no ml_dtypes.
 
-All else stays out: openvino 2026.4.1 imports and runs without its `openvino-telemetry`.
+All else stays out: openvino 2026.4.1 imports and runs without its `openvino-telemetry`, and under Node onnxruntime-web
+1.16.3 to 1.30.0 need nothing of what their package.json names but onnxruntime-common.
 """
 
 

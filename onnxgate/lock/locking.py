@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from onnxgate.config.project import Project
 from onnxgate.errors import LockError, UnavailableError
 from onnxgate.lock.builds import FindBuild
+from onnxgate.lock.npm import AsksNpm, Npm
 from onnxgate.lock.pins import Pins
 from onnxgate.lock.policy import toolchain_policy
 from onnxgate.lock.resolving import AsksIndex
@@ -39,6 +40,7 @@ def relock(
     probe_toolchain: ProbeToolchain,
     find_build: FindBuild,
     upgrade: Upgrade | None = None,
+    npm: AsksNpm | None = None,
 ) -> Relocked:
     """
     The lock of the whole project; `entries` are those of all of its models.
@@ -52,12 +54,17 @@ def relock(
         ResolutionError: an index is needed and cannot be asked.
     """
     old = old or Lock()
-    pins = Pins(old, index, upgrade or Upgrade(), find_build)
+    pins = Pins(old, index, upgrade or Upgrade(), find_build, npm or Npm())
     targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
     toolchain, notes = _toolchain(project, old.toolchain, probe_toolchain, pins.upgrade)
     pins.upgrade.refuse_unused()
-    packages = pins.packages(targets.values())
-    lock = Lock(targets=targets, toolchain=toolchain, models=dict(sorted(entries.items())), packages=packages)
+    lock = Lock(
+        targets=targets,
+        toolchain=toolchain,
+        models=dict(sorted(entries.items())),
+        packages=pins.packages(targets.values()),
+        npm=pins.npm_packages(targets.values()),
+    )
     return Relocked(lock, (*pins.notes, *notes))
 
 

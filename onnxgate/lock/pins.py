@@ -10,13 +10,15 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from onnxgate.config.engines import ONNXRUNTIME
+from onnxgate.config.engines import ONNXRUNTIME, runs_on_node
 from onnxgate.config.requirements import satisfiable
 from onnxgate.config.types import Select, Target
 from onnxgate.lock.builds import FindBuild, lock_build
 from onnxgate.lock.companions import Metadata, companions_of, has_companions
 from onnxgate.lock.extensions import Extensions, pin_of
 from onnxgate.lock.index import Release
+from onnxgate.lock.npm import AsksNpm
+from onnxgate.lock.npm_pins import NpmPins
 from onnxgate.lock.policy import asked_extensions, resolved_digest, runtime_differences, satisfies, target_policy
 from onnxgate.lock.resolving import (
     AsksIndex,
@@ -28,7 +30,7 @@ from onnxgate.lock.resolving import (
     select_ascending,
     takes_numpy_2,
 )
-from onnxgate.lock.types import Lock, LockedPackage, LockedRuntime, LockedTarget
+from onnxgate.lock.types import Lock, LockedPackage, LockedRuntime, LockedTarget, NpmPackage
 from onnxgate.lock.upgrades import Upgrade
 
 NUMPY = "numpy"
@@ -42,15 +44,18 @@ class Pins:
     index: AsksIndex
     upgrade: Upgrade
     find_build: FindBuild
+    asks_npm: AsksNpm
     pool: dict[tuple[str, str], LockedPackage] = field(init=False)  # (pin, Python) -> its wheels
     companions: Companions = field(init=False)
     extensions: Extensions = field(init=False)
+    npm: NpmPins = field(init=False)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.pool = {(f"{each.name}=={each.version}", each.python): each for each in self.old.packages}
         self.extensions = Extensions(self.index, self.upgrade)
         self.extensions.learn(self.old)
+        self.npm = NpmPins(self.old, self.asks_npm)
         self.companions = Companions(self.index, self.upgrade.of(NUMPY))
         if self.companions.asked is None:
             self.companions.known = dict(self._locked_numpy())
@@ -75,11 +80,15 @@ class Pins:
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
         """The wheels of all that the targets pin; what the old lock lacks is asked for by its exact version."""
-        made = [runtime for target in targets for runtime in target.runtimes if not runtime.environment]
+        made = [runtime for runtime in _made(targets) if not runs_on_node(runtime.engine)]
         needed = {(pin, runtime.python) for runtime in made for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):
             self._keep(exact(Requirement(pin), python, self.index))
         return tuple(self.pool[key] for key in sorted(needed))
+
+    def npm_packages(self, targets: Iterable[LockedTarget]) -> tuple[NpmPackage, ...]:
+        """The integrity of all that npm installs for the targets."""
+        return self.npm.packages(runtime for runtime in _made(targets) if runs_on_node(runtime.engine))
 
     def _runtimes(
         self, requirement: Requirement, select: Select, old: tuple[LockedRuntime, ...], *, fits: bool
@@ -98,7 +107,7 @@ class Pins:
     ) -> tuple[LockedRuntime, ...]:
         """Newly resolved. A minor that was locked keeps its patch, except where the newest is what is asked for."""
         stays = {} if select in ("newest", "all") else {minor_of(Version(each.release)): each for each in kept}
-        found = find_releases(requirement, select, self.index)
+        found = self._find(requirement, select)
         return tuple(stays.get(minor_of(release.version)) or self._runtime(release) for release in found)
 
     def _upgraded(
@@ -109,7 +118,7 @@ class Pins:
         if not satisfiable(both.specifier):
             return tuple(old)
         self.upgrade.used.add(canonicalize_name(asked.name))
-        new = {runtime.release: runtime for runtime in map(self._runtime, find_releases(both, select, self.index))}
+        new = {runtime.release: runtime for runtime in map(self._runtime, self._find(both, select))}
         if select == "all":
             stays = [each for each in old if each.release not in new]
         else:
@@ -117,6 +126,11 @@ class Pins:
             stays = [each for each in old if minor_of(Version(each.release)) not in minors]
         every = [*stays, *new.values()] if select != "newest" else [*new.values()]
         return select_ascending(sorted(every, key=lambda each: Version(each.release)), select)
+
+    def _find(self, requirement: Requirement, select: Select) -> tuple[Release, ...]:
+        if runs_on_node(canonicalize_name(requirement.name)):
+            return self.npm.find(requirement, select)
+        return find_releases(requirement, select, self.index)
 
     def _runtime(self, release: Release) -> LockedRuntime:
         self._keep(release)
@@ -126,6 +140,8 @@ class Pins:
         """The runtime with what its engine needs beside itself: the pinned ones, unless they are given up."""
         if runtime.engine == ONNXRUNTIME:
             return self._with_numpy(runtime)
+        if runs_on_node(runtime.engine):
+            return self.npm.complete(runtime)
         metadata = Metadata(self.index, self.upgrade)
         if has_companions(runtime) and not metadata.given_up(runtime.engine):
             return runtime
@@ -167,6 +183,11 @@ class Pins:
                         numpy = Release(NUMPY, Version(package.version), package.python, package.wheels)
                         found.append(((runtime.python, takes_numpy_2(Version(runtime.release))), numpy))
         yield from sorted(found, key=lambda each: each[1].version)
+
+
+def _made(targets: Iterable[LockedTarget]) -> Iterator[LockedRuntime]:
+    """The runtimes whose environments are made here."""
+    return (runtime for target in targets for runtime in target.runtimes if not runtime.environment)
 
 
 def _fitting(runtimes: Iterable[LockedRuntime], requirement: Requirement) -> tuple[LockedRuntime, ...]:

@@ -124,11 +124,13 @@ _MOST = {"newest": 1, "bounds": 2}
 
 
 def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
-    known = {(f"{package.name}=={package.version}", package.python) for package in lock.packages}
+    known = {(f"{package.name}=={package.version}", package.python) for package in lock.pinned}
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in known:
-                yield f"target `{name}` needs `{pin}` for Python {runtime.python}, and the lock has no wheels of it"
+                what = f"for Python {runtime.python}, and the lock has no wheels of it"
+                what = what if runtime.python else "of npm, and the lock has no integrity of it"
+                yield f"target `{name}` needs `{pin}` {what}"
 
 
 def _toolchain_differences(config: Config, lock: Lock) -> Iterator[str]:

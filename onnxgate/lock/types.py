@@ -110,6 +110,23 @@ class LockedPackage(Table, frozen=True, kw_only=True):
     wheels: tuple[Wheel, ...]
 
 
+class NpmPackage(Table, frozen=True, kw_only=True):
+    """One package of npm, for every system; which registry has it is nobody's business in a lock."""
+
+    name: str
+    version: str
+    integrity: str  # "sha512-…": npm's subresource integrity of its archive
+
+    @property
+    def python(self) -> str:
+        """It has none."""
+        return ""
+
+
+Pinned = LockedPackage | NpmPackage
+"""What a runtime's packages may be."""
+
+
 class Lock(Table, frozen=True, kw_only=True):
     """All of `onnxgate.lock`."""
 
@@ -119,3 +136,9 @@ class Lock(Table, frozen=True, kw_only=True):
     toolchain: LockedToolchain | None = None
     models: dict[str, LockedModel] = {}
     packages: tuple[LockedPackage, ...] = ()
+    npm: tuple[NpmPackage, ...] = ()
+
+    @property
+    def pinned(self) -> tuple[Pinned, ...]:
+        """All that runtimes are made of."""
+        return (*self.packages, *self.npm)

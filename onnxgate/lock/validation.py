@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
+from onnxgate.config.engines import runs_on_node
 from onnxgate.config.extensions import extension_problem, is_library, package_name, satisfied
 from onnxgate.lock.companions import NEEDED
-from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime
+from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime, NpmPackage
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PYTHON = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+INTEGRITY = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -28,6 +30,8 @@ def lock_problems(lock: Lock) -> Iterator[str]:
         yield from (f"model `{path}`: {problem}" for problem in _model(model))
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package(package))
+    for each in lock.npm:
+        yield from (f"package `{each.name}` of npm: {problem}" for problem in _npm(each))
 
 
 def _runtime(runtime: LockedRuntime) -> Iterator[str]:
@@ -35,9 +39,13 @@ def _runtime(runtime: LockedRuntime) -> Iterator[str]:
     yield from _version(runtime.release)
     yield from _pins(runtime)
     yield from _extensions(runtime)
-    if not runtime.environment:
+    if runtime.environment:
+        return
+    yield from _own_pins(runtime)
+    if not runs_on_node(runtime.engine):
         yield from _python(runtime.python)
-        yield from _own_pins(runtime)
+    elif runtime.python:
+        yield f"`{runtime.engine}` has no Python, and `{runtime.python}` is said"
 
 
 def _pins(runtime: LockedRuntime) -> Iterator[str]:
@@ -95,6 +103,13 @@ def _package(package: LockedPackage) -> Iterator[str]:
         if not wheel.file.endswith(".whl") or "/" in wheel.file or "\\" in wheel.file:
             yield f"`{wheel.file}` is no name of a wheel"
         yield from (f"`{wheel.file}`: {problem}" for problem in _sha256(wheel.sha256))
+
+
+def _npm(package: NpmPackage) -> Iterator[str]:
+    yield from _name(package.name)
+    yield from _version(package.version)
+    if not INTEGRITY.fullmatch(package.integrity):
+        yield f"`{package.integrity}` is no integrity by sha512"
 
 
 def _name(text: str) -> Iterator[str]:

@@ -11,7 +11,15 @@ from typing import Any
 import msgspec
 from packaging.version import Version
 
-from onnxgate.lock.types import Lock, LockedModel, LockedPackage, LockedRuntime, LockedTarget, LockedToolchain
+from onnxgate.lock.types import (
+    Lock,
+    LockedModel,
+    LockedPackage,
+    LockedRuntime,
+    LockedTarget,
+    LockedToolchain,
+    NpmPackage,
+)
 
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
 
@@ -27,6 +35,7 @@ def render(lock: Lock) -> str:
         tables.append(_toolchain(lock.toolchain))
     tables += [_model(path, model) for path, model in sorted(lock.models.items())]
     tables += [_package(package) for package in sorted(lock.packages, key=_package_order)]
+    tables += [_npm(package) for package in sorted(lock.npm, key=lambda each: (each.name, Version(each.version)))]
     return "\n".join(tables)
 
 
@@ -83,6 +92,10 @@ def _package(package: LockedPackage) -> str:
     wheels = sorted(package.wheels, key=lambda wheel: wheel.file)
     values = {**_plain(package), "wheels": _Rows(map(_plain, wheels))}
     return "[[packages]]\n" + _lines(values.items())
+
+
+def _npm(package: NpmPackage) -> str:
+    return "[[npm]]\n" + _lines(_plain(package).items())
 
 
 def _runtime_order(runtime: LockedRuntime) -> tuple[str, Version, str]:

@@ -11,10 +11,10 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.config.engines import family_of
+from onnxgate.config.engines import family_of, runs_on_node
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedRuntime
-from onnxgate.runtimes import process, talk
+from onnxgate.runtimes import node, process, talk
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.jobs import Job, Load, Observation, Run, Unavailable
 from onnxgate.runtimes.progress import Progress
@@ -123,7 +123,7 @@ class Desk:
 
     def _prepare(self) -> Path | Unavailable:
         seat, progress = self._seat, self._office.progress
-        if seat.engine and not (self._office.worker / "adapters" / f"{_adapter(seat.engine)}.py").is_file():
+        if seat.engine and not self._program().is_file():
             return Unavailable(reason=f"this onnxgate cannot run `{seat.engine}`")
         if seat.runtime is None:
             return seat.interpreter or Unavailable(reason=f"`{seat.name}` names no interpreter")
@@ -141,9 +141,8 @@ class Desk:
         return environments.find_own(own, runtime) if own else environments.prepare(runtime, self._seat.packages)
 
     def _start(self, interpreter: Path) -> talk.Talk | Unavailable:
-        sight = ISOLATED if self._seat.engine else OWN
-        argv = [str(interpreter), sight, *FLAGS, str(self._office.worker / "__main__.py")]
         try:
+            argv = self._argv(interpreter)
             with self._talk_lock:
                 if self._office.closing.is_set():
                     raise CancelledError
@@ -160,6 +159,17 @@ class Desk:
             self._give_up(refused)
         return refused or self._talk
 
+    def _program(self) -> Path:
+        """What knows the seat's engine."""
+        engine, worker = self._seat.engine, self._office.worker
+        return worker / "web" / "main.mjs" if runs_on_node(engine) else worker / "adapters" / f"{_adapter(engine)}.py"
+
+    def _argv(self, prepared: Path) -> list[str]:
+        if runs_on_node(self._seat.engine):
+            return self._office.environments.node.argv(self._program(), prepared)
+        sight = ISOLATED if self._seat.engine else OWN
+        return [str(prepared), sight, *FLAGS, str(self._office.worker / "__main__.py")]
+
     def _give_up(self, observation: Unavailable) -> None:
         """Ask this seat no more, and have its environment built anew by the next run."""
         self._unavailable = observation
@@ -169,7 +179,8 @@ class Desk:
 
     def _environment(self) -> Mapping[str, str]:
         own = dict(self._seat.environment)
-        return {**{name: value for name, value in os.environ.items() if name not in UNWANTED}, **own}
+        unwanted = (*UNWANTED, *(node.UNWANTED if runs_on_node(self._seat.engine) else ()))
+        return {**{name: value for name, value in os.environ.items() if name not in unwanted}, **own}
 
 
 def _adapter(engine: str) -> str:

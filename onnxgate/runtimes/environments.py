@@ -6,12 +6,13 @@ import contextlib
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from onnxgate.config.engines import runs_on_node
 from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes import builds, health, store, wheels
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Pinned
+from onnxgate.runtimes import builds, health, node, store, wheels
 from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
 
@@ -24,6 +25,9 @@ _UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to
 _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
 _CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
 
+Build = Callable[[Path], None]
+"""Makes an environment in a folder that does not exist yet; raises `UnavailableError`."""
+
 
 class Environments:
     """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once."""
@@ -35,22 +39,20 @@ class Environments:
         self._unreachable = ""  # why the index could not be reached; it is not asked a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._finding = threading.Lock()
+        self.node = node.Builder(self._commands, offline=offline)
 
-    def prepare(self, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> Path:
-        """The interpreter of the runtime's environment, which is built where it is not ready.
+    def prepare(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> Path:
+        """What the runtime's environment is there for, which is built where it is not ready.
 
-        `packages` holds at least those that the runtime pins.
+        It is an interpreter of Python, or the folder of a package that Node runs. `packages` holds at least those that
+        the runtime pins.
 
         Raises:
             UnavailableError: it cannot be had here, and why.
         """
-        needed = wheels.needed(runtime, packages)
-        slot = self._slot(runtime, needed)
-        ready = slot.ready()
-        if ready is not None:
-            return ready
         try:
-            return self._build_alone(slot, runtime, needed)
+            slot, build = self._plan(runtime, packages)
+            return slot.ready() or self._build_alone(slot, runtime, build)
         except OSError as error:
             raise UnavailableError(
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
@@ -70,23 +72,31 @@ class Environments:
         except ClosedError as error:
             raise UnavailableError("the gate was ended") from error
 
-    def discard(self, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> None:
+    def discard(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> None:
         """Distrust an environment that turned out to be broken; it is built anew when it is needed next."""
-        self._slot(runtime, wheels.needed(runtime, packages)).distrust()
+        self._plan(runtime, packages)[0].distrust()
 
     def close(self) -> None:
         """End what is being built, and build no more."""
         self._commands.close()
+
+    def _plan(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> tuple[store.Slot, Build]:
+        """Where the environment lies, and what makes it there."""
+        if runs_on_node(runtime.engine):
+            pins = node.needed(runtime, packages)
+            return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
+        needed = wheels.needed(runtime, [each for each in packages if isinstance(each, LockedPackage)])
+        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed)
 
     def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> store.Slot:
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
         hashes = [f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.fitting(pin))]
         return store.slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
 
-    def _build_alone(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
+    def _build_alone(self, slot: store.Slot, runtime: LockedRuntime, build: Build) -> Path:
         slot.folder.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(slot, runtime):
-            return slot.ready() or self._build(slot, runtime, needed)
+            return slot.ready() or _build(slot, build)
 
     @contextlib.contextmanager
     def _locked(self, slot: store.Slot, runtime: LockedRuntime) -> Iterator[None]:
@@ -109,16 +119,12 @@ class Environments:
             f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
         )
 
-    def _build(self, slot: store.Slot, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> Path:
-        slot.clear()
+    def _make(self, attempt: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         base = self._interpreter(runtime.python)
-        with slot.attempt() as attempt:
-            interpreter = store.interpreter_of(attempt)
-            self._create(attempt, base, runtime)
-            self._install(interpreter, runtime, needed)
-            self._examine(interpreter, runtime, needed)
-            slot.mark_ready(attempt)
-        return interpreter
+        interpreter = store.interpreter_of(attempt)
+        self._create(attempt, base, runtime)
+        self._install(interpreter, runtime, needed)
+        self._examine(interpreter, runtime, needed)
 
     def _interpreter(self, minor: str) -> Path:
         with self._finding:
@@ -178,6 +184,14 @@ _INSTALL = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
+
+
+def _build(slot: store.Slot, build: Build) -> Path:
+    slot.clear()
+    with slot.attempt() as attempt:
+        build(attempt)
+        slot.mark_ready(attempt)
+    return slot.program_of(attempt)
 
 
 def _reason(ended: Ended) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.lock.types import LockedRuntime, Pinned
 from onnxgate.runtimes.jobs import Job, Load, Run
 
 DEFAULT_TIME_S = 300.0
@@ -29,12 +29,12 @@ class Seat:
     name: str  # "onnxruntime 1.18.1"
     engine: str = ""  # whose adapter the worker uses; "" for none
     runtime: LockedRuntime | None = None
-    packages: tuple[LockedPackage, ...] = ()
+    packages: tuple[Pinned, ...] = ()
     interpreter: Path | None = None  # or the folder of its environment, where a runtime is the user's own
     environment: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[LockedPackage], folder: Path | None = None) -> Seat:
+    def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[Pinned], folder: Path | None = None) -> Seat:
         """A locked runtime; of `packages` only those that it pins count.
 
         `folder` is the config's: where an environment of the user's own is looked for.

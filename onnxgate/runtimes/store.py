@@ -56,6 +56,11 @@ class Slot:
 
     folder: Path
     key: str
+    program: str = ""  # what a finished try has, relative to its folder; "" for an interpreter of Python
+
+    def program_of(self, attempt: Path) -> Path:
+        """What a try is there for."""
+        return attempt / self.program if self.program else interpreter_of(attempt)
 
     @property
     def lock(self) -> Path:
@@ -63,12 +68,12 @@ class Slot:
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     def ready(self) -> Path | None:
-        """The interpreter of the environment, where it was finished and still is there."""
+        """The program of the environment, where it was finished and still is there."""
         state = self._state()
         if state is None or state.layout != LAYOUT or state.key != self.key:
             return None
-        interpreter = interpreter_of(self._attempts / state.attempt)
-        return interpreter if interpreter.exists() else None
+        program = self.program_of(self._attempts / state.attempt)
+        return program if program.exists() else None
 
     def mark_ready(self, attempt: Path) -> None:
         """Make `attempt` the environment."""
@@ -116,8 +121,8 @@ def interpreter_of(environment: Path) -> Path:
     return environment / "Scripts" / "python.exe" if os.name == "nt" else environment / "bin" / "python"
 
 
-def slot(cache: Path, name: str, identity: Iterable[str]) -> Slot:
+def slot(cache: Path, name: str, identity: Iterable[str], program: str = "") -> Slot:
     """The place of the environment called `name`, which is `identity` and nothing else."""
     words = [f"layout {LAYOUT}", sys.platform, platform.machine(), *identity]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
-    return Slot(cache / "environments" / f"{name}-{key[:12]}", key)
+    return Slot(cache / "environments" / f"{name}-{key[:12]}", key, program)
