@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate import followups
+from onnxgate import followups, racing
 from onnxgate.agreement.comparability import comparability
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
@@ -25,8 +25,10 @@ from onnxgate.inputs.sample import sample_case
 from onnxgate.locating import Locator, located
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.quantization import output_steps
 from onnxgate.model.reading import Reading, read
 from onnxgate.plan import PlannedModel, PlannedRuntime
+from onnxgate.quantizing import Quantized, Quantizing
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import (
     Case,
@@ -49,6 +51,7 @@ from onnxgate.stages import export_plan, witness
 from onnxgate.stages import parity as parity_stage
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages.export_again import Made
+from onnxgate.stages.masks import kept_positions
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran, RunModel
 from onnxgate.underway import Exporting, Prepared, Sourced, Started, figures, no_reference
@@ -90,6 +93,9 @@ class _Executor:
         started = [self._start_runs(each) for each in prepared]
         for each in started:
             self._collect(each)
+        if Stage.RUNTIME in self._work.stages:
+            for each in started:
+                self._judge_budget(each)
         return self._done
 
     def _warm_up(self) -> None:
@@ -330,6 +336,8 @@ class _Executor:
             tolerance=prepared.planned.model.settings.tolerance,
             locked=work.lock.models.get(prepared.path),
             operators=frozenset(prepared.reading.facts.operators),
+            steps=output_steps(prepared.reading.proto, prepared.planned.model.absolute),
+            kept=kept_positions(prepared.reading, started.cases),
         )
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)
@@ -339,6 +347,22 @@ class _Executor:
         self._done.skipped += [each for each in undone if each.by_design]
         self._done.measured += [figure for each in comparisons for figure in figures(each)]
         self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.reference == "the source"}
+        self._judge_quantized(started, ran, model)
+
+    def _judge_quantized(self, started: Started, ran: Sequence[Ran], model: ParityModel) -> None:
+        """A quantized model against the float model that it came from."""
+        prepared = started.prepared
+        quantized = Quantized(
+            prepared.planned.model, prepared.reading, model, started.cases, tuple(started.levels), tuple(ran)
+        )
+        quantizing = Quantizing(
+            self._work.project, lambda planned, job: self._host.submit(self._seat(planned.runtime), job), self._folder
+        )
+        comparisons, undone = quantizing.examine(quantized)
+        self._done.subjects += comparisons
+        self._done.undone += [each for each in undone if not each.by_design]
+        self._done.skipped += [each for each in undone if each.by_design]
+        self._done.measured += [figure for each in comparisons for figure in figures(each)]
 
     def _locate(
         self, started: Started, ran: Sequence[Ran], comparisons: tuple[Comparison, ...]
@@ -386,6 +410,21 @@ class _Executor:
             reason = f"it cannot be exported from another folder: {failed.type}: {failed.text}"
             self._done.skipped.append(Undone(Stage.EXPORT, planned.model.path, "", reason))
         return made
+
+
+    def _judge_budget(self, started: Started) -> None:
+        """What a model costs beside its baseline: measured when nothing else runs."""
+        prepared, project = started.prepared, self._work.project
+        cases = started.cases
+        entrant = Entrant(prepared.planned, self._work.places[prepared.path], prepared.reading.facts, cases)
+        raced, undone, skipped = Races(project.folder, self._work.against, self._ask_race, self._folder).run(entrant)
+        self._done.subjects += raced
+        self._done.undone += undone
+        self._done.skipped += skipped
+        self._done.measured += [row for each in raced for row in racing.figures(each)]
+
+    def _ask_race(self, planned: PlannedRuntime, job: Race) -> Observation:
+        return self._host.submit(self._seat(planned.runtime), job).result()
 
 
 def _results(started: Started) -> list[Ran]:

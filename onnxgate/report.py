@@ -71,7 +71,7 @@ class NotDone(Part, frozen=True, kw_only=True):
 
 
 class Measured(Part, frozen=True, kw_only=True):
-    """One figure that was held against a bound."""
+    """One figure, and the bound that it was held against."""
 
     model: str
     output: str
@@ -79,8 +79,8 @@ class Measured(Part, frozen=True, kw_only=True):
     case: str
     metric: str
     value: float | None  # None: not finite, or no number
-    bound: float
-    bound_from: str
+    bound: float | None  # None: it is told beside one that was held against a bound
+    bound_from: str  # "config", "lock", "type"
 
 
 class Replay(Part, frozen=True, kw_only=True):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.feeding import Fed
 from onnxgate.findings import Stage, Undone
 from onnxgate.model.reading import Reading
@@ -105,10 +105,19 @@ def figures(comparison: Comparison) -> list[Measured]:
             output=each.output,
             pair=pair,
             case=f"{each.case}, optimization {each.optimization}",
-            metric=each.metric,
-            value=each.value if math.isfinite(each.value) else None,
-            bound=each.bound,
-            bound_from=each.bound_from,
+            metric=metric,
+            value=value if math.isfinite(value) else None,
+            bound=bound,
+            bound_from=each.bound_from if bound is not None else "",
         )
         for each in comparison.differences
+        for metric, value, bound in _measured(each)
     ]
+
+
+def _measured(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
+    """The figure that decided, then all others."""
+    yield difference.metric, difference.value, difference.bound
+    for each in difference.figures:
+        if each.metric != difference.metric:
+            yield each.metric, each.value, each.bound

@@ -49,8 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     "harvests": {"lock", "plan", "runtimes", "stages", "support"},
     "followups": {"config", "model", "inputs", "evidence", "runtimes", "stages"},
     "locating": {"evidence", "plan", "runtimes", "stages", "underway", "work"},
+    "quantizing": {"config", "evidence", "model", "plan", "runtimes", "stages"},
     "execution": {
         *(
+            "quantizing",
             "locating",
             "work",
             "underway",

@@ -12,6 +12,12 @@ from onnxgate.model.facts import ModelFacts
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+_CONTRIBUTED = (
+    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits"),
+    *("QAttention", "QGemm", "QMoE", "QEmbedLayerNormalization", "QuantizeLinear", "MulInteger", "NhwcMaxPool"),
+    *("QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
+    *("QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"),
+)
 QUANTIZED = frozenset(
     {
         "QuantizeLinear",
@@ -20,12 +26,7 @@ QUANTIZED = frozenset(
         "ConvInteger",
         "QLinearConv",
         "QLinearMatMul",
-        "com.microsoft.DynamicQuantizeMatMul",
-        "com.microsoft.MatMulBnb4",
-        "com.microsoft.MatMulIntegerToFloat",
-        "com.microsoft.MatMulNBits",
-        "com.microsoft.QAttention",
-        "com.microsoft.QGemm",
+        *(f"com.microsoft.{name}" for name in _CONTRIBUTED),
     }
 )
 """Operators that round to steps: one step more or less is right, and grows on its way to the output."""

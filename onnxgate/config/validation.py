@@ -19,6 +19,7 @@ from onnxgate.config.lines import Keys
 from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
 from onnxgate.config.spelling import listed, nearest
 from onnxgate.config.types import (
+    Budget,
     Config,
     Ignore,
     Limits,
@@ -57,6 +58,8 @@ class Validation:
                 yield from _toolchain(table, keys)
             case ModelSettings():
                 yield from self._model(table, keys)
+            case Budget():
+                yield from _budget(table, keys)
             case Tolerance():
                 yield from _tolerance(table, keys)
             case Ignore():
@@ -235,6 +238,19 @@ def _limits(limits: Limits, keys: Keys) -> Iterator[Problem]:
         yield Problem((*keys, "time-s"), f"expected a number above 0, got `{limits.time_s:g}`")
     if limits.memory_mib is not None and limits.memory_mib <= 0:
         yield Problem((*keys, "memory-mib"), f"expected a number above 0, got `{limits.memory_mib}`")
+
+
+def _budget(budget: Budget, keys: Keys) -> Iterator[Problem]:
+    limits = {
+        "size-mib": budget.size_mib,
+        "slower-than-baseline": budget.slower_than_baseline,
+        "memory-over-baseline": budget.memory_over_baseline,
+    }
+    if all(limit is None for limit in limits.values()):
+        yield Problem(keys, f"expected at least one of {listed(list(limits))}")
+    for name, limit in limits.items():
+        if limit is not None and not (math.isfinite(limit) and limit > 0):
+            yield Problem((*keys, name), f"expected a number above 0, got `{limit:g}`")
 
 
 def _sizes(sizes: dict[str, tuple[int, ...]], keys: Keys) -> Iterator[Problem]:

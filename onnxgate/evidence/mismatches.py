@@ -7,12 +7,19 @@ import math
 import re
 from collections.abc import Sequence
 
-from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.parity import RATIOS, Comparison, Difference
 
 BOUND_FROM = {
     "config": "by `tolerance`",
     "lock": "as measured from its source",
     "type": "by default for its type",
+}
+
+
+NEEDED_BY = {
+    "config": "by `tolerance`",
+    "lock": "by what the lock recorded",
+    "type": "by default for quantized models",
 }
 
 
@@ -61,6 +68,8 @@ def worst(differences: Sequence[Difference]) -> Difference:
 
 
 def _excess(difference: Difference) -> tuple[bool, float]:
+    if difference.metric in RATIOS:
+        return False, difference.bound - difference.value
     share = difference.value / difference.bound if difference.bound else math.inf
     return difference.metric in {"outputs", "type", "shape"}, share
 
@@ -72,12 +81,31 @@ def figure(comparison: Comparison) -> str:
     return f"{_said(each)} in `{each.case}`{_only_at(found, comparison)}"
 
 
+def _telling(difference: Difference) -> str:
+    """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
+    found = {each.metric: each.value for each in difference.figures}
+    said = [f"cosine {_ratio(found['cosine'])}"] if "cosine" in found and difference.metric != "cosine" else []
+    if "sqnr_db" in found and difference.metric != "sqnr_db":
+        said.append(f"{found['sqnr_db']:.3g} dB")
+    rows = int(found.get("rows", 0))
+    if rows and "top1" in found:
+        said.append(f"argmax agrees in {round(found['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
+    masked = int(found.get("masked elements", 0))
+    said += [f"{masked} masked elements left out"] if masked else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _ratio(value: float) -> str:
+    """Four digits, and as many more as it takes not to say 1 of what is less."""
+    return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
+
+
 def _said(difference: Difference) -> str:
     where, _, counted = difference.detail.partition("; ")
     match difference.metric:
         case "worst_abs":
             allowed = f"{difference.bound:.2g} is allowed {BOUND_FROM[difference.bound_from]}"
-            return f"is off by {difference.value:.2g}, where {allowed},"
+            return f"is off by {difference.value:.2g}{_telling(difference)}, where {allowed},"
         case "mismatched elements":
             allowed = (
                 f", where {difference.bound:g} may {BOUND_FROM[difference.bound_from]}" if difference.bound else ""
@@ -85,8 +113,23 @@ def _said(difference: Difference) -> str:
             return f"is off: {counted or where}{allowed},"
         case "not finite":
             return f"gives {where.partition(': ')[2]}"
+        case "sqnr_db":
+            needed = f"{difference.bound:.3g} are needed {_needed(difference)}"
+            return f"keeps {difference.value:.3g} dB{_telling(difference)}, where {needed},"
+        case "cosine":
+            needed = f"{_ratio(difference.bound)} is needed {_needed(difference)}"
+            return f"keeps a cosine of {_ratio(difference.value)}{_telling(difference)}, where {needed},"
+        case "top1":
+            needed = f"{difference.bound:.3g} is needed {_needed(difference)}"
+            return (
+                f"keeps the largest element in a share of {difference.value:.3g}{_telling(difference)}, where {needed},"
+            )
         case _:
             return f"gives {difference.detail}"
+
+
+def _needed(difference: Difference) -> str:
+    return NEEDED_BY[difference.bound_from]
 
 
 def _only_at(found: Sequence[Difference], comparison: Comparison) -> str:

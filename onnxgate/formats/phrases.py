@@ -136,10 +136,16 @@ def compared(report: Report) -> list[str]:
     return said
 
 
+RATIOS = {"sqnr_db": "dB", "cosine": "cosine", "top1": "top-1"}
+"""Metrics of which more is better, as they are said."""
+
+
 def tightest(measured: Sequence[Measured]) -> list[Measured]:
     """For each model the figure that came nearest to its bound."""
     nearest: dict[str, Measured] = {}
     for figure in measured:
+        if figure.bound is None:
+            continue
         if figure.model not in nearest or _used(figure) > _used(nearest[figure.model]):
             nearest[figure.model] = figure
     return list(nearest.values())
@@ -147,8 +153,10 @@ def tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 def _used(figure: Measured) -> float:
     """How much of what is allowed was used up."""
-    if figure.value is None:
+    if figure.value is None or figure.bound is None:
         return math.inf
+    if figure.metric in RATIOS:
+        return 10.0 ** ((figure.bound - figure.value) / 20.0) if figure.metric == "sqnr_db" else 0.0
     return figure.value / figure.bound if figure.bound else figure.value * math.inf if figure.value else 0.0
 
 
@@ -157,6 +165,11 @@ def figure(measured: Measured) -> str:
     output = f"{short(measured.model)}: `{short(measured.output)}`"
     if measured.value is None:
         return f"{output} has no finite difference ({measured.pair})"
+    if measured.bound is None:
+        return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
+    if measured.metric in RATIOS:
+        held, needed = (f"{RATIOS[measured.metric]} {value:.4g}" for value in (measured.value, measured.bound))
+        return f"{output} keeps {held} where {needed} is needed ({measured.pair})"
     if measured.value == 0:
         return f"{output} does not differ ({measured.pair})"
     return f"{output} differs by at most {measured.value:.2g} where {measured.bound:.2g} is allowed ({measured.pair})"

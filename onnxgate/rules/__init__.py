@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
 from onnxgate.rules.export.export_drops_mutation import export_drops_mutation
+from onnxgate.rules.budget.memory_over_budget import memory_over_budget
+from onnxgate.rules.budget.size_over_budget import size_over_budget
+from onnxgate.rules.budget.slower_than_budget import slower_than_budget
 from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
 from onnxgate.rules.export.export_rounding import export_rounding
@@ -30,6 +33,8 @@ from onnxgate.rules.lock.opset_mismatch import opset_mismatch
 from onnxgate.rules.lock.unlocked_model import unlocked_model
 from onnxgate.rules.parity.engine_mismatch import engine_mismatch
 from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
+from onnxgate.rules.parity.quantization_drift import quantization_drift
+from onnxgate.rules.parity.quantization_invalid import quantization_invalid
 from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
 from onnxgate.rules.parity.source_mismatch import source_mismatch
 from onnxgate.rules.registry import AnyRule
@@ -103,6 +108,8 @@ ALL: tuple[AnyRule, ...] = (
     runtime_mismatch,
     optimization_mismatch,
     engine_mismatch,
+    quantization_drift,
+    quantization_invalid,
     # export
     export_failed,
     source_not_exportable,
@@ -115,6 +122,10 @@ ALL: tuple[AnyRule, ...] = (
     export_drops_mutation,
     training_mode_left,
     toolchain_drift,
+    # budget
+    size_over_budget,
+    slower_than_budget,
+    memory_over_budget,
     # gate
     ignore_expired,
     ignore_unused,

@@ -44,12 +44,12 @@ class Yardstick:
 def difference(
     yardstick: Yardstick, key: Key, level: str, pair: Pair, candidate: Array, reference: Array
 ) -> Difference:
-    """One output of one case. By ratio where the model is quantized and no tolerance was given, else by element."""
+    """One output of one case: by ratio against a float model, and where a quantized one has no tolerance of its own."""
     from onnxgate.agreement.tolerance import choose
 
     half = yardstick.comparability.half
     bound = choose(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
-    if yardstick.comparability.quantized and bound.bound_from != "config":
+    if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
         return _by_ratio(yardstick, key, level, pair, candidate, reference)
     from onnxgate.agreement.compare import compare
 

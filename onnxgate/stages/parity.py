@@ -18,7 +18,7 @@ from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Place, Stage, Undone, runtime_order
 from onnxgate.lock.types import LockedModel
-from onnxgate.runtimes.jobs import CaseResult, Completed, RunResult
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, RunResult
 from onnxgate.stages.differences import TOO_FEW, Key, Pair, Yardstick, difference
 from onnxgate.stages.known_limits import limit_of_values
 from onnxgate.stages.masks import Kept
@@ -88,14 +88,43 @@ def gather(
     _note_labels(gathered)
     for case in sorted(unusable):
         gathered.reasons[f"the inputs of `{case}` cannot be run"] = 'give real inputs: `inputs = "samples/*.npz"`'
-    undone = [
-        Undone(Stage.PARITY, model.path, "", reason, hint, by_design=reason in gathered.by_design)
+    return tuple(gathered.comparisons), _undone(gathered)
+
+
+def _undone(gathered: Gathered) -> tuple[Undone, ...]:
+    return tuple(
+        Undone(Stage.PARITY, gathered.model.path, "", reason, hint, by_design=reason in gathered.by_design)
         for reason, hint in gathered.reasons.items()
-    ]
-    return tuple(gathered.comparisons), tuple(undone)
+    )
 
 
 Runs = dict[str, dict[str, Outputs]]  # runtime -> optimisation level -> what it gave
+
+
+def against_float(
+    model: ParityModel, ran: Sequence[Ran], real: Outputs, name: str
+) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
+    """A quantized model's outputs against those of the float model of that name, by output name or else by position."""
+    runs = _outputs(ran)
+    gathered = Gathered(model, yardstick(model, runs))
+    for runtime, levels in runs.items():
+        found = [each for level, outputs in levels.items() for each in _of_float(gathered, level, outputs, real, name)]
+        _add(gathered, "quantized", runtime, name, found)
+    _note_labels(gathered)
+    return tuple(gathered.comparisons), _undone(gathered)
+
+
+def _of_float(gathered: Gathered, level: str, outputs: Outputs, real: Outputs, name: str) -> Iterator[Difference]:
+    alike = set(outputs.names) == set(real.names)
+    names = dict(zip(outputs.names, outputs.names if alike else real.names, strict=False))
+    for (case, output), path in outputs.paths.items():
+        reference = (case, names.get(output, ""))
+        if reference not in real.paths:
+            gathered.reasons[f"the float model `{name}` gives nothing for `{case}`"] = ""
+            continue
+        found = _difference(gathered, (case, output), level, "quantized", path, real.paths[reference])
+        if found is not None:
+            yield found
 
 
 def _note_labels(gathered: Gathered) -> None:
@@ -132,16 +161,21 @@ def _outputs(ran: Sequence[Ran]) -> Runs:
     for each in ran:
         match each.observation:
             case Completed(result=RunResult() as result) if each.job.cases:
-                paths = {
-                    (case.name, name): path
-                    for case, got in zip(each.job.cases, result.cases, strict=True)
-                    if got.failure is None
-                    for name, path in zip(result.outputs, got.outputs, strict=True)
-                }
-                runs.setdefault(each.runtime, {})[each.job.optimization] = Outputs(result.outputs, paths)
+                runs.setdefault(each.runtime, {})[each.job.optimization] = outputs_of(each.job.cases, result)
             case _:
                 pass
     return dict(sorted(runs.items(), key=lambda item: runtime_order(item[0])))
+
+
+def outputs_of(cases: Sequence[Case], result: RunResult) -> Outputs:
+    """What one run gave on the cases that did not fail."""
+    paths = {
+        (case.name, name): path
+        for case, got in zip(cases, result.cases, strict=True)
+        if got.failure is None
+        for name, path in zip(result.outputs, got.outputs, strict=True)
+    }
+    return Outputs(result.outputs, paths)
 
 
 def _meaningless(model: ParityModel, runs: Runs) -> tuple[str, str]:

@@ -1,0 +1,80 @@
+"""The rule `quantization-drift`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.parity import Comparison, Layer
+from onnxgate.findings import Hit, Level, Place, listed
+from onnxgate.rules.registry import rule
+
+
+@rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
+def quantization_drift(subject: Comparison) -> Iterator[Hit]:
+    """
+    A quantized model lost more of the float model than it may.
+
+    Both are run on the same inputs. What is held is the ratio of signal to noise, the cosine, and the share of rows in
+    which both agree on the largest element; never single elements, which are off by a step without harm. The bounds are
+    what `onnxgate lock --measure` recorded, less a margin; without a record 20 dB, 0.99 and 98 %.
+
+    ## Why it matters
+    Calibration data that do not reach the values of use clip them; a scale for a whole tensor can hide the channels
+    that matter. Every tool reports success, and the model answers.
+
+    ## What to do
+    The message names the layers that add most noise by themselves. A layer whose values are clipped needs calibration
+    data like those of use; one that keeps few decibels without being clipped needs a scale for each channel, or has to
+    stay in float. If the loss is accepted, `onnxgate lock --measure` records it, and only a further loss is a finding.
+    Give real inputs with `inputs`: generated ones lie where calibration data may not.
+    """
+    found = mismatches(subject)
+    if subject.pair != "quantized" or not found:
+        return
+    worst = f"; most is lost at {listed([_said(each) for each in subject.layers])}" if subject.layers else ""
+    yield Hit(
+        _place(subject),
+        f"{said_outputs(found).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
+        model=subject.model,
+        node=subject.layers[0].node if subject.layers else "",
+        fix=_fix(subject),
+        runtime=subject.runtime,
+        detail=figure(subject),
+        follows_from=("quantization-invalid", "runtime-mismatch", *_only_optimised(subject)),
+    )
+
+
+def _place(subject: Comparison) -> Place:
+    return next((each.place for each in subject.layers[:1] if each.place), subject.place)
+
+
+def _only_optimised(subject: Comparison) -> tuple[str, ...]:
+    """What only one level loses, the optimiser loses."""
+    failing = {each.optimization for each in mismatches(subject)}
+    every = {each.optimization for each in subject.differences}
+    return ("optimization-mismatch",) if failing < every else ()
+
+
+def _said(layer: Layer) -> str:
+    clipped = f", {layer.clipped:.0%} of it clipped" if layer.clipped >= 0.01 else ""
+    return f"{_named(layer)} ({layer.lost_here_db:.3g} dB kept there{clipped})"
+
+
+def _named(layer: Layer) -> str:
+    node = f"`{layer.operator}` node `{layer.node}`" if layer.node else f"the `{layer.operator}`"
+    match layer.kind:
+        case "input":
+            return f"the input `{layer.tensor}` of {node}" if layer.operator else f"the input `{layer.tensor}`"
+        case "weight":
+            return f"the weight `{layer.tensor}` of {node}"
+        case _:
+            return f"the output of {node}" if layer.node else f"`{layer.tensor}`, made by {node}"
+
+
+def _fix(subject: Comparison) -> str:
+    accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` if this much is accepted"
+    if subject.layers and subject.layers[0].clipped >= 0.01:
+        return f"calibrate it with inputs like those of use, or run {accept}"
+    return f"quantize it by channel, leave the named layers in float, or run {accept}"

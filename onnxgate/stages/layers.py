@@ -1,0 +1,218 @@
+"""Where a quantized model loses what the float model computes: tensor by tensor, the worst first.
+
+A quantized tensor is held against what it was before it was quantized, in the same run: so the loss of each layer is
+its own, and not what came down from those before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.evidence.parity import Layer
+from onnxgate.model.places import node_place
+from onnxgate.model.quantization import SLOTS
+from onnxgate.model.reading import operator_name
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from onnx import ModelProto, NodeProto
+
+    Array = NDArray[Any]
+    Values = Mapping[str, Array]
+
+MOST_LAYERS = 5
+SUFFIXES = ("_QuantizeLinear_Input", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
+"""What onnxruntime.quantization adds to the name of the float tensor. Source: releases 1.16 to 1.31."""
+NOTABLE = 0.05
+"""A layer that adds less noise than this share of the worst one's is not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counterpart:
+    """A tensor of the float model, and what stands for it in the quantized one."""
+
+    tensor: str
+    node: int  # of the float model: the one that makes the tensor, or takes the weight; -1 where none does
+    kind: Literal["input", "output", "weight"]
+    after: str  # the quantized model's value, as a float or as a step
+    before: str = ""  # the same before it was quantized; "" where that is not to be had
+    scale: str = ""  # `after` is a step: the names of its scale and zero point
+    zero: str = ""
+
+
+def counterparts(quantized: ModelProto, real: ModelProto) -> tuple[Counterpart, ...]:
+    """The float model's tensors that the quantized one has, in the order of its nodes."""
+    pairing = _Pairing(quantized, real)
+    found: dict[tuple[str, str], Counterpart] = {}
+    for each in pairing.all():
+        key = (each.tensor, each.kind)
+        if key not in found or (each.before and not found[key].before):
+            found[key] = each
+    return tuple(found.values())
+
+
+class _Pairing:
+    def __init__(self, quantized: ModelProto, real: ModelProto) -> None:
+        self._quantized, self._real = quantized.graph, real.graph
+        self._makers = {name: node for node in quantized.graph.node for name in node.output if name}
+        self._takers: dict[str, list[NodeProto]] = {}
+        for node in quantized.graph.node:
+            for name in node.input:
+                self._takers.setdefault(name, []).append(node)
+        self._weights = {tensor.name for tensor in quantized.graph.initializer}
+        self._real_weights = {tensor.name for tensor in real.graph.initializer}
+        self._real_inputs = {value.name for value in real.graph.input} - self._real_weights
+        self._real_makers = {name: i for i, node in enumerate(real.graph.node) for name in node.output if name}
+        self._real_nodes = {node.name: i for i, node in enumerate(real.graph.node) if node.name}
+
+    def all(self) -> Iterator[Counterpart]:
+        for node in self._quantized.node:
+            if node.op_type == "DequantizeLinear":
+                yield from self._dequantized(node)
+            elif node.op_type not in ("QuantizeLinear", "DynamicQuantizeLinear"):
+                yield from self._made(node)
+
+    def _dequantized(self, node: NodeProto) -> Iterator[Counterpart]:
+        maker = self._makers.get(node.input[0])
+        if node.input[0] in self._weights:
+            yield from self._weight(node)
+        elif maker is not None and maker.op_type == "QuantizeLinear":
+            name = self._float_name(maker.input[0]) or self._float_name(node.output[0])
+            if name:
+                yield self._of(name, node.output[0], before=maker.input[0])
+        elif name := self._float_name(node.output[0]):
+            yield self._of(name, node.output[0])
+
+    def _weight(self, node: NodeProto) -> Iterator[Counterpart]:
+        """A weight stands at the same input of the node of the same name."""
+        for taker in self._takers.get(node.output[0], ()):
+            index = self._real_nodes.get(taker.name, -1)
+            position = list(taker.input).index(node.output[0])
+            inputs = self._real.node[index].input if index >= 0 else ()
+            if position < len(inputs) and inputs[position] in self._real_weights:
+                yield Counterpart(inputs[position], index, "weight", node.output[0])
+
+    def _made(self, node: NodeProto) -> Iterator[Counterpart]:
+        slots = SLOTS.get(operator_name(node), ())
+        out = slots[-1] if slots and slots[-1].data < 0 and slots[-1].scale >= 0 else None
+        for name in filter(None, node.output):
+            real = self._float_name(name)
+            if not real:
+                continue
+            if out is None:
+                yield self._of(real, name)
+            elif out.zero < len(node.input):
+                yield replace(self._of(real, name), scale=node.input[out.scale], zero=node.input[out.zero])
+
+    def _float_name(self, name: str) -> str:
+        """The float model's tensor of that name, or of the name that it had before it was quantized."""
+        names = (name, *(name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)))
+        return next((each for each in names if each in self._real_makers or each in self._real_inputs), "")
+
+    def _of(self, tensor: str, after: str, before: str = "") -> Counterpart:
+        index = self._real_makers.get(tensor, -1)
+        return Counterpart(tensor, index, "input" if index < 0 else "output", after, before)
+
+
+def worst_layers(
+    pairs: Sequence[Counterpart], quantized: Values, real: Values, proto: ModelProto, root: Path, folder: Path
+) -> tuple[Layer, ...]:
+    """The layers that add most noise, worst first. `proto` is the float model, and the values are of one case."""
+    noises = {each.tensor: _noise(_value(each, quantized), real.get(each.tensor)) for each in pairs}
+    added = [(each, _added(each, quantized, real, noises, proto)) for each in pairs]
+    known = sorted(((each, noise) for each, noise in added if noise is not None), key=lambda pair: -pair[1])
+    if not known or known[0][1] <= 0:
+        return ()
+    least = NOTABLE * known[0][1]
+    return tuple(
+        _layer(each, noise, noises[each.tensor], quantized, proto, root, folder)
+        for each, noise in known[:MOST_LAYERS]
+        if noise >= least
+    )
+
+
+def _added(
+    each: Counterpart, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
+) -> float | None:
+    """The noise that a layer adds by itself, as a share of the float tensor's power."""
+    before = quantized.get(each.before)
+    if before is not None:
+        return _noise(_value(each, quantized), before)
+    own = noises[each.tensor]
+    if own is None or each.kind != "output":
+        return own
+    given = [noises.get(name) or 0.0 for name in proto.graph.node[each.node].input]
+    return max(own - max(given, default=0.0), 0.0)
+
+
+def _noise(found: Array | None, reference: Array | None) -> float | None:
+    """Power of the difference over power of the reference; None where they cannot be held against each other."""
+    from onnxgate.agreement.metrics import sqnr_db
+
+    if found is None or reference is None or found.shape != reference.shape or not reference.size:
+        return None
+    if reference.dtype.kind != "f" or found.dtype.kind != "f":
+        return None
+    import numpy as np
+
+    told = np.isfinite(reference) & np.isfinite(found)
+    return float(10.0 ** (-sqnr_db(found[told].astype(np.float64), reference[told].astype(np.float64)) / 10.0))
+
+
+def _value(each: Counterpart, values: Values) -> Array | None:
+    """The quantized model's value as numbers."""
+    found = values.get(each.after)
+    if found is None or not each.scale:
+        return found
+    scale, zero = values.get(each.scale), values.get(each.zero)
+    if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+        return None
+    import numpy as np
+
+    return np.asarray((found.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
+
+
+def _layer(
+    each: Counterpart,
+    added: float,
+    noise: float | None,
+    quantized: Values,
+    proto: ModelProto,
+    root: Path,
+    folder: Path,
+) -> Layer:
+    node = proto.graph.node[each.node] if each.node >= 0 else _taker(proto, each.tensor)
+    return Layer(
+        tensor=each.tensor,
+        node=node.name if node is not None else "",
+        operator=operator_name(node) if node is not None else "",
+        kind=each.kind,
+        sqnr_db=_db(noise if noise is not None else added),
+        lost_here_db=_db(added),
+        clipped=_clipped(quantized.get(each.before), quantized.get(each.after)),
+        place=node_place(node, root, folder) if node is not None else None,
+    )
+
+
+def _taker(proto: ModelProto, tensor: str) -> NodeProto | None:
+    return next((node for node in proto.graph.node if tensor in node.input), None)
+
+
+def _db(noise: float) -> float:
+    return round(-10.0 * math.log10(noise), 2) if noise > 0 else 200.0
+
+
+def _clipped(before: Array | None, after: Array | None) -> float:
+    """The share of elements that were beyond the range of what they were quantized to."""
+    if before is None or after is None or before.shape != after.shape or not after.size:
+        return 0.0
+    import numpy as np
+
+    levels = np.unique(after)
+    step = float(np.diff(levels).min()) if levels.size > 1 else 0.0
+    beyond = (before > levels[-1] + step) | (before < levels[0] - step)
+    return round(float(beyond.mean()), 3)
