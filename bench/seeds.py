@@ -141,13 +141,13 @@ def _say(ran: list[Ran], comparisons: tuple[Comparison, ...], undone: list[str])
                 failed += len(each.job.cases)
     alarms = 0
     for comparison in comparisons:
-        beyond = [each for each in comparison.differences if not each.agrees]
+        beyond = [one for one in comparison.differences if not one.agrees]
         alarms += len(beyond)
-        used = max((each.value / each.bound for each in comparison.differences if each.bound), default=0.0)
+        used = max((one.value / one.bound for one in comparison.differences if one.bound), default=0.0)
         said = f"{len(beyond)} of {len(comparison.differences)} disagree; at most {used:.2f} of a bound is used up"
         print(f"{comparison.runtime} against {comparison.reference}: {said}")
-        for each in beyond[:5]:
-            print(f"  {each.output} in {each.case}, {each.optimization}: {each.value:.3g} > {each.bound:.3g}")
+        for one in beyond[:5]:
+            print(f"  {one.output} in {one.case}, {one.optimization}: {one.value:.3g} > {one.bound:.3g}")
     print(f"{sum(done.values())} cases ran, {failed} did not; {alarms} false alarms")
     for reason in undone:
         print(f"not compared: {reason}")
