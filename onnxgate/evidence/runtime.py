@@ -47,6 +47,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     # Outputs that hold NaN or infinity; where there is a source, only at places where the source is finite.
     not_finite: tuple[str, ...] = ()
     reference_finite: bool | None = None  # the source is finite at those places; None: the source gave nothing
+    blank: tuple[str, ...] = ()  # outputs that are NaN everywhere, here and in the source
     reference_failed: bool = False  # the source itself failed on this case
     unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
     aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed

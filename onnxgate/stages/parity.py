@@ -307,7 +307,9 @@ def _add(gathered: Gathered, pair: Pair, runtime: str, reference: str, differenc
 def _difference(
     gathered: Gathered, key: Key, level: str, pair: Pair, candidate: str | None, reference: str | None
 ) -> Difference | None:
-    """One output held against its reference; None, with the reason noted, where one of them is no array."""
+    """One output held against its reference; None, with the reason noted, where nothing can be compared."""
+    from onnxgate.agreement.emptiness import tells_nothing
+
     output = key[1]
     if gathered.model.comparability.is_random(output):
         drawn = _listed(gathered.model.comparability.random)
@@ -318,7 +320,12 @@ def _difference(
     if candidate is None or reference is None:
         gathered.reasons[f"output `{output}` cannot be compared: numpy has no arrays of its type"] = ""
         return None
-    found = difference(gathered.yardstick, key, level, pair, _load(candidate), _load(reference))
+    array, other = _load(candidate), _load(reference)
+    if tells_nothing(array, other):
+        reason = f"output `{output}` of `{key[0]}` is NaN everywhere, on both sides: nothing can be compared"
+        gathered.reasons[reason] = 'give real inputs: `inputs = "samples/*.npz"`'
+        return None
+    found = difference(gathered.yardstick, key, level, pair, array, other)
     if found.note == TOO_FEW:
         gathered.uncertain.add((output, level))
     return found

@@ -277,6 +277,7 @@ def _with_outputs(
     return msgspec.structs.replace(
         attempt,
         not_finite=here,
+        blank=tuple(name for name, array in arrays.items() if _is_blank(array, _load(others[name]))),
         reference_finite=finite,
         unstable=_outputs_of(result.unstable),
         aliased=_outputs_of(result.aliased),
@@ -301,6 +302,12 @@ def _strange(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> str:
     if theirs.shape != places.shape:
         return "both" if theirs.any() else "here"
     return "here" if (places & ~theirs).any() else "both"
+
+
+def _is_blank(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> bool:
+    from onnxgate.agreement.emptiness import tells_nothing
+
+    return array is not None and reference is not None and tells_nothing(array, reference)
 
 
 def _load(path: str | None) -> NDArray[Any] | None:

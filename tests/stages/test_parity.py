@@ -226,3 +226,23 @@ def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> No
     assert [(each.reason, each.by_design) for each in undone] == [
         ("output `y` is random by design (`Bernoulli`)", True)
     ]
+
+
+def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
+    """It counts as nothing compared, with the reason, against the source and between runtimes."""
+    blank = np.full_like(RIGHT, np.nan)
+    jobs = [*_ran(tmp_path, OLD, _both(blank)), *_ran(tmp_path, NEW, _both(blank))]
+    found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
+
+    assert found == []
+    assert [each.reason for each in undone] == [
+        f"output `{name}` of `{NAME}` is NaN everywhere, on both sides: nothing can be compared" for name in "yz"
+    ]
+
+
+def test_numbers_where_the_source_gives_none_differ(tmp_path: Path) -> None:
+    """Only what is alike tells nothing."""
+    blank = np.full_like(RIGHT, np.nan)
+    found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, blank, blank)})
+
+    assert (_failing(found), undone) == ([("source", NEW, "the source")], [])

@@ -188,6 +188,19 @@ def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None
         assert _finite(tmp_path, got, saved(tmp_path, np.full((4, 2), value), FINE)) == expected
 
 
+def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
+    """It is blank; one number on either side, and it is not."""
+    blank, half = np.full((1, 2), np.nan, np.float32), np.array([[np.nan, 1.0]], np.float32)
+    found = []
+    for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
+        eager = {case(1).name: saved(tmp_path, theirs, FINE)}
+        jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
+        (runs,), _ = gather(run_model(tmp_path), jobs, eager, {})
+        found.append(runs.attempts[0].blank)
+
+    assert found == [("y",), (), ()]
+
+
 def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
     """It is recorded with the runtime's own failure there."""
     eager = {"sizes batch=3": refused("index out of range in self")}

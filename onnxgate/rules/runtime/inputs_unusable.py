@@ -13,10 +13,10 @@ from onnxgate.rules.registry import rule
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
 def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    The inputs of a case cannot be run, and that is no fault of the model.
+    The inputs of a case cannot be run, or give no numbers, and that is no fault of the model.
 
-    The source fails on them too, a generated value is outside of what the model knows, or nobody told the sizes that
-    they have, and nothing proves that the model is meant to take them.
+    The source fails on them too, or gives NaN everywhere as the model does; a generated value is outside of what the
+    model knows, or nobody told the sizes that they have, and nothing proves that the model is meant to take them.
 
     ## Why it matters
     Nothing is known of the model at these inputs: whether it runs there and agrees. Where no inputs at all can be run,
@@ -41,6 +41,24 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
             fix=_fix(attempts[0], subject),
             runtime=subject.runtime,
             detail=f"says `{words(attempts[0].failure)}`",
+        )
+    yield from _blank(subject)
+
+
+def _blank(runs: ModelRuns) -> Iterator[Hit]:
+    """Outputs of which both sides are NaN everywhere: alike, and no agreement."""
+    outputs: dict[str, dict[str, None]] = {}
+    for attempt in runs.attempts:
+        for output in attempt.blank:
+            outputs.setdefault(output, {})[attempt.case] = None
+    for output, cases in outputs.items():
+        listed = ", ".join(f"`{case}`" for case in cases)
+        yield Hit(
+            runs.place,
+            f"the inputs of {listed} tell nothing of output `{output}`: its source gives NaN everywhere, too",
+            model=runs.model,
+            fix='give real inputs (`inputs = "samples/*.npz"`)',
+            runtime=runs.runtime,
         )
 
 
