@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.runtimes.texts import FAMILIES, family, node_name, operator
+from onnxgate.runtimes.texts import FAMILIES, family, node_name, operator, unsupported
 
 IN_NODE = (
     'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
@@ -40,6 +40,19 @@ TEXTS = [
     (f"{IN_NODE}Error No Op registered for NotAnOp with domain_version of 13", "no_op", "n0"),
     ("Fatal error: com.microsoft:NotAnOp(-1) is not a registered function/op", "no_op", None),
     ("Fatal error: NotAnOp is not a registered function/op", "no_op", None),
+    # As tract 0.23.9, ONNX's reference evaluator 1.23.2 and OpenCV 5.0.0 print them.
+    ('Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', "no_op", "first"),
+    ("Node type 'OpA' from domain 'my.dom' is unknown, known functions: [].", "no_op", None),
+    (
+        "No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25, None.",
+        "no_kernel",
+        None,
+    ),
+    (
+        'Node [OpA@my.dom]:(onnx_node!n1) parse error: Can\'t create layer "onnx_node_output_0!a" of type "my.dom.OpA"',
+        "no_op",
+        "n1",
+    ),
     (f"{IN_NODE}Error No opset import for domain 'my.domain'", "no_import", "n0"),
     (f"{IN_NODE}Error Op registered for Upsample is deprecated in domain_version of 10", "deprecated", "n0"),
     (
@@ -158,8 +171,27 @@ def test_each_family_has_a_text() -> None:
         ("Could not find an implementation for Conv(11) node with name ''", ("", "Conv")),
         ("Failed to find kernel for com.microsoft.QuickGelu(1) (node:'' ep:'CPU')", ("com.microsoft", "QuickGelu")),
         ("Type Error: Type parameter (T) of Optype (Add) bound to different types", None),
+        ('Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', ("", "OpA")),
+        ("Node type 'OpA' from domain 'my.dom' is unknown, known functions: [].", ("my.dom", "OpA")),
+        ("No implementation for operator 'Sum' domain '' and version 18, found 19, None.", ("", "Sum")),
+        ('Can\'t create layer "a" of type "my.dom.OpA"', ("my.dom", "OpA")),
     ],
 )
 def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] | None) -> None:
     """Only where the runtime does not have it."""
     assert expected == operator(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "No conversion rule found for operations: Nope-18, my.dom.OpA, my.dom.OpB\n",
+            ("Nope", "my.dom.OpA", "my.dom.OpB"),
+        ),
+        ("Fatal error: acme:Do(-1) is not a registered function/op", ()),
+    ],
+)
+def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
+    """Only OpenVINO lists all that it does not have."""
+    assert expected == unsupported(text)

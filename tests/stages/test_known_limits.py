@@ -1,0 +1,55 @@
+"""What is known of engines is said of the releases, models and texts that it was measured on, and of no others."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.agreement.comparability import Comparability
+from onnxgate.stages.known_limits import limit_of_text, limit_of_values
+
+QUANTIZED = Comparability(quantized=("QuantizeLinear",))
+ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"})
+
+
+@pytest.mark.parametrize(
+    ("runtime", "comparability", "operators", "expected"),
+    [
+        ("tract 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: it computes a Softmax"),
+        ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: it computes a Softmax"),
+        ("tract 0.24.0", QUANTIZED, ATTENTION, ""),
+        ("tract 0.23.9", QUANTIZED, ATTENTION - {"Softmax"}, ""),
+        ("tract 0.23.9", Comparability(), ATTENTION, ""),
+        ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limit of openvino: where a value lies"),
+        ("onnxruntime 1.31.1", QUANTIZED, ATTENTION, ""),
+    ],
+)
+def test_values(runtime: str, comparability: Comparability, operators: frozenset[str], expected: str) -> None:
+    """Only where release, type and operators are those of the limit."""
+    said = limit_of_values(runtime, comparability, operators)
+
+    assert said.startswith(expected) if expected else said == ""
+
+
+@pytest.mark.parametrize(
+    ("runtime", "text", "expected"),
+    [
+        (
+            "tract 0.23.9",
+            'Translating node #3 "dense" Gemm ToTypedTranslator\n\nCaused by:\n    Output mismatch after rewiring '
+            "expansion for output #0: expected N,2,F16 got N,2,F32",
+            "a known limit of tract: it has no Gemm in float16",
+        ),
+        ("tract 0.23.9", 'Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', ""),
+        (
+            "onnx 1.23.2",
+            "No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25, None.",
+            "a known limit of onnx: its reference evaluator has some operators of newer opsets alone: "
+            "DequantizeLinear since 19",
+        ),
+        ("onnxruntime 1.31.1", "GatherND of booleans", ""),
+    ],
+)
+def test_texts(runtime: str, text: str, expected: str) -> None:
+    """Only what the limit's own words say."""
+
+    assert expected == limit_of_text(runtime, text)
