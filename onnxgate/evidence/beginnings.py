@@ -23,15 +23,15 @@ def _node(first: FirstDifference) -> str:
 
 
 def first_figure(comparison: Comparison) -> str:
-    """ "; at that node the inputs differ by 1e-07 and the output by 0.3", "" where it is not known."""
+    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" where it is not known."""
     first = comparison.first
     if first is None:
         return ""
-    inputs = f"its inputs agree to {first.before:.1g}" if first.before else "its inputs are equal"
-    output = f"its output `{first.output}` is off by {first.value:.2g}"
-    if not math.isfinite(first.value):
-        output = f"its output `{first.output}` is no such number, or of another shape"
-    return f"; at that node {inputs} and {output}"
+    inputs = f"agree to {first.before_share:.1g} of their largest value" if first.before else "are equal"
+    output = f"is off by {first.value:.2g}, {first.share:.1g} of its largest value"
+    if not math.isfinite(first.share):
+        output = "cannot be subtracted from the other"
+    return f"; at that node the inputs {inputs}, and the output `{first.output}` {output}"
 
 
 def first_place(comparison: Comparison) -> Place:

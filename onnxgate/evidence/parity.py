@@ -52,6 +52,8 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     value: float  # largest absolute difference of that output
     before: float  # largest absolute difference among the node's inputs
+    share: float = 0.0  # both again, as shares of the largest value of what differs
+    before_share: float = 0.0
     detail: str = ""
 
 

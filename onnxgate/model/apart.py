@@ -103,7 +103,7 @@ class _Building:
         """A node whose values others need; what is known already is fed instead."""
         added = graph.node.add()
         added.CopyFrom(node)
-        added.name = ""
+        added.name = f"{node.name}#inner" if node.name else ""
         for position, name in enumerate(node.output):
             if name in self.values:
                 added.output[position] = f"{name}#inner"

@@ -302,6 +302,8 @@ def described(
         case=case,
         value=begun.after.largest,
         before=begun.before.largest,
+        share=begun.after.relative,
+        before_share=begun.before.relative,
         detail=detail,
     )
 

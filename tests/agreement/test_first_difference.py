@@ -1,0 +1,110 @@
+"""Which node is to blame: distances of values, and what is concluded from them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from onnxgate.agreement.first_difference import NONE, Distance, Suspect, beginning, distance, suspects, unbroken
+from onnxgate.model.exposing import Step
+
+
+def far(relative: float) -> Distance:
+    """A distance of that share, in float32."""
+    return Distance(relative, relative, 4e-6)
+
+
+CHAIN = (Step(0, ("x",), ("a",)), Step(1, ("a",), ("b",)), Step(2, ("b",), ("c",)))
+
+
+def test_distance_is_relative_to_the_largest_value() -> None:
+    """One element off by 1 in a value whose largest is 4."""
+    found = distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
+
+    assert (found.largest, found.relative) == (1.0, 0.25)
+
+
+def test_filled_masks_are_no_magnitude() -> None:
+    """The smallest float32, with which masks are filled, hides no difference beside it."""
+    lowest = np.finfo(np.float32).min
+    found = distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
+
+    assert found.relative == 0.5
+
+
+@pytest.mark.parametrize(
+    ("candidate", "reference"),
+    [
+        (np.zeros(2, np.float32), np.zeros(3, np.float32)),
+        (np.zeros(2, np.float32), np.zeros(2, np.int64)),
+        (np.array([np.nan]), np.array([1.0])),
+        (np.array([np.inf]), np.array([-np.inf])),
+        (np.array(["a"]), np.array(["b"])),
+    ],
+)
+def test_what_cannot_be_subtracted_is_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
+    """Other shapes, other kinds of type, words, and what is finite on one side only."""
+    assert distance(candidate, reference).relative == math.inf
+
+
+def test_equal_values_are_not_apart() -> None:
+    """NaN, infinities, words and integers that are the same on both sides."""
+    values = [np.array([np.nan, np.inf, 1.0]), np.array(["a"]), np.array([2**62], np.int64), np.zeros(0, np.float32)]
+
+    assert [distance(each, each.copy()) for each in values] == [NONE] * 4
+
+
+def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worst element and the largest value may lie in different chunks."""
+    monkeypatch.setattr("onnxgate.agreement.first_difference.CHUNK", 2)
+    reference = np.array([[1, 2], [3, 8]], np.float32)
+    found = distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
+
+    assert (found.largest, found.relative) == (2.0, 0.25)
+
+
+def test_suspects_are_where_the_distance_grows() -> None:
+    """Rounding that grows a little is suspected of nothing; a jump is."""
+    found = suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
+
+    assert [each.output for each in found] == ["a", "b"]
+
+
+def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
+    """A value that the other side does not have makes no suspect of the node behind it."""
+    found = suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
+
+    assert [each.output for each in found] == ["a"]
+
+
+def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:
+    """The output of the node that is blamed, all of the chain being suspected."""
+    found = [Suspect(step, step.outputs[0], NONE, far(1.0)) for step in CHAIN]
+    first = beginning(found, own, exact=exact)
+    return first.output if first else None
+
+
+def test_a_node_that_only_passes_on_is_not_blamed() -> None:
+    """A node that amplifies what is wrong already is right where it is fed with what is right."""
+    assert blamed({"a": far(1e-7), "b": far(3e-3), "c": far(1e-7)}) == "b"
+
+
+def test_the_first_of_those_that_are_as_bad() -> None:
+    """Where several nodes are wrong, the first is named; not one whose rounding is a hundredth of the fault."""
+    assert blamed({"a": far(1e-5), "b": far(3e-3), "c": far(9e-3)}) == "b"
+
+
+def test_rounding_is_nobody_s_fault() -> None:
+    """Nodes that are off by no more than the type's rounding began nothing; on one engine nothing is rounding."""
+    own = {"a": far(1e-6), "b": far(2e-6), "c": far(1e-6)}
+
+    assert (blamed(own), blamed(own, exact=True)) == (None, "a")
+
+
+def test_the_way_to_an_output_is_the_longest_one() -> None:
+    """Of two ways to an output, the one that passes more nodes."""
+    steps = (*CHAIN, Step(3, ("x",), ("short",)), Step(4, ("short", "c"), ("y",)))
+
+    assert unbroken(steps, "y") == ("a", "b", "c", "y")

@@ -1,0 +1,151 @@
+"""Models with intermediate values as outputs, and with nodes that are fed one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import external_data_helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+
+from onnxgate.model.apart import SUFFIX, Known, apart
+from onnxgate.model.exposing import Step, expose, portions, steps
+from onnxgate.model.structure import read_structure
+
+FLOAT = onnx.TensorProto.FLOAT
+BRANCHED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N, 2] x, float[N, 2] other) => (float[N, 2] y, float[N, 2] z)
+<float[2] w = {3, 5}, int64[1] axes = {0}> {
+  constant = Identity(w)
+  a = Mul(x, constant)
+  b = Neg(a)
+  y = Add(b, a)
+  z = Neg(other)
+}"""
+NESTED = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[2] x, bool go) => (float[2] y) {
+  a = Neg(x)
+  y = If (go) <then_branch = t () => (float[2] p) { p = Exp(a) }, else_branch = e () => (float[2] q) { q = Neg(a) }>
+}"""
+
+
+def written(text: str, folder: Path) -> tuple[onnx.ModelProto, Path]:
+    """A model of this text, with its file."""
+    model = parser.parse_model(text)
+    onnx.save(model, str(folder / "m.onnx"))
+    return model, folder / "m.onnx"
+
+
+def test_steps_are_what_an_output_needs() -> None:
+    """Neither what other outputs need, nor what depends on weights alone."""
+    model = parser.parse_model(BRANCHED)
+
+    assert steps(model, ["y"]) == (
+        Step(1, ("x",), ("a",)),
+        Step(2, ("a",), ("b",)),
+        Step(3, ("b", "a"), ("y",)),
+    )
+
+
+def test_steps_see_what_subgraphs_take() -> None:
+    """A value that only a branch uses is one of the node's inputs."""
+    assert steps(parser.parse_model(NESTED), ["y"])[-1] == Step(1, ("go", "a"), ("y",))
+
+
+def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
+    """The original bytes come first, unchanged; what is computed is the same, and each value is there."""
+    model, path = written(BRANCHED, tmp_path)
+    exposed = expose(model, path, ["a", "b", "y"], tmp_path / "exposed")
+
+    x, other = np.array([[1, 2]], np.float32), np.array([[7, 8]], np.float32)
+    session = ReferenceEvaluator(onnx.load(str(exposed)))
+    values = dict(zip(session.output_names, session.run(None, {"x": x, "other": other}), strict=True))
+
+    assert exposed.read_bytes().startswith(path.read_bytes())
+    assert session.output_names == ["y", "z", "a", "b"]
+    assert {name: value.tolist() for name, value in values.items()} == {
+        "y": [[0, 0]],
+        "z": [[-7, -8]],
+        "a": [[3, 10]],
+        "b": [[-3, -10]],
+    }
+
+
+def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
+    """They are the same file on the disk where that is possible, and are never changed."""
+    model, path = written(BRANCHED, tmp_path)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([3, 5], np.float32), "w"))
+    external_data_helper.convert_model_to_external_data(model, location="d/m.data", size_threshold=0)
+    (tmp_path / "d").mkdir()
+    onnx.save(model, str(path))
+    exposed = expose(read_structure(path), path, ["a"], tmp_path / "exposed")
+
+    assert (exposed.parent / "d" / "m.data").read_bytes() == (tmp_path / "d" / "m.data").read_bytes()
+
+
+def test_missing_external_data_are_said(tmp_path: Path) -> None:
+    """Nothing is made of a model whose data are gone."""
+    model, path = written(BRANCHED, tmp_path)
+    tensor = model.graph.initializer[0]
+    tensor.external_data.add(key="location", value="gone.data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+
+    with pytest.raises(OSError, match=r"`gone\.data` are not there"):
+        expose(model, path, ["a"], tmp_path / "exposed")
+
+
+def test_portions_keep_to_the_limit() -> None:
+    """Sizes of dynamic axes are those of the case; a value larger than the limit is a portion by itself."""
+    model = parser.parse_model(BRANCHED)
+    for name, width in (("a", 4), ("b", 4), ("c", 100)):
+        value = onnx.helper.make_tensor_value_info(name, FLOAT, ["N", width])
+        model.graph.value_info.append(value)
+
+    assert portions(model, ["a", "b", "c", "a"], {"N": 2}, 64) == [["a", "b"], ["c"], ["a"]]
+
+
+def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
+    """What nodes give, each fed with these values."""
+    model = parser.parse_model(text)
+    known = {name: Known(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in fed.items()}
+    made = apart(model, targets, known)
+    session = ReferenceEvaluator(made.model)
+    values = session.run(None, {name: fed[name] for name in made.values})
+    given = dict(zip(session.output_names, values, strict=True))
+    return {name: given[named].tolist() for name, named in made.outputs.items()}
+
+
+def test_nodes_apart_are_fed_with_what_is_known() -> None:
+    """What one node gives does not reach the next, though the next one needs it."""
+    fed = {name: np.array([[number, number]], np.float32) for number, name in enumerate(("x", "a", "b"), 1)}
+
+    assert run_apart(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
+
+
+def test_what_is_not_known_is_made() -> None:
+    """A node whose input the other side does not have is run behind the nodes that make it."""
+    fed = {"x": np.array([[1, 2]], np.float32), "a": np.array([[7, 7]], np.float32)}
+
+    assert run_apart(BRANCHED, [3], fed) == {"y": [[0, 0]]}
+
+
+def test_branches_take_what_is_fed() -> None:
+    """A subgraph sees the value that is fed, under its own name."""
+    fed = {"a": np.array([0, 0], np.float32), "go": np.array(True), "x": np.array([1, 1], np.float32)}
+
+    assert run_apart(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
+
+
+def test_weights_that_are_not_at_hand_are_fed(tmp_path: Path) -> None:
+    """A structure without large weights names them, so that they can be read from the file."""
+    model = parser.parse_model(BRANCHED)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    proto = read_structure(tmp_path / "m.onnx", large_bytes=0)
+    made = apart(proto, [1], {"x": Known(FLOAT, (1, 2))})
+
+    assert [tensor.name for tensor in made.weights] == ["w"]
+    assert [value.name for value in made.model.graph.input] == ["x", "w"]
+    assert list(made.outputs.items()) == [("a", f"a{SUFFIX}")]

@@ -1,0 +1,200 @@
+"""The search for the first node that differs, on an engine of this test's own, whose faults are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+
+from onnxgate.findings import Place
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Observation, Refused, RunResult
+from onnxgate.stages import beginning
+from onnxgate.stages.beginning import Begun, SearchError, Side, described, search, search_levels
+
+CHAIN = """<ir_version: 8, opset_import: ["" : 18]>
+g (float[N, 8] x) => (float[N, 8] y, float[N, 8] aside) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+  [mul] a = Mul(x, w)
+  [exp] b = Exp(a)
+  [mean] m = ReduceMean <keepdims = 1> (b)
+  [sub] c = Sub(b, m)
+  [tanh] d = Tanh(c)
+  [add] y = Add(d, a)
+  [neg] aside = Neg(x)
+}"""
+
+Array = np.ndarray
+Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # what a node gives, by its right output and all outputs
+
+
+def right(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+    """No fault."""
+    return value
+
+
+def rounding(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+    """Another kernel, as right as the first one."""
+    return value * np.float32(1 + 3e-7)
+
+
+def wrong(name: str) -> Fault:
+    """One node gives a little too much at one place, and all of them round otherwise."""
+
+    def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+        value = rounding(node, value, outputs)
+        if node.name.split("#")[0] == name:
+            value = value.copy()
+            value.flat[0] += 0.01 * np.abs(value).max()
+        return value
+
+    return fault
+
+
+def fusing(first: str, second: str) -> Fault:
+    """An optimiser that makes one wrong node of two, unless the value between them is wanted."""
+
+    def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+        return value + 1 if node.name == second and first not in outputs else value
+
+    return fault
+
+
+def computed(model: Path, case: Case, fault: Fault) -> Mapping[str, Array]:
+    """Every value of the model, node by node."""
+    graph = onnx.load(str(model)).graph
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    values.update((name, np.load(path)) for name, path in case.inputs.items())
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        session = ReferenceEvaluator(node)
+        given = session.run(None, {name: values[name] for name in node.input})
+        values[node.output[0]] = fault(node, np.asarray(given[0]), outputs)
+    return {value.name: values[value.name] for value in graph.output}
+
+
+def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> Side:
+    """The model on an engine with a fault, fed with numbers between 0 and 1."""
+    folder.mkdir(exist_ok=True)
+    proto = parser.parse_model(text)
+    onnx.save(proto, str(folder / "m.onnx"))
+    np.save(folder / "x.npy", np.random.default_rng(0).random((3, 8), np.float32))
+    case = Case(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})
+
+    def run(model: Path, case: Case, output: Path) -> Observation:
+        values = computed(model, case, fault)
+        paths = [output / f"{index}.npy" for index in range(len(values))]
+        for path, value in zip(paths, values.values(), strict=True):
+            np.save(path, value)
+        result = CaseResult(outputs=tuple(map(str, paths)))
+        return Completed(result=RunResult(providers=(), outputs=tuple(values), cases=(result,)))
+
+    return Side(folder / "m.onnx", proto, case, run, folder / name)
+
+
+def found(folder: Path, fault: Fault, known: set[str] | None = None) -> Begun | None:
+    """Where the output begins to differ from an engine that is right."""
+    reference = side(folder, "reference", right)
+    return search(side(folder, "candidate", fault), reference.values, known, ["y"], exact=False)
+
+
+@pytest.mark.parametrize("name", ["mul", "exp", "mean", "sub", "tanh", "add"])
+def test_the_wrong_node_is_found(name: str, tmp_path: Path) -> None:
+    """Whichever it is, though every node behind it is off as well, and some amplify what they are given."""
+    proto = parser.parse_model(CHAIN)
+    first = found(tmp_path, wrong(name))
+
+    assert first is not None
+    assert (proto.graph.node[first.node].name, first.within) == (name, ())
+    assert first.after.relative > 100 * first.before.relative
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "add"])
+def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are made, compared and dropped a few at a time where they are large."""
+    monkeypatch.setattr(beginning, "PORTION_BYTES", 2 * 64 * 1024)
+    proto = parser.parse_model(CHAIN)
+    first = found(tmp_path, wrong(name))
+
+    assert first is not None
+    assert proto.graph.node[first.node].name == name
+
+
+def test_rounding_has_no_beginning(tmp_path: Path) -> None:
+    """Nodes that only round otherwise are not to blame, however far off the output is in the end."""
+    assert found(tmp_path, rounding) is None
+
+
+def test_a_fault_beside_the_way_is_no_beginning(tmp_path: Path) -> None:
+    """What the differing output does not need is not looked at."""
+    assert found(tmp_path, wrong("neg")) is None
+
+
+def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
+    """The node behind them is named, with those that it may be as well."""
+    proto = parser.parse_model(CHAIN)
+    first = found(tmp_path, wrong("exp"), {"a", "c", "d", "y"})
+
+    assert first is not None
+    assert described(proto, first, "one", tmp_path, tmp_path).detail == "or at one of the 2 nodes between `a` and it"
+    assert (proto.graph.node[first.node].name, first.within, first.since) == ("sub", (1, 2), "a")
+
+
+def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
+    """Where the mismatch is gone as soon as a value is wanted, the node that makes it is named."""
+    proto = parser.parse_model(CHAIN)
+    plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
+    first = search_levels(plain, optimised, "y")
+
+    assert first is not None
+    assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
+
+
+def test_what_rules_are_told(tmp_path: Path) -> None:
+    """The node with its operator, the value, the case, and both distances."""
+    first = found(tmp_path, wrong("tanh"))
+    assert first is not None
+    said = described(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
+
+    assert (said.node, said.operator, said.output, said.case, said.detail) == ("tanh", "Tanh", "d", "one", "")
+    assert said.place is None
+    assert (said.value, said.share) == (pytest.approx(0.01, rel=0.05), pytest.approx(0.01, rel=0.05))
+    assert 0 < said.before_share < 1e-5
+
+
+def test_the_source_line_of_the_node(tmp_path: Path) -> None:
+    """Where the exporter has stamped it, and the file is in the repository."""
+    first = found(tmp_path, wrong("tanh"))
+    assert first is not None
+    proto = parser.parse_model(CHAIN)
+    (tmp_path / "net.py").write_text("def forward(x):\n    return tanh(x)\n")
+    trace = 'File "net.py", line 2, in forward\n    return tanh(x)'
+    proto.graph.node[first.node].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+
+    assert described(proto, first, "one", tmp_path, tmp_path).place == Place("net.py", 2)
+
+
+@pytest.mark.parametrize(
+    ("observation", "reason"),
+    [
+        (Refused(failure=Failure(type="Fail", text="no\nmore")), "does not load: no$"),
+        (
+            Completed(
+                result=RunResult(
+                    providers=(), outputs=(), cases=(CaseResult(failure=Failure(type="Fail", text="bad")),)
+                )
+            ),
+            "does not run: bad$",
+        ),
+    ],
+)
+def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path: Path) -> None:
+    """A model may not load, or run, with all of its values as outputs; that is said."""
+    candidate = side(tmp_path, "candidate", right)
+    candidate.run = lambda model, case, output: observation
+
+    with pytest.raises(SearchError, match=reason):
+        candidate.values(["a"])
