@@ -190,7 +190,8 @@ class _Judge:
                 many = f"its `{_name(node, position)}` holds {element_count(held)} values, where one must do"
                 yield _fault(node, many, "shape")
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
-                yield from _per_axis(node, position, element_count(held), shape, slot.axis)
+                turned = slot.axis == -1 and bool(_attribute(node, "transB", 0))
+                yield from _per_axis(node, position, element_count(held), shape, -2 if turned else slot.axis)
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:

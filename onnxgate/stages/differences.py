@@ -137,9 +137,11 @@ def _by_ratio(yardstick: Yardstick, key: Key, level: str, pair: Pair, candidate:
 def _bounds(yardstick: Yardstick, output: str, pair: Pair) -> Bounds:
     from onnxgate.agreement.quantized import OF_FLOAT, OF_ITSELF, float_bounds
 
-    if pair in OF_ONE_FILE:
-        return replace(OF_ITSELF, step=1.01 * yardstick.steps.get(output, 0.0))
-    return OF_FLOAT if pair == "engine" else float_bounds(yardstick.locked, output)
+    recorded = float_bounds(yardstick.locked, output)
+    if pair not in OF_ONE_FILE:
+        return OF_FLOAT if pair == "engine" else recorded
+    nearest = {name: min(getattr(OF_ITSELF, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")}
+    return replace(OF_ITSELF, **nearest, step=1.01 * yardstick.steps.get(output, 0.0))
 
 
 def _ratios(held: Held) -> Iterator[Figure]:
