@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate import followups, racing
+from onnxgate import followups
 from onnxgate.agreement.comparability import comparability
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
@@ -29,6 +29,8 @@ from onnxgate.model.quantization import output_steps
 from onnxgate.model.reading import Reading, read
 from onnxgate.plan import PlannedModel, PlannedRuntime
 from onnxgate.quantizing import Quantized, Quantizing
+from onnxgate.racing import Entrant, Races
+from onnxgate.runtimes.frameworks import needs
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import (
     Case,
@@ -40,12 +42,13 @@ from onnxgate.runtimes.jobs import (
     Load,
     Observation,
     Probe,
+    Race,
     Run,
     TimedOut,
     Unavailable,
 )
 from onnxgate.runtimes.seats import JobLimits, Seat, usual_memory_mib
-from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, frameworks, probe, recorded_names
+from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, probe
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_plan, witness
 from onnxgate.stages import parity as parity_stage
@@ -94,8 +97,7 @@ class _Executor:
         for each in started:
             self._collect(each)
         if Stage.RUNTIME in self._work.stages:
-            for each in started:
-                self._judge_budget(each)
+            self._judge_budgets()
         return self._done
 
     def _warm_up(self) -> None:
@@ -119,7 +121,7 @@ class _Executor:
             return None
         project = self._work.project
         try:
-            python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+            python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
             self._judge_toolchain(python)
         except (UnavailableError, ProbeError) as error:
             reason, hint = str(error), getattr(error, "hint", None) or ""
@@ -130,7 +132,8 @@ class _Executor:
 
     def _judge_toolchain(self, python: Path) -> None:
         project = self._work.project
-        found = probe(python, recorded_names(project.config.toolchain))
+        locked = self._work.lock.toolchain
+        found = probe(python, locked.packages if locked else ())
         state = export_stage.toolchain_state(project, self._work.lock.toolchain, found)
         if state is not None and Stage.EXPORT in self._work.stages:
             self._done.subjects.append(state)
@@ -257,7 +260,7 @@ class _Executor:
         if model.settings.source is None:
             return None
         try:
-            python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+            python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
         except UnavailableError:
             return None
         plan = export_plan.plan(project, model, python, self._folder(), cases=cases, float64=False)
@@ -382,7 +385,7 @@ class _Executor:
 
     def _toolchain_python(self) -> Path:
         project = self._work.project
-        return find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+        return find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
 
     def _judge_export(self, prepared: Prepared) -> None:
         exporting = prepared.exporting
@@ -411,17 +414,13 @@ class _Executor:
             self._done.skipped.append(Undone(Stage.EXPORT, planned.model.path, "", reason))
         return made
 
-
-    def _judge_budget(self, started: Started) -> None:
-        """What a model costs beside its baseline: measured when nothing else runs."""
-        prepared, project = started.prepared, self._work.project
-        cases = started.cases
-        entrant = Entrant(prepared.planned, self._work.places[prepared.path], prepared.reading.facts, cases)
-        raced, undone, skipped = Races(project.folder, self._work.against, self._ask_race, self._folder).run(entrant)
-        self._done.subjects += raced
-        self._done.undone += undone
-        self._done.skipped += skipped
-        self._done.measured += [row for each in raced for row in racing.figures(each)]
+    def _judge_budgets(self) -> None:
+        """What models cost beside their baselines: measured when nothing else runs."""
+        work, done = self._work, self._done
+        races = Races(work.project.folder, work.against, self._ask_race, self._folder)
+        for each in work.models:
+            entrant = Entrant(each, work.places[each.path], work.facts[each.path], done.cases.get(each.path, ()))
+            races.hold(entrant, done)
 
     def _ask_race(self, planned: PlannedRuntime, job: Race) -> Observation:
         return self._host.submit(self._seat(planned.runtime), job).result()

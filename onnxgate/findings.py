@@ -19,7 +19,7 @@ class Level(str, enum.Enum):
 
 
 class Stage(str, enum.Enum):
-    """What gathers evidence, from cheap to dear. `GATE` stands for the gate's own rules about ignores."""
+    """What gathers evidence, from cheap to dear. `BUDGET` and `GATE` stand for rules that need no stage of their own."""
 
     FILE = "file"
     LOCK = "lock"
@@ -27,6 +27,7 @@ class Stage(str, enum.Enum):
     RUNTIME = "runtime"
     PARITY = "parity"
     EXPORT = "export"
+    BUDGET = "budget"
     GATE = "gate"
 
 

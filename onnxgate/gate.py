@@ -14,6 +14,7 @@ from onnxgate import judge, replays, rules
 from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
+from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.ignores import IgnoreUse
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
@@ -30,6 +31,7 @@ from onnxgate.support.operations import Prediction
 from onnxgate.work import Execution, Work
 
 if TYPE_CHECKING:
+    from onnxgate.baseline.revisions import Revision
     from onnxgate.runtimes.host import Host
     from onnxgate.support.harvested import Kept
 
@@ -50,6 +52,7 @@ class Request:
     support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
     asked: Asked = ALL  # the input cases
     inputs_folder: Callable[[], Path] | None = None  # where inputs are stored that show a finding; None: nowhere
+    against: Revision | None = None  # the baseline of budgets
 
 
 @dataclass(slots=True)
@@ -92,6 +95,8 @@ def run(request: Request) -> Outcome:
         _judge(request, gathered, [*against, whole])
     gathered.facts = {each.facts.path: each.facts for each in against}
     gathered.places = {each.facts.path: each.place for each in against}
+    if Stage.FILE in request.stages:
+        _judge(request, gathered, _sizes(planned, gathered))
     if Stage.SUPPORT in request.stages:
         _learn(request, planned, gathered)
         _judge(request, gathered, _support_subjects(request, planned, gathered))
@@ -139,6 +144,18 @@ def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathere
     gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
+
+
+def _sizes(planned: Sequence[PlannedModel], gathered: Gathered) -> list[ModelSize]:
+    """What models with a budget for it take on disk, also where only the lock says it."""
+    sizes = []
+    for each in planned:
+        budget, facts = each.model.settings.budget, gathered.facts.get(each.path)
+        if budget is not None and budget.size_mib is not None and facts is not None:
+            size = facts.size_bytes + sum(data.size_bytes for data in facts.external)
+            place = gathered.places[each.path]
+            sizes.append(ModelSize(model=each.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
+    return sizes
 
 
 def _unread(request: Request, gathered: Gathered, blocked: frozenset[str]) -> list[Undone]:
@@ -215,6 +232,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         predictions=gathered.predictions,
         kept=gathered.kept,
         asked=request.asked,
+        against=request.against,
     )
     with request.open_host() as host:
         execution = execute(work, host, functools.partial(_keep_replays, request))
@@ -333,5 +351,11 @@ def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:
         until=ignore.until.isoformat() if ignore.until else "",
         expired=judge.expired(ignore, request.today),
         used=used,
-        stage_ran=rule is not None and rule.stage in request.stages and every <= selected,
+        stage_ran=rule is not None and rule.stage in _judged_stages(request) and every <= selected,
     )
+
+
+def _judged_stages(request: Request) -> frozenset[Stage]:
+    """The stages whose rules were asked; those about budgets were where sizes were read and models were run."""
+    of_budgets = {Stage.FILE, Stage.RUNTIME} <= request.stages
+    return request.stages | {Stage.BUDGET} if of_budgets else request.stages

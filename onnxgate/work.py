@@ -17,6 +17,7 @@ from onnxgate.report import Measured, Replay
 from onnxgate.runtimes.jobs import Case
 
 if TYPE_CHECKING:
+    from onnxgate.baseline.revisions import Revision
     from onnxgate.support.harvested import Kept
     from onnxgate.support.operations import Prediction
 
@@ -50,3 +51,4 @@ class Work:
     predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # likewise, node by node
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     asked: Asked = ALL  # the input cases
+    against: Revision | None = None  # of which models with budgets are the baselines

@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "findings": set(),
     "model": set(),
     "support": {"model"},
+    "baseline": {"model"},
     "config": {"model", "__init__"},
     "lock": {"model", "config", "runtimes.jobs"},
     "runtimes": {"lock", "config"},
@@ -33,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
     "work": {
+        "baseline",
         "inputs.asked",
         "runtimes.jobs",
         "support.operations",
@@ -49,10 +51,12 @@ ALLOWED: dict[str, set[str]] = {
     "harvests": {"lock", "plan", "runtimes", "stages", "support"},
     "followups": {"config", "model", "inputs", "evidence", "runtimes", "stages"},
     "locating": {"evidence", "plan", "runtimes", "stages", "underway", "work"},
+    "racing": {"baseline", "config", "evidence", "model", "plan", "report", "runtimes.jobs", "work"},
     "quantizing": {"config", "evidence", "model", "plan", "runtimes", "stages"},
     "execution": {
         *(
             "quantizing",
+            "racing",
             "locating",
             "work",
             "underway",
@@ -74,6 +78,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "measuring": {"config", "lock", "model", "runtimes", "agreement", "stages", "feeding"},
     "gate": {
+        "baseline",
         "support.operations",
         "config",
         "lock",

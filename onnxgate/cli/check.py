@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     metavar="REQUIREMENT",
     help="Without a config: judge against these releases ('onnxruntime>=1.18') instead of all.",
 )
+@click.option(
+    "--against",
+    metavar="REF",
+    help="The git revision whose models are the baseline of `budget`s in time and memory; used for nothing else.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Draw generated inputs otherwise.")
 @click.option(
     "--case",
@@ -52,6 +57,7 @@ def command(
     stages: str | None,
     outputs: tuple[str, ...],
     target: str | None,
+    against: str | None,
     seed: int,
     cases: tuple[str, ...],
     options: CommonOptions,
@@ -69,12 +75,16 @@ def command(
     asked = chosen_stages(static, stages)
     inputs = Asked(seed, tuple(dict.fromkeys(cases)))
     config = None if target is not None else _config(paths, options)
+    if config is None and against is not None:
+        from onnxgate.errors import UsageError
+
+        raise UsageError("`--against` means nothing without a config", hint="budgets stand in `onnxgate.toml`")
     if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
         report = judge_files(paths, target, options)
     else:
-        report = _gate(config, paths, asked, inputs, options)
+        report = _gate(config, paths, asked, inputs, against, options)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
     return report.exit
 
@@ -98,9 +108,16 @@ def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
 
 
 def _gate(
-    config: Path, paths: tuple[Path, ...], asked: frozenset[Stage], inputs: Asked, options: CommonOptions
+    config: Path,
+    paths: tuple[Path, ...],
+    asked: frozenset[Stage],
+    inputs: Asked,
+    against: str | None,
+    options: CommonOptions,
 ) -> Report:
     from onnxgate import gate, rules, verdict
+    from onnxgate.baseline.revisions import resolve
+    from onnxgate.config.discovery import find_root
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
     from onnxgate.runtimes.store import inputs_dir
@@ -120,6 +137,7 @@ def _gate(
         support_folder=_support_folder,
         asked=inputs,
         inputs_folder=inputs_dir,
+        against=resolve(find_root(project.folder), against, offline=options.offline) if against else None,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
-from onnxgate.rules.export.export_drops_mutation import export_drops_mutation
 from onnxgate.rules.budget.memory_over_budget import memory_over_budget
 from onnxgate.rules.budget.size_over_budget import size_over_budget
 from onnxgate.rules.budget.slower_than_budget import slower_than_budget
+from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
+from onnxgate.rules.export.export_drops_mutation import export_drops_mutation
 from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
 from onnxgate.rules.export.export_rounding import export_rounding

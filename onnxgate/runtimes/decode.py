@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,11 +17,15 @@ from onnxgate.runtimes.jobs import (
     ExportResult,
     Harvest,
     HarvestResult,
+    Inputs,
+    InputsResult,
     Job,
     Load,
     LoadResult,
     Probe,
     ProbeResult,
+    Race,
+    RaceResult,
     Refused,
     Result,
     Run,
@@ -34,8 +39,10 @@ LOG_LIMIT = 4_000
 RESULTS: dict[type[Job], type[Result]] = {
     Load: LoadResult,
     Run: RunResult,
+    Race: RaceResult,
     Probe: ProbeResult,
     Harvest: HarvestResult,
+    Inputs: InputsResult,
     Export: ExportResult,
     Trace: TraceResult,
     Command: CommandResult,
@@ -88,10 +95,14 @@ def believed(reply: Reply, job: Job) -> Reply:
             pass
         case Run(), RunResult() as result:
             _check_run(job, result)
+        case Race(), RaceResult() as result:
+            _check_race(result)
         case Export(), ExportResult() as result:
             _check_files(_files_of_export(result), Path(job.output))
         case Trace(), TraceResult() as result:
             _check_files(result.values.values(), Path(job.output))
+        case Inputs(), InputsResult() as result:
+            _check_files((path for case in result.cases for path in case.values()), Path(job.output))
         case Harvest(), HarvestResult():
             _check_files([job.output], Path(job.output).parent)
         case _ if not isinstance(reply.result, RESULTS[type(job)]):
@@ -106,6 +117,13 @@ def _check_run(job: Run, result: RunResult) -> None:
         if case.failure is None and len(case.outputs) != len(result.outputs):
             raise NonsenseError(f"a case has {len(case.outputs)} of {len(result.outputs)} outputs")
         _check_files(case.outputs, Path(job.output))
+
+
+def _check_race(result: RaceResult) -> None:
+    if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
+        raise NonsenseError("a race has more of one than of the other")
+    if not all(math.isfinite(each) and each > 0 for each in (*result.model_s, *result.baseline_s)):
+        raise NonsenseError("a run took no time")
 
 
 def _files_of_export(result: ExportResult) -> Iterable[str | None]:

@@ -50,6 +50,20 @@ class Run(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
 
 
+class Race(Wire, frozen=True, kw_only=True, tag="race", tag_field="kind"):
+    """Run a model and its baseline in turn, on the first case that both take; then weigh each in fresh processes."""
+
+    model: str
+    baseline: str  # absolute path
+    cases: tuple[Case, ...]
+    rounds: int  # baseline, model, model, baseline; 0: nothing is timed
+    weighings: int  # fresh processes per model; 0: nothing is weighed
+    time_s: float  # no round is begun after so long
+    optimization: Optimization = "all"
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    extensions: tuple[str, ...] = ()
+
+
 class Probe(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
     """Say versions: interpreter, engine, packages asked for."""
 
@@ -91,6 +105,14 @@ class Trace(Wire, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
     limit_bytes: int  # no more than this is written
 
 
+class Inputs(Wire, frozen=True, kw_only=True, tag="inputs", tag_field="kind"):
+    """Call what gives the user's own inputs."""
+
+    source: str  # "<absolute path>.py:callable"
+    output: str  # an existing empty folder; the worker writes <case index>/<input index>.npy below it
+    folder: str  # working directory: the config's folder
+
+
 class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     """Run a user's command that writes a model. `argv` has its placeholders filled in already; there is no shell."""
 
@@ -99,7 +121,7 @@ class Command(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     environment: dict[str, str] = {}
 
 
-Job = Load | Run | Probe | Harvest | Export | Trace | Command
+Job = Load | Run | Race | Probe | Harvest | Export | Trace | Inputs | Command
 
 
 class Failure(Wire, frozen=True, kw_only=True):
@@ -132,6 +154,17 @@ class RunResult(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     providers: tuple[str, ...]
     outputs: tuple[str, ...]  # names
     cases: tuple[CaseResult, ...]
+
+
+class RaceResult(Wire, frozen=True, kw_only=True, tag="race", tag_field="kind"):
+    """Seconds per run, one pair per round; and the memory above that of a process without a model, one per weighing."""
+
+    case: str = ""
+    reason: str = ""  # why there was no race
+    model_s: tuple[float, ...] = ()
+    baseline_s: tuple[float, ...] = ()
+    model_mib: tuple[float, ...] = ()
+    baseline_mib: tuple[float, ...] = ()
 
 
 class ProbeResult(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
@@ -173,6 +206,13 @@ class TraceResult(Wire, frozen=True, kw_only=True, tag="trace", tag_field="kind"
     failure: Failure | None = None
 
 
+class InputsResult(Wire, frozen=True, kw_only=True, tag="inputs", tag_field="kind"):
+    """The user's own inputs, case by case."""
+
+    cases: tuple[dict[str, str], ...]  # name -> absolute path of a .npy file
+    failure: Failure | None = None
+
+
 class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="kind"):
     """How the command ended."""
 
@@ -180,7 +220,7 @@ class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="k
     log: str  # tail of its output
 
 
-Result = LoadResult | RunResult | ProbeResult | HarvestResult | ExportResult | TraceResult | CommandResult
+Result = LoadResult | RunResult | RaceResult | ProbeResult | HarvestResult | ExportResult | TraceResult | InputsResult | CommandResult
 
 
 class Completed(Wire, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):

@@ -70,7 +70,7 @@ def watched(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
 def resident_bytes() -> int:
     """Memory that this process occupies; on macOS the most that it ever did."""
     if sys.platform == "win32":
-        return _resident_bytes_on_windows()
+        return _bytes_on_windows(1)
     import resource
 
     if sys.platform == "darwin":
@@ -79,10 +79,21 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def _resident_bytes_on_windows() -> int:
+def peak_bytes() -> int:
+    """The most memory that this process ever occupied."""
+    if sys.platform == "win32":
+        return _bytes_on_windows(0)
+    if sys.platform == "darwin":
+        return resident_bytes()
+    with open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
+
+
+def _bytes_on_windows(field: int) -> int:
     import ctypes
 
-    # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size; the second of these is WorkingSetSize.
+    # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size; the first two of these are
+    # PeakWorkingSetSize and WorkingSetSize.
     size_t, uint32 = ctypes.c_size_t, ctypes.c_uint32
 
     class Counters(ctypes.Structure):
@@ -93,4 +104,4 @@ def _resident_bytes_on_windows() -> int:
     windll.kernel32.GetCurrentProcess.restype = ctypes.c_void_p
     process = ctypes.c_void_p(windll.kernel32.GetCurrentProcess())
     windll.psapi.GetProcessMemoryInfo(process, ctypes.byref(counters), counters.size)
-    return int(counters.sizes[1])
+    return int(counters.sizes[field])

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Type
 import numpy as np
 import onnxruntime as ort
 
-from .. import arrays, containers, extensions, failures, repeating, versions
+from .. import arrays, containers, extensions, failures, racing, repeating, versions
 
 Phase = Callable[[str], None]
 
@@ -49,6 +49,16 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
         twice = not any("outputs" in each for each in cases)
         cases.append(_run_case(session, index, case, job, phase, twice))
     return {"kind": "run", "providers": session.get_providers(), "outputs": _names(session), "cases": cases}
+
+
+def race(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """Two models side by side: how long they take, and how much memory."""
+    return racing.race(job, phase, _session, _ready)
+
+
+def weigh(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """The memory that this process has taken at most, once a model was run in it."""
+    return racing.weigh(job, phase, _session, _ready)
 
 
 def harvest(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
@@ -115,6 +125,12 @@ def _again(session: Any, feeds: Dict[str, Any], written: List[Any]) -> Dict[str,
         "unstable": repeating.unstable(names, values, written, exact),
         "aliased": repeating.aliased(names, values, feeds),
     }
+
+
+def _ready(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
+    """What runs the session once. Raises KeyError where the feeds lack an input."""
+    given = {value.name: feeds[value.name] for value in session.get_inputs()}
+    return lambda: _outputs(session, given)
 
 
 def _names(session: Any) -> List[str]:

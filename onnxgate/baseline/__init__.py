@@ -1,0 +1,1 @@
+"""The same models at another git revision."""

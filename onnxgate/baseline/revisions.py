@@ -1,0 +1,134 @@
+"""Git revisions: files as they were, without a checkout; Git LFS pointers are followed to their content."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from onnxgate.errors import UsageError
+from onnxgate.model.pointer import read_pointer
+
+SAFE = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
+"""A checkout may belong to another user (containers), and its own settings may name programs to run."""
+
+LINK, FILES = "120000", ("100644", "100755")
+
+
+class AbsentError(Exception):
+    """A file is not at the revision, or its content cannot be had. `is_new`: it was not there yet."""
+
+    def __init__(self, reason: str, *, hint: str = "", is_new: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+        self.is_new = is_new
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One commit of the repository at `root`. `offline`: Git LFS content that is not here is not fetched."""
+
+    root: Path
+    name: str  # as the user wrote it: "origin/main"
+    commit: str
+    offline: bool = False
+
+    def write(self, path: str, to: Path) -> None:
+        """Write the content that a file had; `path` is relative to the root.
+
+        Raises:
+            AbsentError: there is none.
+        """
+        blob = self._blob(path)
+        with to.open("wb") as file:
+            done = _git(self.root, ["cat-file", "blob", blob], stdout=file)
+        if done.returncode:
+            raise AbsentError(f"`{path}` at `{self.name}` cannot be read: {_last_line(done.stderr)}")
+        if read_pointer(to) is not None:
+            self._follow(path, to)
+
+    def _blob(self, path: str) -> str:
+        listed = _git(self.root, ["ls-tree", "-z", self.commit, "--", f":(literal){path}"])
+        entry = listed.stdout.decode("utf-8", "replace").partition("\t")[0].split()
+        if len(entry) != 3 or entry[1] != "blob":
+            raise AbsentError(f"`{path}` is not at `{self.name}`", is_new=True)
+        if entry[0] not in FILES:
+            raise AbsentError(f"`{path}` is a link at `{self.name}`")
+        return entry[2]
+
+    def _follow(self, path: str, file: Path) -> None:
+        """Put the content in the place of its pointer: what lies here, else what `git lfs` fetches."""
+        pointer = read_pointer(file)
+        assert pointer is not None
+        stored = self._lfs_object(pointer.sha256)
+        if stored.is_file():
+            file.unlink()
+            _link(stored, file)
+            return
+        lacking = f"`{path}` at `{self.name}` is a Git LFS pointer, and its content is not here"
+        hint = f'git lfs fetch origin {self.commit} --include "{path}"'
+        if self.offline:
+            raise AbsentError(lacking, hint=hint)
+        smudged = file.with_name(f"{file.name}.smudged")
+        with smudged.open("wb") as content:
+            done = _git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
+        if done.returncode or smudged.stat().st_size != pointer.size_bytes:
+            why = _last_line(done.stderr)
+            raise AbsentError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
+        smudged.replace(file)
+
+    def _lfs_object(self, oid: str) -> Path:
+        asked = _git(self.root, ["rev-parse", "--git-common-dir"])
+        folder = self.root / asked.stdout.decode("utf-8", "replace").strip()
+        return (folder / "lfs" / "objects" / oid[:2] / oid[2:4] / oid).absolute()
+
+
+def resolve(root: Path | None, name: str, *, offline: bool = False) -> Revision:
+    """The commit that a name means.
+
+    Raises:
+        UsageError: it means none, or there is no repository.
+    """
+    if root is None:
+        raise UsageError(f"`--against {name}`: this is no git repository")
+    asked = _git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
+    commit = asked.stdout.decode("ascii", "replace").strip()
+    if asked.returncode or not commit:
+        hint = "fetch it first; a CI job's checkout has one commit, unless it asks for more (`fetch-depth`)"
+        raise UsageError(f"`--against {name}`: git knows no such revision here", hint=hint)
+    return Revision(root, name, commit, offline)
+
+
+def inside(model: str, location: str) -> str | None:
+    """Where external data of a model lie, relative to the root; None for what leaves the model's folder."""
+    path = PurePosixPath(location)
+    if path.is_absolute() or ".." in path.parts or "\\" in location:
+        return None
+    return (PurePosixPath(model).parent / path).as_posix()
+
+
+def _link(stored: Path, file: Path) -> None:
+    """No symbolic link: runtimes refuse external data that are one. Source: onnxruntime 1.24 to 1.31."""
+    try:
+        os.link(stored, file)
+    except OSError:  # another device, or a system without links
+        shutil.copyfile(stored, file)
+
+
+def _git(
+    folder: Path, arguments: Sequence[str], *, stdin: bytes = b"", stdout: object = subprocess.PIPE
+) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", *SAFE, *arguments]
+    try:
+        return subprocess.run(command, cwd=folder, input=stdin, stdout=stdout, stderr=subprocess.PIPE, check=False)  # type: ignore[call-overload,no-any-return]
+    except OSError as error:
+        return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
+
+
+def _last_line(stderr: bytes) -> str:
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,1 @@
+"""Rules about budgets, one file each."""

@@ -1,0 +1,34 @@
+"""The rule `size-over-budget`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from onnxgate.evidence.budget import ModelSize
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+MIB = 2**20
+
+
+@rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
+def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
+    """
+    A model's file and its external data take more than `size-mib` of its `budget`.
+
+    ## Why it matters
+    Whoever set the budget has a limit in mind: an app's download, a function's package, a device's flash.
+
+    ## What to do
+    Look at what grew with `onnxgate diff`; quantize, or drop what is not used. If the model may be that large, raise
+    `size-mib`.
+    """
+    if subject.size_bytes > subject.budget_mib * MIB:
+        taken = math.ceil(subject.size_bytes / MIB * 100) / 100
+        yield Hit(
+            subject.place,
+            f"takes {taken:g} MiB with its external data; its budget is {subject.budget_mib:g} MiB",
+            model=subject.model,
+            fix="make it smaller, or raise `size-mib` in its `budget`",
+        )
