@@ -18,9 +18,10 @@ from onnxgate.lock.types import MeasuredTolerance
 from onnxgate.model.identify import really
 from onnxgate.model.pointer import read_pointer
 from onnxgate.model.reading import read
+from onnxgate.runtimes.frameworks import needs
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import CaseResult, Completed, ExportResult, Observation
-from onnxgate.runtimes.toolchain import find_toolchain, frameworks
+from onnxgate.runtimes.toolchain import find_toolchain
 from onnxgate.stages import export_plan
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def measure_sources(project: Project, models: Sequence[SelectedModel], host: Hos
     if not sourced:
         measurement.notes.append("no model has a `source`: there is nothing to measure")
         return measurement
-    python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+    python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
         asked = [
             (model, *_ask(project, model, python, Path(scratch) / str(index), host))

@@ -67,10 +67,11 @@ def _export(
         return
     from onnxgate.cli.hosting import open_host
     from onnxgate.cli.progress import display
-    from onnxgate.runtimes.toolchain import find_toolchain, frameworks
+    from onnxgate.runtimes.frameworks import needs
+    from onnxgate.runtimes.toolchain import find_toolchain
 
     lock = _lock(project)
-    python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+    python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
     if not options.quiet:
         _say(_drift(project, lock, python))
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
@@ -121,12 +122,12 @@ def _ir_limit(project: Project, lock: Lock | None, model: SelectedModel) -> int 
 def _drift(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:
     """What the rule about the toolchain says."""
     from onnxgate.rules.export.toolchain_drift import toolchain_drift
-    from onnxgate.runtimes.toolchain import probe, recorded_names
+    from onnxgate.runtimes.toolchain import probe
     from onnxgate.stages.export import toolchain_state
 
     if lock is None or lock.toolchain is None:
         return
-    found = probe(python, recorded_names(project.config.toolchain))
+    found = probe(python, lock.toolchain.packages)
     if state := toolchain_state(project, lock.toolchain, found):
         yield from (f"warning: {hit.message}" for hit in toolchain_drift.judge(state))
 

@@ -151,12 +151,13 @@ def _gone(project: Project, locked: Iterable[str], paths: Sequence[str], options
 
 def _toolchain(project: Project) -> LockedToolchain:
     from onnxgate.errors import UnavailableError
-    from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, frameworks, locked_toolchain
+    from onnxgate.runtimes.frameworks import deciding, needs
+    from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, locked_toolchain
 
     settings = project.config.toolchain
-    python = find_toolchain(project.folder, settings, frameworks(project.config))
+    python = find_toolchain(project.folder, settings, needs(project.config, project.folder))
     try:
-        return locked_toolchain(python, settings)
+        return locked_toolchain(python, settings, deciding(project.config, project.folder))
     except ProbeError as error:
         raise UnavailableError(f"the toolchain {error}") from error
 

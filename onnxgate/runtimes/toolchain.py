@@ -7,13 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxgate.config.types import Config, Toolchain
+from onnxgate.config.types import Toolchain
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedToolchain
+from onnxgate.runtimes.frameworks import Need
 
 PROBE_TIMEOUT_S = 60.0
 DECIDING = ("torch", "onnx", "onnxscript", "onnx-ir")
@@ -63,12 +64,7 @@ class ProbeError(Exception):
     """An interpreter does not answer; the message says how."""
 
 
-def frameworks(config: Config) -> tuple[str, ...]:
-    """What the sources of a project need, whether or not `requires` says so: for now all are PyTorch's."""
-    return ("torch",) if any(entry.source for entry in config.model) else ()
-
-
-def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[str] = ()) -> Path:
+def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[Need] = ()) -> Path:
     """
     The interpreter that models are exported with.
 
@@ -78,19 +74,19 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[str] = ())
     Raises:
         UnavailableError: none has; the message says of each why not.
     """
-    requires = settings.requires or tuple(needs)
+    requires: list[Need] = [(each,) for each in settings.requires] or list(needs)
     refused = []
     for name, candidate in _candidates(folder, settings):
         reason, found = _judge(candidate, folder, requires)
         if found is not None:
             return found
         refused.append(f"{name} {reason}")
-    asked = ", ".join(f"`{each}`" for each in requires)
+    asked = ", ".join(" or ".join(f"`{name}`" for name in each) for each in requires)
     wanted = f"no toolchain with {asked}" if asked else "no toolchain"
     raise UnavailableError(f"{wanted}: {'; '.join(refused)}", hint=_hint(settings))
 
 
-def probe(python: Path, names: Sequence[str], *, folder: Path | None = None) -> Interpreter:
+def probe(python: Path, names: Iterable[str], *, folder: Path | None = None) -> Interpreter:
     """What the interpreter says of itself and of the packages of these names: those that the worker will see.
 
     Raises:
@@ -117,21 +113,21 @@ def probe(python: Path, names: Sequence[str], *, folder: Path | None = None) -> 
         raise ProbeError(f"does not work (exit status {answer.returncode})") from error
 
 
-def locked_toolchain(python: Path, settings: Toolchain) -> LockedToolchain:
+def locked_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = DECIDING) -> LockedToolchain:
     """What the lock says of the toolchain: public versions, since another local build of a release is no drift."""
     from onnxgate.lock.policy import toolchain_policy
 
-    found = probe(python, recorded_names(settings))
+    found = probe(python, recorded_names(settings, deciding))
     return LockedToolchain(
         policy=toolchain_policy(settings), python=found.minor, packages=public_versions(found.packages)
     )
 
 
-def recorded_names(settings: Toolchain) -> tuple[str, ...]:
+def recorded_names(settings: Toolchain, deciding: Sequence[str] = DECIDING) -> tuple[str, ...]:
     """The packages whose versions are locked, sorted."""
     from packaging.requirements import Requirement
 
-    return tuple(sorted({*DECIDING, *(canonical(Requirement(each).name) for each in settings.requires)}))
+    return tuple(sorted({*deciding, *(canonical(Requirement(each).name) for each in settings.requires)}))
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
@@ -184,16 +180,16 @@ def _on_path() -> Path:
     return Path(next((each for each in found if each), "python"))
 
 
-def _judge(candidate: Path, folder: Path, requires: Sequence[str]) -> tuple[str, Path | None]:
+def _judge(candidate: Path, folder: Path, requires: Sequence[Need]) -> tuple[str, Path | None]:
     """Why it cannot be taken, or its interpreter."""
     interpreter = interpreter_in(candidate)
     if interpreter is None:
         return "is not there", None
     try:
-        found = probe(interpreter, [_name(each) for each in requires], folder=folder)
+        found = probe(interpreter, [_name(name) for each in requires for name in each], folder=folder)
     except ProbeError as error:
         return str(error), None
-    lacks = [problem for each in requires if (problem := _problem(each, found))]
+    lacks = [problem for each in requires if (problem := _lack(each, found))]
     return (f"has {' and '.join(lacks)}", None) if lacks else ("", found.path)
 
 
@@ -209,6 +205,15 @@ def _name(requirement: str) -> str:
     from packaging.requirements import Requirement
 
     return Requirement(requirement).name
+
+
+def _lack(need: Need, found: Interpreter) -> str:
+    """What the interpreter has instead of one of these, "" where it has one."""
+    problems = [_problem(text, found) for text in need]
+    if "" in problems:
+        return ""
+    others = [problem.removeprefix("no ") for problem in problems[1:]]
+    return " or ".join([problems[0], *others])
 
 
 def _problem(text: str, found: Interpreter) -> str:

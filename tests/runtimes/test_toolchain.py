@@ -14,6 +14,7 @@ from onnxgate.config.types import Config, ModelSettings, Toolchain
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedToolchain
 from onnxgate.runtimes import toolchain
+from onnxgate.runtimes.frameworks import needs
 from onnxgate.runtimes.toolchain import find_toolchain, locked_toolchain, probe
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="environments are made in the layout of POSIX")
@@ -142,11 +143,24 @@ def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:
     make(".venv")
     config = Config(model=(ModelSettings(path="m.onnx", source="m.py:build"),))
 
-    assert toolchain.frameworks(config) == ("torch",)
-    assert toolchain.frameworks(Config(model=(ModelSettings(path="m.onnx", command=("make",)),))) == ()
+    (tmp_path / "m.py").write_text("import torch\n")
+
+    assert needs(config, tmp_path) == (("torch",),)
+    assert needs(Config(model=(ModelSettings(path="m.onnx", command=("make",)),)), tmp_path) == ()
     with pytest.raises(UnavailableError, match=r"\(\.venv\) has no torch$"):
-        find_toolchain(tmp_path, Toolchain(python=".venv"), toolchain.frameworks(config))
+        find_toolchain(tmp_path, Toolchain(python=".venv"), needs(config, tmp_path))
     assert find_toolchain(tmp_path, Toolchain()) == tmp_path / ".venv/bin/python"
+
+
+def test_one_of_several_packages(make: Make, tmp_path: Path) -> None:
+    """A framework may be distributed under several names; where none is there, all are named."""
+    make(".venv", xgboost_cpu="3.2.0")
+    asked = [("xgboost", "xgboost-cpu")]
+
+    assert find_toolchain(tmp_path, Toolchain(), asked) == tmp_path / ".venv/bin/python"
+    make("env")
+    with pytest.raises(UnavailableError, match=r"with `xgboost` or `xgboost-cpu`: .* has no xgboost or xgboost-cpu$"):
+        find_toolchain(tmp_path, Toolchain(python="env"), asked)
 
 
 def test_markers_are_the_interpreters_own(make: Make, tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""What a project's sources are written in, read from their imports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from onnxgate.config.types import Config, ModelSettings
+from onnxgate.runtimes.frameworks import deciding, needs
+
+
+def config(*sources: str, command: tuple[str, ...] | None = None) -> Config:
+    """A project whose models have these sources."""
+    models = [ModelSettings(path=f"{number}.onnx", source=source) for number, source in enumerate(sources)]
+    return Config(model=(*models, *([ModelSettings(path="c.onnx", command=command)] if command else [])))
+
+
+def write(folder: Path, **files: str) -> None:
+    """Files of a project; `__` in a name stands for `/`, INIT for `__init__`."""
+    for name, text in files.items():
+        path = folder / (name.replace("__", "/").replace("INIT", "__init__") + ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import torch.nn as nn", ["torch"]),
+        ("from sklearn.pipeline import make_pipeline", ["scikit-learn"]),
+        ("def build():\n    import jax.numpy as jnp", ["jax"]),
+        ("import flax", ["jax"]),
+        ("import tensorflow as tf, keras", ["keras", "tensorflow"]),
+        ("import torch\ntry:\n    import tensorflow\nexcept ImportError:\n    pass", ["torch"]),
+    ],
+)
+def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> None:
+    """Wherever in the file; what it can do without does not count."""
+    write(tmp_path, m=text)
+
+    assert [each[0] for each in needs(config("m.py:build"), tmp_path)] == found
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["import net", "from net import Net", "from lib.deep import net", "import lib.deep.net", "from lib import deep"],
+)
+def test_imports_of_the_projects_own_modules(tmp_path: Path, line: str) -> None:
+    """A source that imports its framework in another file; functions of other files may never be called."""
+    text = "import xgboost\ndef other():\n    import torch\n"
+    write(tmp_path, export__m=line, export__net=text, lib__deep__net=text, lib__deep__INIT="from . import net\n")
+
+    assert needs(config("export/m.py:build"), tmp_path) == (("xgboost", "xgboost-cpu"),)
+
+
+def test_modules_that_import_each_other(tmp_path: Path) -> None:
+    """A circle ends."""
+    write(tmp_path, a="import b", b="import a, lightgbm")
+
+    assert needs(config("a.py:build"), tmp_path) == (("lightgbm",),)
+
+
+@pytest.mark.parametrize("text", ["from timm import create_model", "not python", None])
+def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
+    """What hides behind a package may be any framework: one of them must be there, and all are recorded."""
+    if text is not None:
+        write(tmp_path, m=text)
+    asked = config("m.py:build")
+    (group,) = needs(asked, tmp_path)
+
+    assert group == ("torch", "scikit-learn", "xgboost", "lightgbm", "keras", "tensorflow", "jax")
+    assert set(deciding(asked, tmp_path)) >= {"torch", "skl2onnx", "jax2onnx", "xgboost-cpu"}
+
+
+def test_recorded_of_a_framework(tmp_path: Path) -> None:
+    """The framework and its converter, and no other framework that may be installed beside."""
+    write(tmp_path, m="import sklearn")
+
+    assert deciding(config("m.py:build"), tmp_path) == ("onnx", "scikit-learn", "skl2onnx")
+
+
+@pytest.mark.parametrize("sources", [(), ("m.py:build",)])
+def test_recorded_of_a_command(tmp_path: Path, sources: tuple[str, ...]) -> None:
+    """A command may use anything: PyTorch's packages are recorded as well."""
+    write(tmp_path, m="import sklearn")
+    found = set(deciding(config(*sources, command=("make",)), tmp_path))
+
+    assert found >= {"torch", "onnx", "onnxscript", "onnx-ir"}
+    assert ("skl2onnx" in found) == bool(sources)
