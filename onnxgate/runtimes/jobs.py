@@ -83,6 +83,7 @@ class Export(Wire, frozen=True, kw_only=True, tag="export", tag_field="kind"):
     output: str  # an existing empty folder: model.onnx (and its data), sample/<i>.npy, eager/<case>/<i>.npy, eager64/…
     folder: str  # working directory: the config's folder
     opset: int | None  # what is asked for; None leaves it to the exporter
+    opset_ml: int | None = None  # the same of `ai.onnx.ml`
     ir_version_max: int | None  # the file is stamped down to this where nothing needs more
     cases: tuple[Case, ...] = ()
     external_data: bool = False

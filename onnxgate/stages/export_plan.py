@@ -92,6 +92,7 @@ def plan(
             output=str(_folder(scratch / "source")),
             folder=str(project.folder),
             opset=project.config.opset.get("ai.onnx"),
+            opset_ml=project.config.opset.get("ai.onnx.ml"),
             ir_version_max=highest_ir(project.config.ir_version, ir_version_max),
             cases=tuple(cases),
             external_data=external_data,
