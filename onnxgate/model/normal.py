@@ -1,18 +1,22 @@
 """Whether two files hold the same model, and if not, what differs, in a reader's words.
 
 Two models are the same when they compute the same from the same inputs by the same operators: metadata, document
-strings, producer, names of nodes, of inner values and of graphs, and the order of nodes do not count; defaults that one
+strings, producer, names of nodes, of inner values and of graphs, and the order of nodes do not count, nor do numbers
+that a converter gives to axes; defaults that one
 of them spells out are filled in in the other; weights count by what they hold, wherever it lies. The IR version is how
 a model is written down, not what it computes, and does not count either.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.hashing import sha256_of
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 MOST = 10
+MADE_UP = re.compile(r"unk__\d+")
+"""Source: tf2onnx 1.17 names axes of unknown size by a number, which it goes on counting from export to export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,24 @@ def _opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
 
 
 def _interface(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    yield from _sides("input", values(inputs(first.graph)), values(inputs(second.graph)))
-    yield from _sides("output", values(first.graph.output), values(second.graph.output))
+    (old_inputs, old_outputs), (new_inputs, new_outputs) = _sides_of(first), _sides_of(second)
+    yield from _sides("input", old_inputs, new_inputs)
+    yield from _sides("output", old_outputs, new_outputs)
+
+
+def _sides_of(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
+    """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
+    numbers: dict[Dim, str] = {}
+    for value in (*(taken := values(inputs(model.graph))), *(given := values(model.graph.output))):
+        for dim in value.shape or ():
+            if isinstance(dim, str) and MADE_UP.fullmatch(dim):
+                numbers.setdefault(dim, f"unk__{len(numbers)}")
+    return _renumbered(taken, numbers), _renumbered(given, numbers)
+
+
+def _renumbered(side: tuple[ValueInfo, ...], numbers: dict[Dim, str]) -> tuple[ValueInfo, ...]:
+    shapes = [value.shape and tuple(numbers.get(dim, dim) for dim in value.shape) for value in side]
+    return tuple(msgspec.structs.replace(it, shape=shape) for it, shape in zip(side, shapes, strict=True))
 
 
 def _sides(role: str, before: tuple[ValueInfo, ...], after: tuple[ValueInfo, ...]) -> Iterator[str]:

@@ -57,6 +57,36 @@ def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:
     assert compare(tmp_path, old, new) == ()
 
 
+AXES = "g (float[unk__6, unk__7] x) => (float[unk__6, unk__7] y) { y = Neg (x) }"
+
+
+def test_numbers_that_a_converter_gives_to_axes(tmp_path: Path) -> None:
+    """tf2onnx counts on from export to export; which axes have the same size still counts."""
+    again = AXES.replace("unk__7", "unk__41").replace("unk__6", "unk__9")
+    square = AXES.replace("unk__7", "unk__6")
+    named = AXES.replace("unk__6", "batch")
+
+    assert compare(tmp_path, AXES, again) == ()
+    assert compare(tmp_path, AXES, square) == (
+        "input `x`: axis 1 is `unk__0`, was `unk__1`",
+        "output `y`: axis 1 is `unk__0`, was `unk__1`",
+    )
+    assert "input `x`: axis 0 is `batch`, was `unk__0`" in compare(tmp_path, AXES, named)
+
+
+def test_name_of_the_graph_and_order_of_imports(tmp_path: Path) -> None:
+    """onnxmltools calls each graph by a random number; skl2onnx imports opsets in any order, and one of them twice."""
+    old, new = net(), net()
+    old.opset_import.add(domain="ai.onnx.ml", version=1)
+    imported = [(it.domain, it.version) for it in old.opset_import]
+    del new.opset_import[:]
+    for domain, version in [*reversed(imported), imported[0]]:
+        new.opset_import.add(domain=domain, version=version)
+    old.graph.name, new.graph.name = "7669962962bf47dc90b7838f8bf48e22", "6358becc74814d9f9262c7a13bdb6077"
+
+    assert compare(tmp_path, old, new) == ()
+
+
 def test_ir_version_does_not_count(tmp_path: Path) -> None:
     """How new a format the file is written in says nothing of what it computes."""
 
