@@ -44,6 +44,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str  # the source's line, or "argument `n` is the number 3"
     kind: Literal["argument", "branch", "number"] = "argument"
+    varies: bool = False  # a branch that the source was seen to take otherwise
     place: Place | None = None
 
 

@@ -48,6 +48,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # the tracer's warning, or "argument `n` is the number 3"
     source: str = ""  # "file.py:31"
     kind: Literal["argument", "branch", "number"] = "argument"
+    varies: bool = False  # a branch that the source was seen to take otherwise
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ def told_of(told: Told) -> dict[str, Any]:
         "returned": tuple(Returned(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
         "mutated": told.mutated,
         "remembers": told.remembers,
-        "fixed": tuple(Fixed(what=e.what, kind=e.kind, place=place_of(e.source)) for e in told.fixed),
+        "fixed": tuple(Fixed(what=e.what, kind=e.kind, varies=e.varies, place=place_of(e.source)) for e in told.fixed),
     }
 
 
@@ -64,6 +64,8 @@ def nearest_opset(asked: int | None, told: Told, limit: int | None) -> int | Non
 def _lost(told: Told, facts: ModelFacts) -> Iterator[LostAxis]:
     fixed = [*_lost_by_request(told, facts), *_narrow(told, facts)]
     yield from fixed
+    if any(each.lowest is not None and each.lowest == each.highest for each in fixed):
+        return  # what depends on that axis cannot be otherwise
     if all(_is_dynamic(_input(axis, facts), axis.axis) for axis in told.grew):
         said = {(each.value, each.axis) for each in fixed}
         yield from (each for each in _lost_outputs(told, facts) if (each.value, each.axis) not in said)

@@ -29,8 +29,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     Where the exporter does not notice, it writes what the example did and reports success: tracing takes one side of an
     `if` and turns `.item()` and `int(...)` into numbers, an argument that is a Python number is written into the graph,
     and an input that was named or is used by nothing is not there. An input that was asked for by name and is missing
-    is an error; what was written in from the example is a warning, because only a run with other inputs tells whether
-    it is wrong: `source-mismatch` does. A number that was never asked for by name is a note.
+    is an error, and so is a branch that the source was seen to take otherwise when its example was negated, set to zero
+    or scaled. All else that was written in from the example is a warning, because only a run with other inputs tells
+    whether it is wrong: `source-mismatch` does. A number that was never asked for by name is a note.
 
     ## What to do
     Decide by `torch.where` or `torch.cond`, compute with tensors, and name in `input_names` what the file is to have.
@@ -80,16 +81,23 @@ def _renamed(subject: Reexport) -> Iterator[Hit]:
             )
 
 
+def _level(fixed: Fixed) -> Level | None:
+    if fixed.kind == "argument":
+        return Level.NOTE
+    return None if fixed.varies else Level.WARNING
+
+
 def _fixed(subject: Reexport, fixed: Fixed) -> Hit:
     if fixed.kind == "argument":
         said = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
     else:
+        seen = "; with other inputs the source takes the other side" if fixed.varies else ""
         what = "the side of the branch that the example took" if fixed.kind == "branch" else "the number of the example"
-        said = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`"
+        said = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{seen}"
     return Hit(
         fixed.place or subject.place,
         said,
         model=subject.model,
         fix=_INSTEAD[fixed.kind],
-        level=Level.NOTE if fixed.kind == "argument" else Level.WARNING,
+        level=_level(fixed),
     )

@@ -46,6 +46,45 @@ def works_beyond(call: Call, narrow: axes.Narrow) -> Optional[int]:
     return None
 
 
+def decisions_vary(call: Call) -> bool:
+    """Whether the source turns tensors into other Python values where it is given other numbers of the same kind."""
+    import torch
+
+    def turned(change: Any) -> Optional[List[Any]]:
+        leaves = [change(leaf) if _is_float(leaf) else leaf for leaf in call.leaves]
+        with _unchanged(call.module), _decisions() as made:
+            return made if _returned(call._replace(leaves=tuple(leaves))) is not None else None
+
+    first = turned(lambda leaf: leaf)
+    others = [turned(change) for change in (torch.neg, torch.zeros_like, lambda leaf: 2 * leaf + 1)]
+    return first is not None and any(made is not None and made != first for made in others)
+
+
+def _is_float(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point
+
+
+@contextlib.contextmanager
+def _decisions() -> Iterator[List[Any]]:
+    """Every truth value that is made of a tensor inside, in order."""
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
+
+    made: List[Any] = []
+
+    class Listening(TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            value = function(*args, **(kwargs or {}))
+            if function is Tensor.__bool__:
+                made.append(value)
+            return value
+
+    with Listening():
+        yield made
+
+
 def _returned(call: Call) -> Any:
     """What the module returns, None where it fails: the run on the cases says why."""
     import torch

@@ -60,6 +60,7 @@ def _try_export(job: Wire, recipe: Recipe, call: eager.Call, aside: eager.Call, 
         if job.get("eager", True):
             phase("observation of the source")
             told.update(_observed(aside, wanted, program))
+            _witness(aside, told["fixed"])
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
         result["failure"] = describe(error, folders_of(job))
 
@@ -87,6 +88,14 @@ def _numbers(call: eager.Call) -> List[Wire]:
         if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
             found.append({"what": "argument `{}` is the number {}".format(name, leaf), "kind": "argument"})
     return found
+
+
+def _witness(aside: eager.Call, fixed: Sequence[Wire]) -> None:
+    """Mark branches that were written into the file and that the source really takes otherwise for other inputs."""
+    branches = [each for each in fixed if each["kind"] == "branch"]
+    if branches and behaviour.decisions_vary(aside):
+        for each in branches:
+            each["varies"] = True
 
 
 def _observed(aside: eager.Call, wanted: Sequence[axes.Asked], program: Any) -> Wire:
