@@ -23,18 +23,22 @@ class LocalIndex:
     """Files by package; a file's content is a wheel without code."""
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    requires: dict[str, str] = field(default_factory=dict)
     asked: int = 0
 
-    def add(self, package: str, version: str, pythons: Iterable[str], platforms: Iterable[str] = (LINUX,)) -> None:
+    def add(
+        self,
+        package: str,
+        version: str,
+        pythons: Iterable[str],
+        platforms: Iterable[str] = (LINUX,),
+        requires: Iterable[str] = (),
+    ) -> None:
         """Publish one release with a wheel for each Python and platform."""
         for python in pythons:
             for platform in platforms:
                 tag = f"cp{python.replace('.', '')}"
-                self._publish(package, f"{package}-{version}-{tag}-{tag}-{platform}.whl", version)
-
-    def _publish(self, package: str, file: str, version: str) -> None:
-        self.files.setdefault(package, {})[file] = _wheel(package, version, file)
+                file = f"{package.replace('-', '_')}-{version}-{tag}-{tag}-{platform}.whl"
+                self.files.setdefault(package, {})[file] = _wheel(package, version, file, requires)
 
     def sha256(self, package: str, file: str) -> str:
         """The digest of a published file."""
@@ -49,11 +53,12 @@ class LocalIndex:
         return f"<!DOCTYPE html><html><body>{''.join(links)}</body></html>".encode()
 
 
-def _wheel(package: str, version: str, file: str) -> bytes:
-    info = f"{package}-{version}.dist-info"
+def _wheel(package: str, version: str, file: str, requires: Iterable[str]) -> bytes:
+    info = f"{package.replace('-', '_')}-{version}.dist-info"
+    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
     tag = "-".join(file.removesuffix(".whl").split("-")[2:])
     contents = {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: false\nTag: {tag}\n",
     }
     digest = {name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()) for name, text in contents.items()}
@@ -72,6 +77,9 @@ def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     index = LocalIndex()
 
     class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
             index.asked += 1
             kind, _, rest = self.path.strip("/").partition("/")
@@ -85,7 +93,8 @@ def local_index(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
             self.send_header("Content-Type", "application/zip" if kind == "files" else "text/html")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
-            self.wfile.write(data)
+            if self.command == "GET":
+                self.wfile.write(data)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
