@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import msgspec
 
 from onnxgate import followups
 from onnxgate.agreement.comparability import comparability
+from onnxgate.calling import call_inputs
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
 from onnxgate.evidence.faults import is_guess
@@ -144,7 +146,8 @@ class _Executor:
 
     def _feed(self, planned: PlannedModel) -> tuple[Reading, Fed]:
         reading = read(planned.model.absolute, planned.path)
-        return reading, feed(self._work.project, planned.model, reading, self._folder(), self._work.asked)
+        call = functools.partial(call_inputs, self._work.project, self._host)
+        return reading, feed(self._work.project, planned.model, reading, self._folder(), self._work.asked, call)
 
     def _prepare(self, planned: PlannedModel, reading: Reading, fed: Fed, toolchain: Path | None) -> Prepared:
         exporting = None
@@ -355,13 +358,11 @@ class _Executor:
     def _judge_quantized(self, started: Started, ran: Sequence[Ran], model: ParityModel) -> None:
         """A quantized model against the float model that it came from."""
         prepared = started.prepared
-        quantized = Quantized(
-            prepared.planned.model, prepared.reading, model, started.cases, tuple(started.levels), tuple(ran)
-        )
+        quantized = Quantized(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
         quantizing = Quantizing(
             self._work.project, lambda planned, job: self._host.submit(self._seat(planned.runtime), job), self._folder
         )
-        comparisons, undone = quantizing.examine(quantized)
+        comparisons, undone = quantizing.examine(quantized, model, ran)
         self._done.subjects += comparisons
         self._done.undone += [each for each in undone if not each.by_design]
         self._done.skipped += [each for each in undone if each.by_design]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onnxgate.agreement.quantized import OF_FLOAT, measure_quantization
 from onnxgate.agreement.tolerance import measure
+from onnxgate.calling import call_inputs
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.feeding import feed
-from onnxgate.lock.types import MeasuredTolerance
+from onnxgate.lock.types import Lock, MeasuredQuantization, MeasuredTolerance
 from onnxgate.model.identify import really
 from onnxgate.model.pointer import read_pointer
 from onnxgate.model.reading import read
+from onnxgate.plan import PlannedModel, PlannedRuntime, plan_models
+from onnxgate.quantizing import Quantized, Quantizing, UnfitError, completed
 from onnxgate.runtimes.frameworks import needs
 from onnxgate.runtimes.host import Host
-from onnxgate.runtimes.jobs import CaseResult, Completed, ExportResult, Observation
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, Observation, Run
+from onnxgate.runtimes.seats import Seat
 from onnxgate.runtimes.toolchain import find_toolchain
 from onnxgate.stages import export_plan
+from onnxgate.stages.parity import Outputs, outputs_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,8 +56,9 @@ def measure_sources(project: Project, models: Sequence[SelectedModel], host: Hos
     """
     measurement = Measurement()
     sourced = [model for model in models if model.settings.source is not None]
-    if not sourced:
+    if not sourced and all(model.settings.quantized_from is None for model in models):
         measurement.notes.append("no model has a `source`: there is nothing to measure")
+    if not sourced:
         return measurement
     python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
@@ -63,6 +72,85 @@ def measure_sources(project: Project, models: Sequence[SelectedModel], host: Hos
     return measurement
 
 
+@dataclass(slots=True)
+class Record:
+    """Figures of quantized models by model and output, and why there are none of some models."""
+
+    figures: dict[str, dict[str, MeasuredQuantization]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def measure_quantized(project: Project, lock: Lock, models: Sequence[SelectedModel], host: Host) -> Record:
+    """
+    What each model with `quantized-from` keeps of its float model, on the newest runtime that the lock has for it.
+
+    Raises:
+        ConfigError: the user's own inputs are not what a model takes.
+    """
+    record = Record()
+    quantized = [model for model in models if model.settings.quantized_from is not None]
+    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+        folders = (Path(scratch) / str(index) for index in itertools.count())
+        for planned in plan_models(project, lock, quantized):
+            try:
+                record.figures[planned.path] = _kept(project, lock, planned, host, folders)
+                record.notes += _poor(planned.path, record.figures[planned.path])
+            except UnfitError as reason:
+                record.notes.append(f"`{planned.path}` was not held against its float model: {reason}")
+    return record
+
+
+def _poor(path: str, figures: Mapping[str, MeasuredQuantization]) -> Iterator[str]:
+    """What is recorded, and would be a finding without the record: whoever writes it accepts it."""
+    for output, kept in figures.items():
+        if kept.sqnr_db < OF_FLOAT.sqnr_db or kept.cosine < OF_FLOAT.cosine or kept.top1 < OF_FLOAT.top1:
+            said = f"{kept.sqnr_db:g} dB, cosine {kept.cosine:g}, argmax {kept.top1:.1%}"
+            yield f"output `{output}` of `{path}` keeps {said}; recorded, that much is accepted from now on"
+
+
+def _kept(
+    project: Project, lock: Lock, planned: PlannedModel, host: Host, folders: Iterator[Path]
+) -> dict[str, MeasuredQuantization]:
+    model = planned.model
+    if what := "a Git LFS pointer" if read_pointer(model.absolute) else really(model.absolute):
+        raise UnfitError(f"it is {what}")
+    reading = read(model.absolute, model.path)
+    fed = feed(project, model, reading, next(folders), call=functools.partial(call_inputs, project, host))
+    if not fed.cases:
+        raise UnfitError(fed.reason)
+
+    def submit(runtime: PlannedRuntime, job: Run) -> Future[Observation]:
+        return host.submit(Seat.of_runtime(runtime.runtime, lock.packages, project.folder), job)
+
+    quantizing = Quantizing(project, submit, lambda: next(folders))
+    real = quantizing.run_float(Quantized(model, reading, fed.cases, planned.runtimes))
+    answer = quantizing.run(real.runtime, model.absolute, fed.cases, "all").result()
+    outputs = outputs_of(fed.cases, completed(answer, f"`{model.path}`"))
+    pairs = _both(fed.cases, outputs, real.outputs)
+    found = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
+    if not found:
+        raise UnfitError("no output of it is a number in both")
+    return found
+
+
+def _both(cases: Sequence[Case], ours: Outputs, theirs: Outputs) -> Iterator[tuple[Arrays, Arrays]]:
+    """The outputs of both by the quantized model's names, case by case."""
+    import numpy as np
+
+    alike = set(ours.names) == set(theirs.names)
+    names = dict(zip(ours.names, ours.names if alike else theirs.names, strict=False))
+    for case in cases:
+        paths = {
+            name: (ours.paths.get((case.name, name)), theirs.paths.get((case.name, other)))
+            for name, other in names.items()
+        }
+        whole = {name: (one, two) for name, (one, two) in paths.items() if one is not None and two is not None}
+        yield (
+            {name: np.load(one, allow_pickle=False) for name, (one, _) in whole.items()},
+            {name: np.load(two, allow_pickle=False) for name, (_, two) in whole.items()},
+        )
+
+
 def _is_here(model: SelectedModel, measurement: Measurement) -> bool:
     what = "a Git LFS pointer" if read_pointer(model.absolute) else really(model.absolute)
     if what:
@@ -74,7 +162,7 @@ def _ask(
     project: Project, model: SelectedModel, python: Path, scratch: Path, host: Host
 ) -> tuple[tuple[str, ...], Future[Observation]]:
     reading = read(model.absolute, model.path)
-    fed = feed(project, model, reading, scratch / "inputs")
+    fed = feed(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, host))
     plan = export_plan.plan(project, model, python, scratch / "export", cases=fed.cases)
     assert plan.source is not None
     job = msgspec.structs.replace(plan.source, export=False)

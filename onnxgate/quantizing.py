@@ -55,14 +55,12 @@ class UnfitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantized model that was run."""
+    """A quantized model, what it is fed, and where it is run."""
 
     model: SelectedModel
     reading: Reading
-    parity: ParityModel
     cases: tuple[Case, ...]
     runtimes: tuple[PlannedRuntime, ...]
-    ran: tuple[Ran, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +79,11 @@ class Quantizing:
     def __init__(self, project: Project, submit: Submit, place: Callable[[], Path]) -> None:
         self._project, self._submit, self._place = project, submit, place
 
-    def examine(self, quantized: Quantized) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
-        """The model on each runtime and at each level against its float model; nothing where the config names none."""
-        if quantized.model.settings.quantized_from is None or not quantized.ran:
+    def examine(
+        self, quantized: Quantized, parity: ParityModel, ran: Sequence[Ran]
+    ) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
+        """What was run, at each level, against its float model; nothing where the config names none."""
+        if quantized.model.settings.quantized_from is None or not ran or not quantized.cases:
             return (), ()
         path = quantized.model.path
         try:
@@ -91,7 +91,7 @@ class Quantizing:
         except UnfitError as reason:
             return (), (Undone(Stage.PARITY, path, "", str(reason), "see `quantized-from`"),)
         name = quantized.model.settings.quantized_from
-        comparisons, undone = against_float(quantized.parity, quantized.ran, real.outputs, name)
+        comparisons, undone = against_float(parity, ran, real.outputs, name)
         return tuple(self._with_layers(quantized, real, comparisons)), undone
 
     def run_float(self, quantized: Quantized) -> Real:
@@ -105,15 +105,16 @@ class Quantizing:
         reading = _read(path, name, quantized.model)
         _require_same_interface(quantized.reading.facts, reading.facts, name)
         runtime = _newest(quantized.runtimes, name)
-        answer = self._run(runtime, path, quantized.cases, "all").result()
-        outputs = outputs_of(quantized.cases, _completed(answer, name))
+        answer = self.run(runtime, path, quantized.cases, "all").result()
+        outputs = outputs_of(quantized.cases, completed(answer, f"the float model `{name}`"))
         if not outputs.paths:
             raise UnfitError(f"the float model `{name}` gives nothing on any case")
         return Real(path, reading, runtime, outputs)
 
-    def _run(
+    def run(
         self, planned: PlannedRuntime, model: Path, cases: Sequence[Case], level: Optimization
     ) -> Future[Observation]:
+        """Have a model run on the cases."""
         output = self._place()
         output.mkdir(parents=True)
         job = Run(
@@ -176,8 +177,8 @@ class Quantizing:
         values = {name: np.load(found) for name, found in case.inputs.items()}
         for portion in portions(proto, wanted, case.sizes, MOST_EXPOSED_BYTES):
             exposed = expose(proto, path, portion, self._place())
-            answer = self._run(planned, exposed, (case,), level).result()
-            outputs = outputs_of((case,), _completed(answer, path.name))
+            answer = self.run(planned, exposed, (case,), level).result()
+            outputs = outputs_of((case,), completed(answer, f"`{path.name}`"))
             values |= {name: np.load(found) for (_, name), found in outputs.paths.items() if found is not None}
         return {**_weights(proto, path, set(names)), **values}
 
@@ -249,23 +250,28 @@ def _newest(runtimes: Sequence[PlannedRuntime], name: str) -> PlannedRuntime:
     return max(fit, key=lambda each: runtime_order(each.name))
 
 
-def _completed(answer: Observation, name: str) -> RunResult:
+def completed(answer: Observation, name: str) -> RunResult:
+    """What a run gave.
+
+    Raises:
+        UnfitError: it gave nothing; `name` is what the message calls the model.
+    """
     match answer:
         case Completed(result=RunResult() as result):
             failure = next((each.failure for each in result.cases if each.failure is not None), None)
             if failure is not None and all(each.failure is not None for each in result.cases):
-                raise UnfitError(f"the float model `{name}` does not run: {failure.type}: {_line(failure.text)}")
+                raise UnfitError(f"{name} does not run: {failure.type}: {_line(failure.text)}")
             return result
         case Refused(failure=failure):
-            raise UnfitError(f"the float model `{name}` does not load: {failure.type}: {_line(failure.text)}")
+            raise UnfitError(f"{name} does not load: {failure.type}: {_line(failure.text)}")
         case Crashed(signal=signal):
-            raise UnfitError(f"the float model `{name}` crashed its runtime ({signal})")
+            raise UnfitError(f"{name} crashed its runtime ({signal})")
         case TimedOut(limit_s=limit_s):
-            raise UnfitError(f"the float model `{name}` gave nothing within {limit_s:g} s")
+            raise UnfitError(f"{name} gave nothing within {limit_s:g} s")
         case Unavailable(reason=reason):
-            raise UnfitError(f"the float model `{name}` was not run: {reason}")
+            raise UnfitError(f"{name} was not run: {reason}")
         case _:
-            raise UnfitError(f"the float model `{name}` was not run")
+            raise UnfitError(f"{name} was not run")
 
 
 def _line(text: str) -> str:

@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "plan": {"config", "lock", "runtimes.jobs"},
     "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
+    "calling": {"config", "feeding", "runtimes", "stages"},
     "work": {
         "baseline",
         "inputs.asked",
@@ -55,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "quantizing": {"config", "evidence", "model", "plan", "runtimes", "stages"},
     "execution": {
         *(
+            "calling",
             "quantizing",
             "racing",
             "locating",
@@ -76,7 +78,7 @@ ALLOWED: dict[str, set[str]] = {
             "inputs",
         ),
     },
-    "measuring": {"config", "lock", "model", "runtimes", "agreement", "stages", "feeding"},
+    "measuring": {"calling", "config", "lock", "model", "runtimes", "agreement", "stages", "feeding", "plan", "quantizing"},
     "gate": {
         "baseline",
         "support.operations",

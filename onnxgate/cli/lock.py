@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     help="Give up pins: all, or those of `onnxruntime`, `onnxruntime=1.31.1`, `numpy`. Repeatable.",
 )
 @click.option(
-    "--measure", is_flag=True, help="Measure from the sources how far outputs may differ, and record it as tolerance."
+    "--measure",
+    is_flag=True,
+    help="Record how far outputs may differ from their source, and what quantized models keep of the float one.",
 )
 @common_options
 def command(
@@ -57,6 +59,8 @@ def command(
         relocked = _models(project, old, paths, measured, options)
     else:
         relocked = _everything(project, old, upgrades, measured, options)
+    if measure:
+        relocked = _with_figures(project, relocked, paths, options)
     _write(project, old, relocked, options)
     return 0
 
@@ -98,6 +102,29 @@ def _measured(project: Project, paths: Sequence[str], options: CommonOptions) ->
     if not options.quiet:
         _say(f"note: {note}" for note in measurement.notes)
     return measurement.tolerances
+
+
+def _with_figures(project: Project, relocked: Relocked, paths: Sequence[str], options: CommonOptions) -> Relocked:
+    """The new lock with what quantized models keep of their float models, measured on its own runtimes."""
+    import dataclasses
+
+    import msgspec
+
+    from onnxgate.cli.hosting import shown_host
+    from onnxgate.measuring import measure_quantized
+
+    models = project.models(paths, base=options.start)
+    if all(model.settings.quantized_from is None for model in models):
+        return relocked
+    lock = relocked.lock
+    with shown_host(project, options) as host:
+        record = measure_quantized(project, lock, models, host)
+    entries = {
+        path: msgspec.structs.replace(entry, quantization=record.figures.get(path, entry.quantization))
+        for path, entry in lock.models.items()
+    }
+    lock = msgspec.structs.replace(lock, models=entries)
+    return dataclasses.replace(relocked, lock=lock, notes=(*relocked.notes, *record.notes))
 
 
 def _everything(

@@ -136,7 +136,7 @@ def compared(report: Report) -> list[str]:
     return said
 
 
-RATIOS = {"sqnr_db": "dB", "cosine": "cosine", "top1": "top-1"}
+RATIOS = {"sqnr_db": "{:.3g} dB", "cosine": "a cosine of {:.4g}", "top1": "{:.4g} of the argmax"}
 """Metrics of which more is better, as they are said."""
 
 
@@ -168,7 +168,7 @@ def figure(measured: Measured) -> str:
     if measured.bound is None:
         return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
     if measured.metric in RATIOS:
-        held, needed = (f"{RATIOS[measured.metric]} {value:.4g}" for value in (measured.value, measured.bound))
+        held, needed = (RATIOS[measured.metric].format(value) for value in (measured.value, measured.bound))
         return f"{output} keeps {held} where {needed} is needed ({measured.pair})"
     if measured.value == 0:
         return f"{output} does not differ ({measured.pair})"

@@ -15,6 +15,7 @@ from onnxgate.lock.types import (
     LockedRuntime,
     LockedTarget,
     LockedToolchain,
+    MeasuredQuantization,
     MeasuredTolerance,
     Wheel,
 )
@@ -32,6 +33,7 @@ MODEL = LockedModel(
     metadata_keys=("author",),
     external=(ExternalFile("weights.bin", 4096, "bb" * 32),),
     tolerance={"y": MeasuredTolerance(noise=1e-7, bound=1e-6)},
+    quantization={"y": MeasuredQuantization(sqnr_db=36.2, cosine=0.9998, top1=1.0, source="f.onnx", runtime="r 1")},
 )
 
 
@@ -68,6 +70,10 @@ def _tuples(of: st.SearchStrategy) -> st.SearchStrategy:  # type: ignore[type-ar
     return st.lists(of, max_size=3).map(tuple)
 
 
+ratios = st.floats(-1, 1)
+quantizations = st.builds(
+    MeasuredQuantization, sqnr_db=st.floats(-200, 200), cosine=ratios, top1=ratios, source=texts, runtime=texts
+)
 models = st.builds(
     LockedModel,
     sha256=digests,
@@ -82,6 +88,7 @@ models = st.builds(
     metadata_keys=_tuples(texts).map(lambda keys: tuple(sorted(keys))),
     external=_tuples(st.builds(ExternalFile, texts, sizes, digests)).map(lambda files: tuple(sorted(files))),
     tolerance=st.dictionaries(texts, st.builds(MeasuredTolerance, noise=numbers, bound=numbers), max_size=2),
+    quantization=st.dictionaries(texts, quantizations, max_size=2),
 )
 builds = st.builds(
     LockedRuntime,
