@@ -26,7 +26,7 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     if not subject.leaked:
         return
     first = subject.leaked[0]
-    more = f", and {len(subject.leaked) - 1} more such paths" if len(subject.leaked) > 1 else ""
+    more = f", and {len(subject.leaked) - 1} more" if len(subject.leaked) > 1 else ""
     yield Hit(
         subject.place,
         f"metadata name a folder in somebody's home: `{first}`{more}",
