@@ -31,10 +31,11 @@ from onnxgate.lock.loading import load_lock
 from onnxgate.lock.types import Lock
 from onnxgate.model.reading import Reading, read
 from onnxgate.plan import PlannedRuntime, plan_models
+from onnxgate.runtimes.frameworks import needs
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, RunResult
 from onnxgate.runtimes.seats import Seat
-from onnxgate.runtimes.toolchain import find_toolchain, frameworks
+from onnxgate.runtimes.toolchain import find_toolchain
 from onnxgate.stages import export_plan, parity, runtime
 from onnxgate.stages.parity import ParityModel
 from onnxgate.stages.runtime import Ran
@@ -84,7 +85,7 @@ def _eager(
     """What the source computes, and its example; (None, None) where the model has no source."""
     if model.settings.source is None:
         return None, None
-    python = find_toolchain(project.folder, project.config.toolchain, frameworks(project.config))
+    python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
     source = export_plan.plan(project, model, python, folder, cases=cases, float64=False).source
     assert source is not None
     job = msgspec.structs.replace(source, export=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.inputs.generate import Unfeedable, case_name, generated_names, make_cases, why_untakeable
-from onnxgate.inputs.user import user_cases
+from onnxgate.inputs.user import given_cases, user_cases
 from onnxgate.model.reading import Reading
 from onnxgate.runtimes.jobs import Case
 
@@ -24,7 +24,22 @@ class Fed:
     names: tuple[str, ...] = ()  # of all cases that could be asked for
 
 
-def feed(project: Project, model: SelectedModel, reading: Reading, folder: Path, asked: Asked = ALL) -> Fed:
+Call = Callable[[str, Path], "Sequence[Mapping[str, str]] | Fed"]
+"""Calls what gives inputs, `samples.py:batches`; says instead why it cannot be called here."""
+
+
+def _call_nothing(source: str, _: Path) -> Fed:
+    return Fed((), f"`{source}` is not called here")
+
+
+def feed(
+    project: Project,
+    model: SelectedModel,
+    reading: Reading,
+    folder: Path,
+    asked: Asked = ALL,
+    call: Call = _call_nothing,
+) -> Fed:
     """Write the model's cases below `folder`, those that are asked for.
 
     Raises:
@@ -35,7 +50,13 @@ def feed(project: Project, model: SelectedModel, reading: Reading, folder: Path,
     if untakeable:
         return Fed((), untakeable)
     if settings.inputs is not None:
-        cases = user_cases(reading.facts, settings.inputs, project.folder, folder)
+        if settings.called_inputs:
+            given = call(settings.called_inputs, folder / "called")
+            if isinstance(given, Fed):
+                return given
+            cases = given_cases(reading.facts, settings.called_inputs, given, folder)
+        else:
+            cases = user_cases(reading.facts, settings.inputs, project.folder, folder)
         return Fed(tuple(case for case in cases if asked.takes(case.name)), names=tuple(case.name for case in cases))
     return _generated(model, reading, folder, asked)
 

@@ -32,6 +32,11 @@ class MergedSettings:
         """Whether the config says what the model is made from."""
         return self.source is not None or self.command is not None
 
+    @property
+    def called_inputs(self) -> str | None:
+        """The callable that gives the inputs, `samples.py:batches`; None where files do, or nothing."""
+        return self.inputs if ".py:" in (self.inputs or "") else None
+
     def tolerance_of(self, output: str) -> Tolerance | None:
         """The tolerance that the config gives one output; None where it gives none."""
         own = self.tolerance.get(output)

@@ -58,7 +58,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     source: str | None = None  # "file.py:callable"
     command: tuple[str, ...] | None = None
     sizes: dict[str, tuple[int, ...]] | None = None
-    inputs: str | None = None  # a glob of .npz files
+    inputs: str | None = None  # a glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
     quantized_from: str | None = None  # the float model's path, relative to the config
     budget: Budget | None = None

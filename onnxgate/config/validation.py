@@ -85,7 +85,7 @@ class Validation:
     def _model(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
         yield from _inside((model.path,), keys, "path")
         yield from self._targets_of(model, keys)
-        if model.inputs is not None and is_callable(model.inputs) and (problem := self._source_problem(model.inputs)):
+        if ".py:" in (model.inputs or "") and (problem := self._source_problem(model.inputs or "")):
             yield Problem((*keys, "inputs"), problem)
         if model.source is not None and (problem := self._source_problem(model.source)):
             yield Problem((*keys, "source"), problem)

@@ -1,9 +1,14 @@
-"""Cases read from the user's own `.npz` files: one file is one case, array names are input names."""
+"""Cases read from the user's own files, or given by a callable: array names are input names.
+
+A file is an `.npz`, or a folder `test_data_set_<n>` as ONNX's own test data have them: `input_<i>.pb`, by name, else in
+the order of the graph. The outputs that lie beside them are not read.
+"""
 
 from __future__ import annotations
 
+import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +22,11 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
+_NUMBERED = re.compile(r"input_(\d+)\.pb")
+
 
 def user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tuple[Case, ...]:
-    """One case per `.npz` file that `pattern` matches below `base`, its arrays written below `folder` as `.npy` files.
+    """One case per file that `pattern` matches below `base`, its arrays written below `folder` as `.npy` files.
 
     Raises:
         ConfigError: no file matches, or files do not hold what the model takes; all that is wrong is in `problems`.
@@ -27,11 +34,26 @@ def user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tup
     files = sorted(base.glob(pattern))
     if not files:
         raise ConfigError(f"`inputs` of `{facts.path}`: no file matches `{pattern}`")
+    return _cases(facts, ((file.relative_to(base).as_posix(), _read(facts, file)) for file in files), folder)
+
+
+def given_cases(facts: ModelFacts, source: str, given: Sequence[Mapping[str, str]], folder: Path) -> tuple[Case, ...]:
+    """One case per mapping of names to `.npy` files that the callable `source` gave: `samples.py:batches[0]`.
+
+    Raises:
+        ConfigError: they are not what the model takes.
+    """
+    import numpy as np
+
+    loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in given)
+    return _cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
+
+
+def _cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], folder: Path) -> tuple[Case, ...]:
+    """Arrays as cases; what stands in place of arrays says why there are none."""
     cases: list[Case] = []
     problems: list[str] = []
-    for index, file in enumerate(files):
-        name = file.relative_to(base).as_posix()
-        read = _read(file)
+    for index, (name, read) in enumerate(named):
         found = [read] if isinstance(read, str) else list(_problems(facts, read))
         problems += [f"`{name}`: {problem}" for problem in found]
         if not isinstance(read, str) and not found:
@@ -41,8 +63,12 @@ def user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tup
     return tuple(cases)
 
 
-def _read(file: Path) -> dict[str, NDArray[Any]] | str:
+def _read(facts: ModelFacts, file: Path) -> Arrays | str:
     """The arrays by name, or why there are none."""
+    return _read_folder(facts, file) if file.is_dir() else _read_archive(file)
+
+
+def _read_archive(file: Path) -> Arrays | str:
     import numpy as np
 
     try:
@@ -51,6 +77,39 @@ def _read(file: Path) -> dict[str, NDArray[Any]] | str:
             return dict(arrays) if hasattr(arrays, "files") else "is a single array; `numpy.savez` writes named ones"
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         return f"cannot be read ({error})"
+
+
+def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
+    """`input_<i>.pb`: by the names that they have where these are the model's, else one after another."""
+    numbers = {int(found[1]): file for file in folder.iterdir() if (found := _NUMBERED.fullmatch(file.name))}
+    if not numbers:
+        return "is a folder without `input_0.pb`"
+    tensors = []
+    for _, file in sorted(numbers.items()):
+        tensor = _read_tensor(file)
+        if isinstance(tensor, str):
+            return f"`{file.name}` {tensor}"
+        tensors.append(tensor)
+    names = [value.name for value in facts.inputs]
+    own = [name for name, _ in tensors]
+    if len(set(own)) == len(own) and set(own) <= set(names):
+        return dict(tensors)
+    if len(tensors) != len(names):
+        return f"has {len(tensors)} inputs; the model takes {len(names)}"
+    return dict(zip(names, (array for _, array in tensors), strict=True))
+
+
+def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import TensorProto, numpy_helper
+
+    tensor = TensorProto()
+    try:
+        tensor.ParseFromString(file.read_bytes())
+        array = numpy_helper.to_array(tensor)
+    except (DecodeError, ValueError, TypeError, OSError) as error:
+        return f"is no tensor ({error})"
+    return tensor.name, array.astype(str) if array.dtype.kind == "O" else array
 
 
 def _problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:

@@ -221,7 +221,17 @@ class CommandResult(Wire, frozen=True, kw_only=True, tag="command", tag_field="k
     log: str  # tail of its output
 
 
-Result = LoadResult | RunResult | RaceResult | ProbeResult | HarvestResult | ExportResult | TraceResult | InputsResult | CommandResult
+Result = (
+    LoadResult
+    | RunResult
+    | RaceResult
+    | ProbeResult
+    | HarvestResult
+    | ExportResult
+    | TraceResult
+    | InputsResult
+    | CommandResult
+)
 
 
 class Completed(Wire, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):

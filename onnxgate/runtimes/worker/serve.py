@@ -37,6 +37,8 @@ def _task(engine: str, kind: str) -> Task:
         return _module("exporters.dispatch").export  # type: ignore[no-any-return]
     if kind == "trace":
         return _module("exporters.tracing").trace  # type: ignore[no-any-return]
+    if kind == "inputs":
+        return _module("exporters.inputs").inputs  # type: ignore[no-any-return]
     if kind == "command":
         return _module("exporters.command").run  # type: ignore[no-any-return]
     if not engine:
