@@ -112,7 +112,7 @@ class Races:
         if not model.absolute.is_relative_to(root):
             raise AbsentError("the model lies outside of the repository")
         file = write_past(self.against, model.absolute.relative_to(root).as_posix(), self.folder())
-        return Baseline(f"itself at `{self.against.name}`", None if _is_same(entrant.facts, file) else file)
+        return Baseline(f"`{model.path}` at `{self.against.name}`", None if _is_same(entrant.facts, file) else file)
 
     def _race(self, entrant: Entrant, budget: Budget, baseline: Baseline, file: Path) -> Iterator[Raced]:
         planned = _newest(entrant.planned)
@@ -128,8 +128,8 @@ class Races:
         )
         result = _result(self.ask(planned, job))
         by: tuple[tuple[Measure, float | None, Callable[[RaceResult, float], Figures]], ...] = (
-            ("time", budget.slower_than_baseline, _times),
-            ("memory", budget.memory_over_baseline, _weights),
+            ("time", budget.slower_than_baseline, of_times),
+            ("memory", budget.memory_over_baseline, of_weights),
         )
         for measure, allowed, figures in by:
             if allowed is not None:
@@ -179,7 +179,7 @@ def _result(observation: Observation) -> RaceResult:
             raise TypeError(f"{type(other).__name__} is no answer to a race")
 
 
-def _times(result: RaceResult, _: float) -> Figures:
+def of_times(result: RaceResult, _: float = 0.0) -> Figures:
     """The median ratio of the rounds, with its quartiles."""
     if len(result.model_s) < FEWEST:
         raise AbsentError(f"one run takes too long to be timed: {len(result.model_s)} rounds in {TIME_S:g} s")
@@ -188,7 +188,7 @@ def _times(result: RaceResult, _: float) -> Figures:
     return Figures(ratio, low, high)
 
 
-def _weights(result: RaceResult, allowed: float) -> Figures:
+def of_weights(result: RaceResult, allowed: float) -> Figures:
     """The ratio of the medians, with the least and the largest that the processes leave possible."""
     model, baseline = ([max(each, NOISE_MIB) for each in mib] for mib in (result.model_mib, result.baseline_mib))
     if not model:

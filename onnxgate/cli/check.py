@@ -137,7 +137,7 @@ def _gate(
         support_folder=_support_folder,
         asked=inputs,
         inputs_folder=inputs_dir,
-        against=resolve(find_root(project.folder), against, offline=options.offline) if against else None,
+        against=resolve(find_root(project.folder), against, offline=options.offline) if against is not None else None,
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
 

@@ -31,7 +31,7 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     runtime: str
     measure: Literal["time", "memory"]
-    baseline: str  # "`models/float.onnx`", "itself at `origin/main`"
+    baseline: str  # "`models/float.onnx`", "`models/m.onnx` at `origin/main`"
     case: str
     budget: float
     ratio: float

@@ -45,7 +45,7 @@ def race(job: Job, phase: Phase, make: Make, ready: Ready) -> Dict[str, Any]:
             runs = ready(baseline, _feeds(case)), ready(model, _feeds(case))
             model_s, baseline_s = _times(job, *runs)
         except KeyError as error:
-            return _no("the model lacks or the baseline wants the input %s" % error)
+            return _no("there is no input `%s` in what the model is fed" % error.args[0])
         except failures.UnusableError:
             raise
         except Exception:  # noqa: BLE001, S112 - the next case may do

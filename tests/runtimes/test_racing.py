@@ -1,0 +1,156 @@
+"""Two models side by side on real releases: what is measured, and what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxgate import racing
+from onnxgate.evidence.budget import Raced
+from onnxgate.findings import Place
+from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.host import Host, JobLimits, Seat
+from onnxgate.runtimes.jobs import Case, Completed, Observation, Race, RaceResult
+
+pytestmark = pytest.mark.index
+
+WIDTH = 512
+ROUNDS = 60
+
+
+def chain(path: Path, length: int, *, first: str = "x") -> Path:
+    """A model that multiplies so many times by a matrix of 1 MiB."""
+    random = np.random.default_rng(0)
+    names = [first, *(f"v{index}" for index in range(1, length)), "y"]
+    weights = [(random.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype(np.float32) for _ in range(length)]
+    tensors = [onnx.numpy_helper.from_array(weight, f"w{index}") for index, weight in enumerate(weights)]
+    nodes = [onnx.helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(length)]
+    given, made = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", WIDTH]) for name in (first, "y")
+    )
+    graph = onnx.helper.make_graph(nodes, "g", [given], [made], tensors)
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+class Course:
+    """One release, on which models are raced."""
+
+    def __init__(self, host: Host, seat: Seat, folder: Path) -> None:
+        self._host, self._seat, self.folder = host, seat, folder
+
+    def case(self, width: int = WIDTH) -> Case:
+        """A case that the chains take, if it is of their width."""
+        path = self.folder / f"x{width}.npy"
+        np.save(path, np.ones((3, width), np.float32))
+        return Case(name=f"width {width}", origin="generated", inputs={"x": str(path)})
+
+    def race(self, model: Path, baseline: Path, *cases: Case, rounds: int = ROUNDS, weighings: int = 0) -> Observation:
+        """What comes of one race."""
+        job = Race(
+            model=str(model),
+            baseline=str(baseline),
+            cases=cases or (self.case(),),
+            rounds=rounds,
+            weighings=weighings,
+            time_s=20,
+        )
+        return self._host.submit(self._seat, job).result(200)
+
+    def raced(self, *arguments: Path, **more: int) -> RaceResult:
+        """What was measured."""
+        observation = self.race(*arguments, **more)  # type: ignore[arg-type]
+        assert isinstance(observation, Completed), observation
+        assert isinstance(observation.result, RaceResult)
+        assert observation.result.reason == ""
+        return observation.result
+
+
+@pytest.fixture(params=["1.16.3", "1.31.1"])
+def course(
+    request: pytest.FixtureRequest,
+    cache: Path,
+    locked: Callable[..., tuple[LockedRuntime, tuple[LockedPackage, ...]]],
+    tmp_path: Path,
+) -> Iterator[Course]:
+    """One of the releases."""
+    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+        yield Course(host, Seat.of_runtime(*locked(request.param)), tmp_path)
+
+
+def _verdict(measure: str, figures: racing.Figures, budget: float) -> str:
+    return Raced(
+        model="m.onnx",
+        place=Place("m.onnx"),
+        runtime="",
+        measure=measure,  # type: ignore[arg-type]
+        baseline="",
+        case="",
+        budget=budget,
+        ratio=figures.ratio,
+        low=figures.low,
+        high=figures.high,
+        negligible=figures.negligible,
+    ).verdict
+
+
+def test_three_times_the_work_is_found(course: Course) -> None:
+    """In time and in memory; the other way round it is a third."""
+    long, short = chain(course.folder / "long.onnx", 30), chain(course.folder / "short.onnx", 10)
+    result, turned = course.raced(long, short, weighings=2), course.raced(short, long)
+
+    assert (len(result.model_s), len(result.baseline_s), result.case) == (ROUNDS, ROUNDS, f"width {WIDTH}")
+    assert _verdict("time", racing.of_times(result), 1.5) == "over"
+    assert _verdict("memory", racing.of_weights(result, 1.5), 1.5) == "over"
+    assert racing.of_times(turned).high < 0.67
+    assert min(result.baseline_mib) > 9  # ten weights of 1 MiB
+
+
+def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
+    """Ten races on a machine that does other things as well."""
+    one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
+    found = [course.raced(one, other, weighings=1) for _ in range(10)]
+
+    assert [_verdict("time", racing.of_times(each), 1.2) for each in found] == ["within"] * 10
+    assert [_verdict("memory", racing.of_weights(each, 1.2), 1.2) for each in found] == ["within"] * 10
+
+
+def test_what_is_not_asked_is_not_measured(course: Course) -> None:
+    """Neither timed nor weighed."""
+    model = chain(course.folder / "one.onnx", 1)
+    timed, weighed = course.raced(model, model), course.raced(model, model, rounds=0, weighings=1)
+
+    assert (len(timed.model_s), timed.model_mib) == (ROUNDS, ())
+    assert (weighed.model_s, len(weighed.model_mib), len(weighed.baseline_mib)) == ((), 1, 1)
+
+
+def test_first_case_that_both_can_run(course: Course) -> None:
+    """Others are passed by."""
+    model = chain(course.folder / "one.onnx", 1)
+    observation = course.race(model, model, course.case(3), course.case(), rounds=1)
+
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, RaceResult)
+    assert observation.result.case == f"width {WIDTH}"
+
+
+def _reason(observation: Observation) -> str:
+    assert isinstance(observation, Completed), observation
+    assert isinstance(observation.result, RaceResult)
+    return observation.result.reason
+
+
+def test_races_that_cannot_be(course: Course) -> None:
+    """No case that runs, another input, a baseline that is no model: each is said."""
+    model, other = chain(course.folder / "one.onnx", 1), chain(course.folder / "two.onnx", 1, first="z")
+    (course.folder / "broken.onnx").write_bytes(b"\xff" * 99)
+
+    assert _reason(course.race(model, model, course.case(3))) == "there is no case that both can run"
+    assert _reason(course.race(model, other)) == "there is no input `z` in what the model is fed"
+    assert _reason(course.race(model, course.folder / "broken.onnx")).startswith("the baseline does not load: ")
