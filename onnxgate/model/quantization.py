@@ -142,6 +142,7 @@ class _Judge:
         self._tensors: dict[str, TensorProto | None] = {}
         for name, tensor in tensors(proto):
             self._tensors[name] = None if name in self._tensors else tensor
+        self._said: set[str] = set()
         values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
         self._values: Mapping[str, ValueInfoProto] = {value.name: value for value in values}
 
@@ -217,21 +218,11 @@ class _Judge:
 
     def _scale(self, node: NodeProto, position: int, *, divides: bool, tolerant: bool) -> Iterator[QuantizationFault]:
         found = self.floats(node.input[position]) if position < len(node.input) else None
-        if found is None or not found.size:
+        if found is None or not found.size or node.input[position] in self._said:
             return
-        said = f"its `{_name(node, position)}` holds"
-        import numpy as np
-
-        strange = ~np.isfinite(found)
-        if strange.any():
-            yield _fault(node, f"{said} {found[strange][0]:g}", "value")
-        elif tolerant:
-            return
-        elif divides and (abs(found) < _tiny(found)).any():
-            least = float(abs(found).min())
-            yield _fault(node, f"{said} {least:g}, by which nothing can be divided", "value")
-        elif not found.any():
-            yield _fault(node, f"{said} nothing but 0: all that it stands for is 0", "value")
+        for fault in _bad_scale(node, position, found, divides, tolerant):
+            self._said.add(node.input[position])  # other nodes may share it: it is one fault
+            yield fault
 
     def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
         point = self._held(node, zero)
@@ -284,6 +275,24 @@ class _Judge:
             return None
         dims = value.type.tensor_type.shape.dim
         return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims)
+
+
+def _bad_scale(
+    node: NodeProto, position: int, found: Array, divides: bool, tolerant: bool
+) -> Iterator[QuantizationFault]:
+    said = f"its `{_name(node, position)}` holds"
+    import numpy as np
+
+    strange = ~np.isfinite(found)
+    if strange.any():
+        yield _fault(node, f"{said} {found[strange][0]:g}", "value")
+    elif tolerant:
+        return
+    elif divides and (abs(found) < _tiny(found)).any():
+        least = float(abs(found).min())
+        yield _fault(node, f"{said} {least:.3g}, by which nothing can be divided", "value")
+    elif not found.any():
+        yield _fault(node, f"{said} nothing but 0: all that it stands for is 0", "value")
 
 
 def _per_axis(

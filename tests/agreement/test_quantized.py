@@ -1,0 +1,186 @@
+"""Outputs of quantized models, held by ratios: what passes, what does not, and what is recorded of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from onnxgate.agreement.quantized import (
+    ENOUGH_DB,
+    MARGIN_DB,
+    OF_FLOAT,
+    OF_ITSELF,
+    Bounds,
+    Held,
+    Scale,
+    float_bounds,
+    hold,
+    measure_quantization,
+    scale_of,
+)
+from onnxgate.lock.types import LockedModel, MeasuredQuantization
+
+Array = NDArray[Any]
+NOTHING = Scale()
+RECORDED = MeasuredQuantization(sqnr_db=36.0, cosine=0.999, top1=1.0, source="f.onnx", runtime="onnxruntime 1.31.1")
+
+
+def noisy(reference: Array, db: float, seed: int = 1) -> Array:
+    """The reference with noise of exactly that ratio."""
+    noise = np.random.default_rng(seed).normal(size=reference.shape)
+    wanted = np.sqrt(np.square(reference).mean() / 10 ** (db / 10))
+    return np.asarray(reference + noise * wanted / np.sqrt(np.square(noise).mean()), np.float32)
+
+
+def signal(*shape: int) -> Array:
+    """Numbers of mean 0 and variance 1."""
+    return np.asarray(np.random.default_rng(0).normal(size=shape), np.float32)
+
+
+def figures(held: Held) -> dict[str, float]:
+    """The ratios by name."""
+    return {metric: value for metric, value, _ in held.figures}
+
+
+@given(st.floats(-10, 60))
+def test_ratio_decides(db: float) -> None:
+    """The figure is the ratio that was made, and agreement is that it reaches the bound."""
+    reference = signal(4, 64)
+    held = hold(noisy(reference, db), reference, OF_FLOAT, NOTHING)
+
+    assert figures(held)["sqnr_db"] == pytest.approx(db, abs=0.01)
+    if abs(db - OF_FLOAT.sqnr_db) > 3:
+        assert held.agreement.agrees == (db > OF_FLOAT.sqnr_db)
+
+
+def test_one_wrong_element_is_no_matter() -> None:
+    """A step more in one of a thousand is right; a fifth of the signal everywhere is not."""
+    reference = signal(10, 100)
+    stepped = reference.copy()
+    stepped[3, 4] += 0.5
+
+    assert hold(stepped, reference, OF_FLOAT, NOTHING).agreement.agrees
+    assert not hold(reference * np.float32(0.8), reference, OF_FLOAT, NOTHING).agreement.agrees
+
+
+def test_rows_that_agree_on_the_largest() -> None:
+    """Classes that changed close the gate although the noise is small beside an offset."""
+    reference = np.full((50, 4), 100.0, np.float32)
+    reference[:, 1], candidate = 101.0, np.full((50, 4), 100.0, np.float32)
+    candidate[:, 2] = 101.0
+    held = hold(candidate, reference, OF_FLOAT, NOTHING)
+
+    assert (held.agreement.agrees, held.metric, held.value) == (False, "top1", 0.0)
+
+
+def test_near_ties_change_places_freely() -> None:
+    """A class that is as large as the noise allows is another name for the same answer."""
+    reference = signal(50, 4)
+    reference[:, 0], reference[:, 1] = 3.0, 3.05
+    candidate = reference.copy()
+    candidate[:, 0] = 3.06
+
+    assert figures(hold(candidate, reference, OF_FLOAT, NOTHING))["top1"] == 1.0
+
+
+def test_steps_of_the_output_are_right_between_two_runs() -> None:
+    """However few steps an output has: one more or less in each element."""
+    reference = np.array([[0.1, 0.0, -0.1, 0.2]], np.float32)
+    candidate = reference + np.float32(0.1)
+    stepped = Bounds(OF_ITSELF.sqnr_db, OF_ITSELF.cosine, OF_ITSELF.top1, "type", step=0.101)
+
+    assert hold(candidate, reference, stepped, NOTHING).agreement.agrees
+    assert not hold(candidate, reference, OF_ITSELF, NOTHING).agreement.agrees
+
+
+def test_output_near_zero_is_held_to_what_is_usual() -> None:
+    """One score of 0.001 that is 0.01 off is no drift where scores are about 1; without other cases it is."""
+    reference, usual = np.array([[0.001]], np.float32), Scale(power=1.0, spread=1.0)
+    candidate = np.array([[-0.009]], np.float32)
+
+    assert hold(candidate, reference, OF_FLOAT, usual).agreement.agrees
+    assert not hold(candidate, reference, OF_FLOAT, NOTHING).agreement.agrees
+
+
+def test_scale_is_taken_over_all_cases() -> None:
+    """Power and spread of the finite elements; integers have none."""
+    found = scale_of([np.array([3.0, np.inf]), np.array([5.0])])
+
+    assert (found.power, found.spread) == (17.0, 1.0)
+    assert scale_of([np.array([3], np.int64)]) == NOTHING
+
+
+def test_output_of_zeros() -> None:
+    """There is no ratio to nothing: it is held to a small number."""
+    zeros = np.zeros((2, 20), np.float32)
+
+    assert hold(zeros + np.float32(1e-3), zeros, OF_FLOAT, NOTHING).agreement.agrees
+    assert not hold(zeros + np.float32(1e-1), zeros, OF_FLOAT, NOTHING).agreement.agrees
+
+
+def test_what_is_not_finite() -> None:
+    """A number must stay one; where the reference is none, it says nothing."""
+    reference = signal(2, 20)
+    lost, unknown = reference.copy(), reference.copy()
+    lost[0, 0], unknown[0, 0] = np.nan, np.inf
+
+    assert (hold(lost, reference, OF_FLOAT, NOTHING).metric, hold(lost, reference, OF_FLOAT, NOTHING).value) == (
+        "not finite",
+        1.0,
+    )
+    assert hold(reference, unknown, OF_FLOAT, NOTHING).agreement.agrees
+
+
+def test_shapes_and_types_must_be_alike() -> None:
+    """As for every other output."""
+    reference = signal(2, 20)
+
+    assert hold(reference[:1], reference, OF_FLOAT, NOTHING).metric == "shape"
+    assert not hold(reference.astype(np.int64), reference, OF_FLOAT, NOTHING).agreement.agrees
+
+
+def test_labels() -> None:
+    """A share of them must be the same; a few that differ decide nothing; steps of 8 bits may be one off."""
+    many, few = np.arange(100), np.arange(4)
+    wrong = np.where(many < 3, 7, many)
+
+    assert hold(np.where(many < 1, 7, many), many, OF_FLOAT, NOTHING).agreement.agrees
+    assert not hold(wrong, many, OF_FLOAT, NOTHING).agreement.agrees
+    assert not hold(wrong, many, OF_FLOAT, NOTHING).too_few
+    assert hold(few + 1, few, OF_FLOAT, NOTHING).too_few
+    assert hold((few + 1).astype(np.uint8), few.astype(np.uint8), OF_FLOAT, NOTHING).agreement.agrees
+
+
+def locked(**quantization: MeasuredQuantization) -> LockedModel:
+    """A model of which figures were recorded."""
+    return LockedModel(sha256="aa", size_bytes=1, ir_version=8, opsets={}, quantization=quantization)
+
+
+def test_recorded_figures_are_the_bound() -> None:
+    """Less a margin; no more is asked for than matters; an output without a record has the default."""
+    found = float_bounds(locked(y=RECORDED), "y")
+    perfect = float_bounds(locked(y=MeasuredQuantization(sqnr_db=200, cosine=1, top1=1, source="", runtime="")), "y")
+
+    assert (found.sqnr_db, found.cosine, found.bound_from) == (36.0 - MARGIN_DB, pytest.approx(0.998), "lock")
+    assert (perfect.sqnr_db, perfect.cosine < 1) == (ENOUGH_DB, True)
+    assert float_bounds(locked(), "y") == float_bounds(None, "y") == OF_FLOAT
+
+
+def test_record_holds_for_what_was_recorded() -> None:
+    """What was measured passes its own record, and a loss of twice the margin does not."""
+    reference = signal(8, 64)
+    cases = [
+        ({"y": noisy(reference, db, seed), "n": np.ones(1, int)}, {"y": reference}) for seed, db in ((1, 33), (2, 30))
+    ]
+    found = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1")
+    bounds = float_bounds(locked(**found), "y")
+
+    assert list(found) == ["y"]
+    assert found["y"].sqnr_db == pytest.approx(30.0, abs=0.11)
+    assert all(hold(quantized["y"], real["y"], bounds, NOTHING).agreement.agrees for quantized, real in cases)
+    assert not hold(noisy(reference, 24), reference, bounds, NOTHING).agreement.agrees

@@ -1,0 +1,128 @@
+"""Scales and zero points that cannot be right, and those near them that can."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.model.quantization import output_steps, quantization_faults
+
+Q = '<ir_version: 8, opset_import: ["" : {opset}, "com.microsoft" : 1]> g (float[N, 4] x) => (float[N, 4] y)\n'
+ACTIVATION = (
+    "<float s = {{{scale}}}, uint8 z = {{3}}> {{ q = QuantizeLinear(x, s, z) [d] y = DequantizeLinear(q, s, z) }}"
+)
+WEIGHT = (
+    "<int8[4, 4] w = {{1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}}, {weights}> "
+    "{{ f = DequantizeLinear{axis}(w, s, z) y = MatMul(x, f) }}"
+)
+
+
+def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str]:
+    """What is wrong, in words."""
+    text = Q.format(opset=opset) + body.format(**values).replace("[d] ", "")
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(text)
+    path.write_bytes(model.SerializeToString())
+    return [each.what for each in quantization_faults(model, path)]
+
+
+@pytest.mark.parametrize("scale", ["0.5", "1e-30", "-0.5"])
+def test_scales_that_divide(tmp_path: Path, scale: str) -> None:
+    """Small or negative numbers are scales as well."""
+    assert found(tmp_path, ACTIVATION, scale=scale) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"), [("0.0", "holds 0, by which"), ("1e-40", "holds 1e-40, by which"), ("-inf", "holds -inf")]
+)
+def test_scales_that_do_not(tmp_path: Path, scale: str, said: str) -> None:
+    """Zero, less than a normal number, and what is no finite number."""
+    what = found(tmp_path, ACTIVATION, scale=scale)
+
+    assert len(what) == 1
+    assert said in what[0]
+
+
+@pytest.mark.parametrize(
+    ("weights", "axis", "opset"),
+    [
+        ("float s = {0.5}, int8 z = {0}", "", 17),
+        ("float[1] s = {0.5}, int8[1] z = {0}", "", 17),
+        ("float[4] s = {0.5,0.5,0,1}, int8[4] z = {0,0,0,0}", "<axis=0>", 17),
+        ("float[4] s = {0.5,0.5,2,1}, int8[4] z = {0,0,0,0}", "<axis=-1>", 17),
+        ("float[2, 4] s = {1,1,1,1,1,1,1,1}, int8[2, 4] z = {0,0,0,0,0,0,0,0}", "<axis=0, block_size=2>", 21),
+    ],
+)
+def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, opset: int) -> None:
+    """One for all, one for each index of the axis, one for each block; a channel may be 0."""
+    body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
+
+    assert found(tmp_path, body, opset) == []
+
+
+@pytest.mark.parametrize(
+    ("weights", "axis", "opset", "said"),
+    [
+        ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "holds 3 values for axis 0, whose size is 4"),
+        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2 of a value that has 2"),
+        ("float[4] s = {1,1,1,1}, int8[2] z = {0,0}", "<axis=0>", 17, "holds 2 values, where `x_scale` holds 4"),
+        ("float[4] s = {1,1,1,1}, uint8[4] z = {0,0,0,0}", "<axis=0>", 17, "is uint8, where `x` is int8"),
+        ("float[4] s = {0,0,0,0}, int8[4] z = {0,0,0,0}", "<axis=0>", 17, "holds nothing but 0"),
+        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "", 10, "where opset 10 knows one"),
+        ("float[3, 4] s = {1,1,1,1,1,1,1,1,1,1,1,1}", "<axis=0, block_size=2>", 21, "need [2, 4]"),
+        ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "for blocks of a value with 2 axes"),
+    ],
+)
+def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, said: str) -> None:
+    """Counts, axes, types and blocks, one fault each."""
+    body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
+    what = found(tmp_path, body if " z = " in weights else body.replace("(w, s, z)", "(w, s)"), opset)
+
+    assert len(what) == 1
+    assert said in what[0]
+
+
+def test_operators_of_their_own(tmp_path: Path) -> None:
+    """A contributed operator's scales have their positions, its turned weights their other axis, blocks their count."""
+    head = (
+        "<uint8[N, 4] a = {{1,2,3,4}}, float s = {{1}}, uint8 z = {{0}}, int8[3, 4] b = {{1,1,1,1,1,1,1,1,1,1,1,1}}, "
+    )
+    scales = "float[{n}] t = {{{ones}}}, int8[{n}] u = {{{zeros}}}> "
+    call = "{{ y = com.microsoft.QGemm <transB={turned}> (a, s, z, b, t, u) }}"
+    body = head.replace("[N, 4]", "[1, 4]") + scales + call
+
+    assert found(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="1") == []
+    assert found(tmp_path, body, n="4", ones="1,1,1,1", zeros="0,0,0,0", turned="0") == []
+    assert "whose size is 4" in found(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(4, []), (3, ["its `s` holds"])])
+def test_blocks_of_a_few_bits(tmp_path: Path, count: int, expected: list[str]) -> None:
+    """As many scales as columns and blocks, of which some may be 0 or negative."""
+    ones = ",".join(["0", "-1", "1", "1"][:count])
+    body = (
+        f"<uint8[4, 1, 8] w = {{{{{','.join(['1'] * 32)}}}}}, float[{count}] s = {{{{{ones}}}}}> "
+        "{{ y = com.microsoft.MatMulNBits <K=16, N=4, bits=4, block_size=16> (x, w, s) }}"
+    )
+
+    assert len(found(tmp_path, body)) == len(expected)
+
+
+def test_float_models_have_none(tmp_path: Path) -> None:
+    """Nothing is quantized, nothing is wrong."""
+    assert found(tmp_path, "{{ y = Relu(x) }}") == []
+
+
+def test_steps_of_outputs(tmp_path: Path) -> None:
+    """The scale of what is dequantized last, also where the value is only moved afterwards."""
+    text = Q.format(opset=17) + (
+        "<float s = {0.25}, uint8 z = {3}> { q = QuantizeLinear(x, s, z) f = DequantizeLinear(q, s, z) y = Relu(f) }"
+    )
+    model = onnx.parser.parse_model(text)
+    plain = onnx.parser.parse_model(Q.format(opset=17) + "{ y = Relu(x) }")
+
+    assert output_steps(model, tmp_path / "m.onnx") == {"y": 0.25}
+    assert output_steps(plain, tmp_path / "m.onnx") == {}
