@@ -178,6 +178,7 @@ class Locator:
                 optimization="all" if level == "all" else "disabled",
                 providers=planned.providers,
                 extensions=planned.extensions,
+                again=False,
             )
             return self.submit(planned, job, JobLimits(time_s=JOB_TIME_S)).result()
 

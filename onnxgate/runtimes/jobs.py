@@ -48,6 +48,7 @@ class Run(Wire, frozen=True, kw_only=True, tag="run", tag_field="kind"):
     optimization: Optimization = "all"
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
     extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
+    again: bool = True  # the first case that can be run is run twice, which shows whether outputs are stable
 
 
 class Race(Wire, frozen=True, kw_only=True, tag="race", tag_field="kind"):

@@ -46,7 +46,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     _refuse_without("the session has no", _others(job), session.get_providers(), failures.ProviderNotUsedError)
     cases: List[Dict[str, Any]] = []
     for index, case in enumerate(job["cases"]):
-        twice = not any("outputs" in each for each in cases)
+        twice = job.get("again", True) and not any("outputs" in each for each in cases)
         cases.append(_run_case(session, index, case, job, phase, twice))
     return {"kind": "run", "providers": session.get_providers(), "outputs": _names(session), "cases": cases}
 
