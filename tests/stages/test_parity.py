@@ -14,7 +14,8 @@ from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Undone
 from onnxgate.runtimes.jobs import CaseResult, Crashed
-from onnxgate.stages.parity import ParityModel, gather
+from onnxgate.stages.masks import Kept
+from onnxgate.stages.parity import Outputs, ParityModel, against_float, gather
 from onnxgate.stages.runtime import Ran
 from tests.stages.runs import NEW, OLD, PLACE, case, done, ran, refused, saved
 
@@ -164,15 +165,88 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     ]
 
 
-def test_quantized_outputs_need_a_tolerance(tmp_path: Path) -> None:
-    """No default holds element by element; one of the user's does."""
-    quantized = Comparability(quantized=("QuantizeLinear",))
-    jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))]
-    found, undone = _gather(ParityModel("m.onnx", PLACE, quantized, None, None), jobs)
+QUANTIZED = Comparability(quantized=("QuantizeLinear",))
 
-    assert (found, len(undone), undone[0].hint) == ([], 1, "set `tolerance` for the model to hold them to that")
-    found, undone = _gather(ParityModel("m.onnx", PLACE, quantized, {"atol": 1.0}, None), jobs)
-    assert (len(found), _failing(found), undone) == (3, [], [])
+
+def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
+    """A step more or less is right; another signal is not; a tolerance of the user's holds element by element."""
+    signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
+    stepped = signal + np.float32(0.02) * (np.arange(80).reshape(2, 40) % 3 == 0)
+    by_element = {"rtol": 0.0, "atol": 1e-3}
+    for value, tolerance, expected in (
+        (stepped, None, []),
+        (-signal, None, [("runtime", OLD, NEW)]),
+        (stepped, by_element, [("runtime", OLD, NEW)]),
+    ):
+        jobs = [*_ran(tmp_path, OLD, _both(value)), *_ran(tmp_path, NEW, _both(signal))]
+        found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, tolerance, None), jobs)
+
+        assert (_failing(found), undone) == (expected, [])
+
+
+def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
+    """They are undecided where nothing else was compared, and a remark beside numbers that were."""
+    labels, other = np.array([1, 2, 3]), np.array([1, 2, 4])
+    numbers = np.ones((2, 20), np.float32)
+    for beside, expected in ((None, False), (numbers, True)):
+        jobs = [
+            ran(name, "all", done(saved(tmp_path, value, value if beside is None else beside)), cases=CASE)
+            for name, value in ((OLD, labels), (NEW, other))
+        ]
+        found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, None, None), jobs)
+
+        assert _failing(found) == []
+        assert {each.by_design for each in undone} == {expected}
+
+
+def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
+    """Each runtime and level, by the outputs' names, else by their places; by ratio whatever tolerance is set."""
+    jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, {"all": RIGHT, "disabled": -RIGHT})]
+    right, other = (str(path) for path in saved(tmp_path, RIGHT, -RIGHT).outputs)
+    loose = ParityModel("m.onnx", PLACE, QUANTIZED, {"rtol": 9.0, "atol": 9.0}, None)
+    named = Outputs(("z", "y"), {(NAME, "y"): right, (NAME, "z"): right})
+    placed = Outputs(("a", "b"), {(NAME, "a"): right, (NAME, "b"): other})
+    by_name, _ = against_float(loose, jobs, named, "f.onnx")
+    by_place, _ = against_float(loose, jobs, placed, "f.onnx")
+
+    assert _failing(by_name) == [("quantized", NEW, "f.onnx")]
+    assert [(each.output, each.agrees) for each in by_place[0].differences] == [("y", True), ("z", False)] * 2
+    assert by_name[0].differences[0].metric == "sqnr_db"
+
+
+def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
+    """It is undecided."""
+    jobs = _ran(tmp_path, NEW, {"all": RIGHT})
+    found, undone = against_float(PLAIN, jobs, Outputs(("y", "z"), {}), "f.onnx")
+
+    assert (found, [each.reason for each in undone]) == ((), [f"the float model `f.onnx` gives nothing for `{NAME}`"])
+
+
+def test_masked_positions_are_left_out(tmp_path: Path) -> None:
+    """What differs only where a mask drops is told and no mismatch; what differs elsewhere as well is one."""
+    mask = str(saved(tmp_path, np.array([[1, 0]])).outputs[0])
+    for place, expected in ((1, []), (0, [("runtime", OLD, NEW)])):
+        other = RIGHT.copy()
+        other[0, place] += 0.5
+        jobs = [*_ran(tmp_path, OLD, {"all": other}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+        kept = {(NAME, "y"): Kept(mask, ones_keep=True), (NAME, "z"): Kept(mask, ones_keep=True)}
+        found, _ = _gather(ParityModel("m.onnx", PLACE, Comparability(), None, None, kept=kept), jobs)
+        told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
+
+        assert _failing(found) == expected
+        assert told["masked elements"] == place
+
+
+def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
+    """What agrees has the one that decided."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs)
+    same, _ = _gather(PLAIN, [*_ran(tmp_path, OLD, {"all": RIGHT}), *_ran(tmp_path, NEW, {"all": RIGHT})])
+    told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
+
+    assert told.keys() >= {"sqnr_db", "cosine", "max_abs", "median_abs", "p99_abs", "max_rel", "max_ulp", "top1"}
+    assert told["sqnr_db"] == pytest.approx(10.0, abs=0.01)
+    assert same[0].differences[0].figures == ()
 
 
 def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
