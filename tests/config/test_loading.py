@@ -286,6 +286,23 @@ sha256 = "aa"
             "line 3: `model[0].tolerance`: `atol` is missing; expected both `rtol` and `atol`",
         ),
         (
+            "[[model]]\npath = 'a.onnx'\nbudget = {}",
+            "line 3: `model[0].budget`: expected at least one of `size-mib`, `slower-than-baseline`, "
+            "`memory-over-baseline`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nbudget = { size-mib = 0 }",
+            "line 3: `model[0].budget.size-mib`: expected a number above 0, got `0`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nbudget = { slower-than-baseline = -1.2 }",
+            "line 3: `model[0].budget.slower-than-baseline`: expected a number above 0, got `-1.2`",
+        ),
+        (
+            "[[model]]\npath = 'a.onnx'\nbudget = { memory-over-baseline = inf }",
+            "line 3: `model[0].budget.memory-over-baseline`: expected a number above 0, got `inf`",
+        ),
+        (
             "[[model]]\npath = 'a.onnx'\ntolerance = { y = 1 }",
             "line 3: `model[0].tolerance.y`: expected a table with `rtol` and `atol`, got a number",
         ),
