@@ -64,3 +64,12 @@ def test_models_that_agree_are_not_searched(bench: Make, tmp_path: Path) -> None
     model = convolutions(tmp_path / "m.onnx", "MaxPool", 16, {"kernel_shape": [2, 2]})
 
     assert said(bench("1.18.1", "1.31.1"), model) == (set(), [])
+
+
+def test_a_model_with_external_data(bench: Make, tmp_path: Path) -> None:
+    """Weights in another file are found beside the copies, by releases that follow no links out of a folder too."""
+    path = convolutions(tmp_path / "m.onnx", "AveragePool", 16, HALVING)
+    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="m.data", size_threshold=0)
+    assert path.with_name("m.data").is_file()
+
+    assert said(bench("1.18.1", "1.31.1"), path) == ({("runtime", "pool", "AveragePool")}, [])

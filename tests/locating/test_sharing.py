@@ -1,0 +1,198 @@
+"""Which mismatches share a search, and what is said where there is none."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from onnxgate import locating
+from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.findings import Place
+from onnxgate.locating import Located, Locator
+from onnxgate.lock.types import LockedRuntime
+from onnxgate.plan import PlannedRuntime
+from onnxgate.runtimes.host import JobLimits
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Job, Observation, Refused, Run, RunResult, Unavailable
+from onnxgate.runtimes.jobs import Failure as Said
+
+TEXT = (
+    """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { [neg] a = Neg(x) [exp] y = Exp(a) }"""
+)
+RELEASES = ("1.18.1", "1.20.1", "1.31.1")
+NEWEST = "onnxruntime 1.31.1"
+
+
+def planned(release: str) -> PlannedRuntime:
+    """A release that is run at both levels."""
+    runtime = LockedRuntime(engine="onnxruntime", release=release, python="3.11", packages=())
+    return PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True)
+
+
+def difference(value: float, *, level: str = "disabled", metric: str = "worst_abs", output: str = "y") -> Difference:
+    """One output that is off by so much, where 1e-5 is allowed."""
+    return Difference(
+        output=output,
+        case="one",
+        optimization=level,
+        agrees=value <= 1e-5,
+        metric=metric,
+        value=value,
+        bound=1e-5,
+        bound_from="type",
+    )
+
+
+def comparison(release: str, *found: Difference, pair: str = "runtime", reference: str = NEWEST) -> Comparison:
+    """A release held against the newest one."""
+    return Comparison(
+        model="m.onnx",
+        place=Place("onnxgate.toml", 1),
+        pair=pair,  # type: ignore[arg-type]
+        runtime=f"onnxruntime {release}",
+        reference=reference,
+        differences=found,
+    )
+
+
+class Releases:
+    """Releases of which the older ones negate wrongly; counts what they are asked."""
+
+    def __init__(self, folder: Path, answer: Observation | None = None) -> None:
+        self.folder, self.asked, self.count = folder, [], 0  # type: ignore[var-annotated]
+        self._answer = answer
+
+    def submit(self, runtime: PlannedRuntime, job: Job, limits: JobLimits) -> Future[Observation]:
+        """Do a job at once."""
+        assert isinstance(job, Run)
+        self.asked.append((runtime.name, job.optimization))
+        done: Future[Observation] = Future()
+        done.set_result(self._answer or self._run(runtime, job))
+        return done
+
+    def _run(self, runtime: PlannedRuntime, job: Run) -> Observation:
+        fed = {name: np.load(path) for name, path in job.cases[0].inputs.items()}
+        values = dict(fed)
+        values["a"] = values["a#apart"] = -fed["x"] + (runtime.name != NEWEST)
+        values["y"] = values["y#apart"] = np.exp(fed.get("a", values["a"]))
+        names = [value.name for value in onnx.load(job.model).graph.output]
+        paths = [Path(job.output) / f"{index}.npy" for index in range(len(names))]
+        for path, name in zip(paths, names, strict=True):
+            np.save(path, values[name])
+        result = CaseResult(outputs=tuple(map(str, paths)))
+        return Completed(result=RunResult(providers=(), outputs=tuple(names), cases=(result,)))
+
+    def place(self) -> Path:
+        """An unused path."""
+        self.count += 1
+        return self.folder / str(self.count)
+
+
+def model(folder: Path) -> Located:
+    """The model whose mismatches are looked into."""
+    proto = parser.parse_model(TEXT)
+    onnx.save(proto, str(folder / "m.onnx"))
+    np.save(folder / "x.npy", np.array([1, 2], np.float32))
+    return Located(
+        path="m.onnx",
+        absolute=folder / "m.onnx",
+        proto=proto,
+        root=folder,
+        folder=folder,
+        cases={"one": Case(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
+        runtimes={f"onnxruntime {each}": planned(each) for each in RELEASES},
+        eager=None,
+        fresh=None,
+        source=None,
+    )
+
+
+def no_toolchain(job: Job) -> Observation:
+    """There is none."""
+    return Unavailable(reason="there is none")
+
+
+def located(
+    folder: Path, releases: Releases, *comparisons: Comparison
+) -> tuple[list[str | None], list[tuple[str, str]]]:
+    """The node that each comparison names; runtime and reason of each that names none."""
+    locator = Locator(releases.submit, no_toolchain, releases.place)
+    named, undone = locator.locate(model(folder), comparisons)
+    return [each.first and each.first.node for each in named], [(each.runtime, each.reason) for each in undone]
+
+
+def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:
+    """The worst of them is looked into; those that agree are left alone."""
+    releases = Releases(tmp_path)
+    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.6)))
+    agreeing = comparison("1.31.1", difference(0.0), pair="optimization")
+
+    assert located(tmp_path, releases, *found, agreeing) == (["neg", "neg", None], [])
+    assert {name for name, _ in releases.asked} == {"onnxruntime 1.20.1", NEWEST}
+
+
+def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:
+    """Each is looked into by itself."""
+    releases = Releases(tmp_path)
+    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
+
+    assert located(tmp_path, releases, *found) == (["neg", "neg"], [])
+    assert {name for name, _ in releases.asked} == {"onnxruntime 1.18.1", "onnxruntime 1.20.1", NEWEST}
+
+
+def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
+    """Where both differ: there, nodes are what the file has."""
+    releases = Releases(tmp_path)
+    located(tmp_path, releases, comparison("1.18.1", difference(0.7, level="all"), difference(0.5)))
+
+    assert {level for _, level in releases.asked} == {"disabled"}
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (comparison("1.18.1", difference(1, metric="shape")), "it is one of type, shape or number"),
+        (comparison("1.18.1", difference(1), reference="openvino 2026.4"), "openvino 2026.4 is not there to be asked"),
+        (
+            comparison("1.18.1", difference(1), pair="source", reference="the source"),
+            "its source cannot be asked for intermediate values",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_said(found: Comparison, reason: str, tmp_path: Path) -> None:
+    """A mismatch without a beginning is still a mismatch, and the reason is given."""
+    said = f"the first node that differs from {found.reference} was not found: {reason}"
+
+    assert located(tmp_path, Releases(tmp_path), found) == ([None], [("onnxruntime 1.18.1", said)])
+
+
+def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
+    """Not every release loads a model with all of its values as outputs."""
+    releases = Releases(tmp_path, Refused(failure=Said(type="Fail", text="no")))
+    _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
+
+    assert reason.endswith("with its values as outputs it does not load: no")
+
+
+def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
+    """A search is no verdict: a file that cannot be read ends it, and nothing else."""
+    releases = Releases(
+        tmp_path, Completed(result=RunResult(providers=(), outputs=("y",), cases=(CaseResult(outputs=("gone.npy",)),)))
+    )
+    _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
+
+    assert "FileNotFoundError" in reason
+
+
+def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit nothing is run, and that is said."""
+    monkeypatch.setattr(locating, "MOST_SEARCHES", 1)
+    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
+    nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)
+
+    assert (nodes, runtime) == (["neg", None], "onnxruntime 1.20.1")
+    assert reason.endswith("the time for that is spent on other mismatches of the model")
