@@ -32,7 +32,7 @@ def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     runnable, inputs = _runnable(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
-        return [value.to_numpy() for value in runnable.run([_array(feeds[name]) for name in inputs])]
+        return [_value(value) for value in runnable.run([_array(feeds[name]) for name in inputs])]
 
     return answers.ran(job, phase, graphs.read(job["model"]).outputs, compute)
 
@@ -43,6 +43,17 @@ def _runnable(job: Dict[str, Any], phase: Phase) -> Any:
     model = tract.onnx().load(job["model"])
     inputs = [model.input_name(index) for index in range(model.input_count())]
     return model.into_model().into_runnable(), inputs
+
+
+def _value(value: Any) -> Any:
+    """As numpy has it. What tract computes as a dimension is an int64 of the model's.
+
+    Source: tract 0.23.9 has a type of its own for the integers that a Cast to int64 gives, and no name for it here.
+    """
+    try:
+        return value.to_numpy()
+    except tract.TractError:
+        return value.convert_to(tract.DatumType.I64).to_numpy()
 
 
 def _array(value: Any) -> Any:
