@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from onnxgate.model.cutting import needed
 from onnxgate.model.external import is_external
 from onnxgate.model.slim import pieces
-from onnxgate.model.structure import tensors
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -133,8 +132,3 @@ def _add_target(graph: GraphProto, node: NodeProto) -> Iterable[tuple[str, str]]
             added.output[position] = f"{name}{SUFFIX}"
             graph.output.add(name=added.output[position])
             yield name, added.output[position]
-
-
-def is_whole(model: ModelProto) -> bool:
-    """Whether all data that the model holds are at hand."""
-    return not any(is_external(tensor) or pieces(tensor) for _, tensor in tensors(model))
