@@ -33,7 +33,7 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.stages.layers import Counterpart, counterparts, worst_layers
+from onnxgate.stages.layers import Counterpart, Places, counterparts, worst_layers
 from onnxgate.stages.parity import Outputs, ParityModel, against_float, outputs_of
 from onnxgate.stages.runtime import Ran
 
@@ -158,7 +158,7 @@ class Quantizing:
             theirs = self._values(real.runtime, real.path, real.reading.proto, _theirs(pairs), case, "disabled")
         except (UnfitError, OSError):
             return ()
-        return worst_layers(pairs, ours, theirs, real.reading.proto, self._project.root, self._project.folder)
+        return worst_layers(pairs, ours, theirs, Places(real.reading.proto, self._project.root, self._project.folder))
 
     def _values(
         self,

@@ -40,6 +40,7 @@ class Counterpart:
     kind: Literal["input", "output", "weight"]
     after: str  # the quantized model's value, as a float or as a step
     before: str = ""  # the same before it was quantized; "" where that is not to be had
+    activation: str = ""  # "Relu" or "Clip" that the step does as well: values beyond it are not lost
     scale: str = ""  # `after` is a step: the names of its scale and zero point
     zero: str = ""
 
@@ -83,9 +84,16 @@ class _Pairing:
         elif maker is not None and maker.op_type == "QuantizeLinear":
             name = self._float_name(maker.input[0]) or self._float_name(node.output[0])
             if name:
-                yield self._of(name, node.output[0], before=maker.input[0])
+                found = self._of(name, node.output[0], before=maker.input[0])
+                yield replace(found, activation=self._merged(found))
         elif name := self._float_name(node.output[0]):
             yield self._of(name, node.output[0])
+
+    def _merged(self, each: Counterpart) -> str:
+        """The float model's activation that the quantized one has no node for."""
+        real = self._real.node[each.node].op_type if each.node >= 0 else ""
+        maker = self._makers.get(each.before)
+        return real if real in ("Relu", "Clip") and (maker is None or maker.op_type != real) else ""
 
     def _weight(self, node: NodeProto) -> Iterator[Counterpart]:
         """A weight stands at the same input of the node of the same name."""
@@ -118,10 +126,18 @@ class _Pairing:
         return Counterpart(tensor, index, "input" if index < 0 else "output", after, before)
 
 
-def worst_layers(
-    pairs: Sequence[Counterpart], quantized: Values, real: Values, proto: ModelProto, root: Path, folder: Path
-) -> tuple[Layer, ...]:
-    """The layers that add most noise, worst first. `proto` is the float model, and the values are of one case."""
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The float model, and the folders below which the lines lie that made its nodes."""
+
+    proto: ModelProto
+    root: Path  # git's root
+    folder: Path  # the config's folder
+
+
+def worst_layers(pairs: Sequence[Counterpart], quantized: Values, real: Values, places: Places) -> tuple[Layer, ...]:
+    """The layers that add most noise, worst first. The values are of one case."""
+    proto = places.proto
     noises = {each.tensor: _noise(_value(each, quantized), real.get(each.tensor)) for each in pairs}
     added = [(each, _added(each, quantized, real, noises, proto)) for each in pairs]
     known = sorted(((each, noise) for each, noise in added if noise is not None), key=lambda pair: -pair[1])
@@ -129,7 +145,13 @@ def worst_layers(
         return ()
     least = NOTABLE * known[0][1]
     return tuple(
-        _layer(each, noise, noises[each.tensor], quantized, proto, root, folder)
+        _layer(
+            each,
+            noise,
+            noises[each.tensor],
+            _clipped(_before(each, quantized, real), quantized.get(each.after)),
+            places,
+        )
         for each, noise in known[:MOST_LAYERS]
         if noise >= least
     )
@@ -139,7 +161,7 @@ def _added(
     each: Counterpart, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
 ) -> float | None:
     """The noise that a layer adds by itself, as a share of the float tensor's power."""
-    before = quantized.get(each.before)
+    before = _before(each, quantized, real)
     if before is not None:
         return _noise(_value(each, quantized), before)
     own = noises[each.tensor]
@@ -147,6 +169,18 @@ def _added(
         return own
     given = [noises.get(name) or 0.0 for name in proto.graph.node[each.node].input]
     return max(own - max(given, default=0.0), 0.0)
+
+
+def _before(each: Counterpart, quantized: Values, real: Values) -> Array | None:
+    """The values that were quantized, as an activation leaves them that is part of the step."""
+    import numpy as np
+
+    before, reference = quantized.get(each.before), real.get(each.tensor)
+    if before is None or not each.activation or reference is None or not reference.size:
+        return before
+    if each.activation == "Relu":
+        return np.asarray(np.maximum(before, 0))
+    return np.asarray(np.clip(before, reference.min(), reference.max()))
 
 
 def _noise(found: Array | None, reference: Array | None) -> float | None:
@@ -180,11 +214,10 @@ def _layer(
     each: Counterpart,
     added: float,
     noise: float | None,
-    quantized: Values,
-    proto: ModelProto,
-    root: Path,
-    folder: Path,
+    clipped: float,
+    places: Places,
 ) -> Layer:
+    proto = places.proto
     node = proto.graph.node[each.node] if each.node >= 0 else _taker(proto, each.tensor)
     return Layer(
         tensor=each.tensor,
@@ -193,8 +226,8 @@ def _layer(
         kind=each.kind,
         sqnr_db=_db(noise if noise is not None else added),
         lost_here_db=_db(added),
-        clipped=_clipped(quantized.get(each.before), quantized.get(each.after)),
-        place=node_place(node, root, folder) if node is not None else None,
+        clipped=clipped,
+        place=node_place(node, places.root, places.folder) if node is not None else None,
     )
 
 
