@@ -1,6 +1,6 @@
 """Why exports fail: what is known by class and text of the error, and what to write instead.
 
-Source: messages of torch 2.13, both exporters, each of them provoked by `tests/end_to_end/test_export_failures.py`.
+Source: messages of torch 2.13, both exporters, provoked again by `tests/runtimes/test_exporters_causes.py`.
 """
 
 from __future__ import annotations

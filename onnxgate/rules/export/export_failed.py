@@ -51,10 +51,11 @@ def _fix(subject: Reexport) -> str:
         return f"run `{subject.source}` by itself to see where it ends"
     if subject.failure.memory:
         return "make it smaller, or raise `memory-mib` of `[limits]`"
+    if nearest := _nearest(subject):
+        return nearest
     if cause := _cause(subject):
-        return cause.advice + _nearest(subject)
-    fallback = "correct that line" if subject.failure.source else "correct the source, or its entry in the config"
-    return fallback + _nearest(subject)
+        return cause.advice
+    return "correct that line" if subject.failure.source else "correct the source, or its entry in the config"
 
 
 def _cause(subject: Reexport) -> Cause | None:
@@ -68,5 +69,10 @@ def _is_of_source(subject: Reexport) -> bool:
 
 
 def _nearest(subject: Reexport) -> str:
-    """What to pin instead of an opset that could not be written."""
-    return f"; pin opset {subject.nearest_opset} instead" if subject.nearest_opset else ""
+    """What to pin instead, where the opset is the likely reason: it was refused, or made the file invalid."""
+    failure = subject.failure
+    if subject.nearest_opset is None or failure is None:
+        return ""
+    if failure.type != "invalid model" and "opset_version" not in failure.text:
+        return ""
+    return f"pin opset {subject.nearest_opset}: the nearest that this exporter writes and every target takes"
