@@ -154,7 +154,7 @@ def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_pat
 
 
 def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
-    """From the remote of a clone that never fetched it; its data as well."""
+    """From the remote of a clone that never fetched it, its data as well; not where nothing may be asked for."""
     need("git-lfs")
     model = parse(WEIGHTS)
     data = make_external(model, "w.bin")
@@ -169,7 +169,9 @@ def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
     git(root, "push", "--quiet", origin.as_uri(), "main")
     git(tmp_path, "-c", "filter.lfs.smudge=cat", "clone", "--quiet", origin.as_uri(), str(clone))
     git(clone, "lfs", "install", "--local", "--skip-smudge")
+    offline = _absent(resolve(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
     file = write_past(resolve(clone, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
+    assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here"
     assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]
     assert onnx.load(file).graph.node[0].op_type == "Add"
