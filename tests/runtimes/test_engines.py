@@ -35,8 +35,9 @@ g (float[N, 4] b, float[N, 4] a) => (float[N, 4] z, int64[N, 4] k, float[N, 4] y
 """
 TYPES = """
 <ir_version: 8, opset_import: ["" : 17]>
-g (string[N] s, float16[3] h, double[3] d, bool[2] q) => (string[N] s2, float16[3] h2, bfloat16[3] b2, bool[2] q2) {
-    s2 = Identity(s)
+g (string[N] s, float16[3] h, double[3] d, bool[2] q) => (string[1] s2, float16[3] h2, bfloat16[3] b2, bool[2] q2) {
+    last = Constant<value = int64[1] {1}>()
+    s2 = Gather(s, last)
     h2 = Add(h, h)
     b2 = Cast<to = 16>(d)
     q2 = Not(q)
@@ -98,10 +99,7 @@ def values(observation: Observation) -> dict[str, np.ndarray | None]:
 def test_names_and_order(run: Runs, engine: str) -> None:
     """Inputs are fed by name, and outputs come in the order of the graph."""
     a, b = np.ones((2, 4), np.float32), np.full((2, 4), 3, np.float32)
-    observation = run(engine, TWO, {"a": a, "b": b})
-    if engine == OPENCV and isinstance(observation, Crashed):
-        pytest.skip("OpenCV 5.0.0 corrupts its memory now and then")
-    found = values(observation)
+    found = values(run(engine, TWO, {"a": a, "b": b}))
     z = a * np.arange(1, 5, dtype=np.float32) + b
 
     assert list(found) == ["z", "k", "y"]
@@ -121,7 +119,7 @@ def test_types(run: Runs, engine: str) -> None:
     }
     found = values(run(engine, TYPES, feeds))
     expected = {
-        "s2": feeds["s"],
+        "s2": np.array(["é"]),
         "h2": np.full(3, 2, np.float16),
         "b2": feeds["d"].astype(np.float32),
         "q2": np.array([False, True]),
