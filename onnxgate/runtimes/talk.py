@@ -13,6 +13,7 @@ from onnxgate.runtimes.jobs import (
     ExportResult,
     Job,
     Observation,
+    Refused,
     TimedOut,
     Unavailable,
 )
@@ -81,6 +82,8 @@ class Talk:
 
     def _take(self, reply: decode.Reply, during: str) -> Observation:
         self.hopeless = during == START and isinstance(reply, Unavailable)
+        if isinstance(reply, Refused) and reply.failure.memory:
+            self._child.end()  # a worker that watches its own memory is dying now: it must not be asked again
         if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
             log = decode.readable(self._child.log())
             return Completed(result=msgspec.structs.replace(reply.result, log=log))
