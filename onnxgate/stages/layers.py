@@ -185,7 +185,7 @@ def _before(each: Counterpart, quantized: Values, real: Values) -> Array | None:
 
 def _noise(found: Array | None, reference: Array | None) -> float | None:
     """Power of the difference over power of the reference; None where they cannot be held against each other."""
-    from onnxgate.agreement.metrics import sqnr_db
+    from onnxgate.agreement.metrics import MOST_DB, sqnr_db
 
     if found is None or reference is None or found.shape != reference.shape or not reference.size:
         return None
@@ -194,7 +194,8 @@ def _noise(found: Array | None, reference: Array | None) -> float | None:
     import numpy as np
 
     told = np.isfinite(reference) & np.isfinite(found)
-    return float(10.0 ** (-sqnr_db(found[told].astype(np.float64), reference[told].astype(np.float64)) / 10.0))
+    ratio = sqnr_db(found[told].astype(np.float64), reference[told].astype(np.float64))
+    return 0.0 if ratio >= MOST_DB else float(10.0 ** (-ratio / 10.0))
 
 
 def _value(each: Counterpart, values: Values) -> Array | None:

@@ -1,0 +1,105 @@
+"""The layers of a quantized model that lose most: pairs of tensors, and whose loss is whose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx.parser
+from numpy.typing import NDArray
+
+from onnxgate.stages.layers import Counterpart, Places, counterparts, worst_layers
+
+HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N, 2] x) => (float[N, 2] y) '
+FLOAT = HEAD + "<float[2, 2] w = {1, 2, 3, 4}> { [fc] m = MatMul(x, w) [act] r = Relu(m) [out] y = Neg(r) }"
+SCALES = "float s = {1}, uint8 z = {0}, int8 v = {0}"
+QDQ = HEAD + (
+    "<int8[2, 2] w_quantized = {1, 2, 3, 4}, SCALES> {"
+    " xq = QuantizeLinear(x, s, z) xd = DequantizeLinear(xq, s, z)"
+    " wd = DequantizeLinear(w_quantized, s, v) [fc] r = MatMul(xd, wd)"
+    " rq = QuantizeLinear(r, s, z) rd = DequantizeLinear(rq, s, z) [out] y_QuantizeLinear_Input = Neg(rd)"
+    " yq = QuantizeLinear(y_QuantizeLinear_Input, s, z) y = DequantizeLinear(yq, s, z) }"
+).replace("SCALES", SCALES)
+OPERATORS = HEAD + (
+    "<int8[2, 2] w_quantized = {1, 2, 3, 4}, SCALES> {"
+    " x_quantized = QuantizeLinear(x, s, z)"
+    " [fc_quant] m_quantized = QLinearMatMul(x_quantized, s, z, w_quantized, s, v, s, z)"
+    " m = DequantizeLinear(m_quantized, s, z) [act] r = Relu(m) [out] y = Neg(r) }"
+).replace("SCALES", SCALES)
+
+Array = NDArray[Any]
+
+
+def pairs(text: str) -> tuple[Counterpart, ...]:
+    """The counterparts of the float model."""
+    return counterparts(onnx.parser.parse_model(text), onnx.parser.parse_model(FLOAT))
+
+
+def test_values_that_are_quantized_and_back() -> None:
+    """Inputs, weights, and outputs with what they were before; an activation that is part of the step is known."""
+    found = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
+
+    assert found == {
+        "x": ("input", "x", "xd", ""),
+        "w": ("weight", "", "wd", ""),
+        "r": ("output", "r", "rd", "Relu"),
+        "y": ("output", "y_QuantizeLinear_Input", "y", ""),
+    }
+
+
+def test_quantized_operators() -> None:
+    """Steps are made numbers by the node's own scale, values of the same name stand for themselves."""
+    found = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
+
+    assert found == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
+
+
+def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:
+    """Tensor, node and share that is clipped, worst first."""
+    places = Places(onnx.parser.parse_model(FLOAT), Path(), Path())
+    return [(each.tensor, each.node, each.clipped) for each in worst_layers(pairs(text), quantized, real, places)]
+
+
+def test_loss_is_that_of_the_step_itself() -> None:
+    """What comes down from a bad step is not said of the good ones behind it."""
+    x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
+    w = np.array([[1, 2], [3, 4]], np.float32)
+    real = {"x": x, "w": w, "m": x @ w, "r": x @ w, "y": -(x @ w)}
+    clipped = np.minimum(x, 2)
+    after = clipped @ w
+    quantized = {"x": x, "xd": clipped, "wd": w, "r": after, "rd": after, "y_QuantizeLinear_Input": -after, "y": -after}
+
+    assert worst(QDQ, quantized, real) == [("x", "fc", 0.75)]
+
+
+def test_activation_in_the_step_is_no_loss() -> None:
+    """Negative values become 0 because the float model makes them so."""
+    x = np.linspace(-4, 4, 8, dtype=np.float32).reshape(4, 2)
+    w = np.array([[1, 2], [3, 4]], np.float32)
+    rectified = np.maximum(x @ w, 0)
+    real = {"x": x, "w": w, "m": x @ w, "r": rectified, "y": -rectified}
+    coarse = w + np.float32(0.3)
+    made = x @ coarse
+    kept = np.maximum(made, 0)
+    quantized = {"x": x, "xd": x, "wd": coarse, "r": made, "rd": kept, "y_QuantizeLinear_Input": -kept, "y": -kept}
+
+    assert worst(QDQ, quantized, real) == [("w", "fc", 0.0)]
+
+
+def test_layers_that_cannot_be_taken_apart() -> None:
+    """The loss of an operator is what its output lost beyond its inputs."""
+    x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
+    w = np.array([[1, 2], [3, 4]], np.float32)
+    real = {"x": x, "w": w, "m": x @ w, "r": x @ w, "y": -(x @ w)}
+    steps = np.minimum(np.round(x @ w), 20)
+    quantized = {"m_quantized": steps.astype(np.uint8), "s": np.float32(1), "z": np.uint8(0), "r": steps, "y": -steps}
+
+    assert worst(OPERATORS, quantized, real) == [("m", "fc", 0.0)]
+
+
+def test_nothing_is_lost() -> None:
+    """Then no layer is the worst."""
+    same = {name: np.ones((2, 2), np.float32) for name in ("x", "xd", "w", "wd", "r", "rd", "y")}
+
+    assert worst(QDQ, same, same) == []
