@@ -224,3 +224,20 @@ def test_identity_of_a_real_build(own: Path) -> None:
 
     assert len(found) == 64
     assert found == build_identity(own / ".venv" / "bin" / "python")
+
+
+@pytest.mark.parametrize(("package", "found"), [("onnxruntime-gpu", "1.23.2"), ("onnxruntime-qnn", "")])
+def test_build_under_another_name(tmp_path: Path, package: str, found: str) -> None:
+    """A build of ONNX Runtime is known by its own package; its module says the same of all of them."""
+    fake_environment(tmp_path, "1.23.2")
+    (site,) = (tmp_path / ".venv").glob("lib/python3*/site-packages")
+    info = site / "onnxruntime_gpu-1.23.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.23.2\n")
+    release = ""
+    try:
+        release = find_build(tmp_path, target(package)).release
+    except UnavailableError as error:
+        assert error.message.startswith(f"`.venv` has no {package} that works: ")
+
+    assert found == release
