@@ -419,7 +419,7 @@ class _Executor:
         """What models cost beside their baselines: measured when nothing else runs."""
         work, done = self._work, self._done
         races = Races(work.project.folder, work.against, self._ask_race, self._folder)
-        for each in work.models:
+        for each in (model for model in work.models if model.model.settings.budget is not None):
             entrant = Entrant(each, work.places[each.path], work.facts[each.path], done.cases.get(each.path, ()))
             races.hold(entrant, done)
 
