@@ -26,6 +26,9 @@ START = "start"
 EXTENSIONS = "extensions"
 """The phase in which libraries of custom operators are registered: no model's fault either."""
 
+LAST_WORDS = "the job's memory limit was exceeded"
+"""What a worker says that watches its own memory, before it ends itself."""
+
 
 class Talk:
     """Asks one worker one thing at a time. After anything but a reply the worker is ended."""
@@ -82,8 +85,8 @@ class Talk:
 
     def _take(self, reply: decode.Reply, during: str) -> Observation:
         self.hopeless = during == START and isinstance(reply, Unavailable)
-        if isinstance(reply, Refused) and reply.failure.memory:
-            self._child.end()  # a worker that watches its own memory is dying now: it must not be asked again
+        if isinstance(reply, Refused) and reply.failure.text == LAST_WORDS:
+            self._child.end()  # it is dying now, and must not be asked again
         if isinstance(reply, Completed) and isinstance(reply.result, ExportResult) and not reply.result.log:
             log = decode.readable(self._child.log())
             return Completed(result=msgspec.structs.replace(reply.result, log=log))
