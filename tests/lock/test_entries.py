@@ -12,7 +12,7 @@ import pytest
 from onnxgate.config.project import MergedSettings, SelectedModel
 from onnxgate.findings import Place
 from onnxgate.lock.entries import UnlockableError, lock_models
-from onnxgate.lock.types import LockedModel, MeasuredTolerance
+from onnxgate.lock.types import LockedModel, MeasuredQuantization, MeasuredTolerance
 from onnxgate.model.hashing import sha256_of
 
 RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
@@ -52,6 +52,17 @@ def test_tolerance_stays_with_its_content(tmp_path: Path) -> None:
     assert lock(model(tmp_path), first).tolerance == TOLERANCE
     assert lock(model(tmp_path), first, y=newer).tolerance == {"y": newer}
     assert lock(model(tmp_path, RELU.replace("17", "18")), first).tolerance == {}
+
+
+def test_figures_of_a_quantized_model_stay(tmp_path: Path) -> None:
+    """They are what its path promises: a model that is quantized again is held to them until others are measured."""
+    kept = {
+        "y": MeasuredQuantization(sqnr_db=36.0, cosine=0.99, top1=1.0, source="f.onnx", runtime="onnxruntime 1.31.1")
+    }
+    first = msgspec.structs.replace(lock(model(tmp_path)), quantization=kept)
+
+    assert lock(model(tmp_path), first).quantization == kept
+    assert lock(model(tmp_path, RELU.replace("17", "18")), first).quantization == kept
 
 
 def test_pointer_to_the_locked_content(tmp_path: Path) -> None:
