@@ -1,4 +1,4 @@
-"""What an exporter does to a module without a word, and what the gate says of it; beside each, one that it leaves be."""
+"""What an exporter does to a module without a word, and what the gate says of it; beside it, what it leaves be."""
 
 from __future__ import annotations
 

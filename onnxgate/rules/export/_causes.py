@@ -41,6 +41,12 @@ _CAUSES = (
         False,
     ),
     _cause(
+        r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
+        r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
+        "the source fixes `{0}.shape[{1}]`: leave it symbolic there, or leave it out of `dynamic_shapes`",
+        False,
+    ),
+    _cause(
         r"^UserError: .*[Dd]ynamic.control flow|^UserError: .*data-dependent",
         _BRANCH,
         False,
