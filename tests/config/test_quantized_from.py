@@ -9,7 +9,7 @@ import pytest
 from onnxgate.config.loading import load_config
 from tests.config.test_loading import problems
 
-CONFIG = '[[model]]\npath = "{}"\nquantized-from = "{}"\n'
+CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantized-from = "{}"\n'
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_quantized_from(tmp_path: Path, path: str, name: str, said: str) -> None
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()
 
-    assert problems(tmp_path, CONFIG.format(path, name)) == [f"line 3: `model[0].quantized-from`: {said}"]
+    assert problems(tmp_path, CONFIG.format(path, name)) == [f"line 5: `model[0].quantized-from`: {said}"]
 
 
 def test_quantized_from_that_is_right(tmp_path: Path) -> None:
@@ -36,9 +36,7 @@ def test_quantized_from_that_is_right(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()
-    (tmp_path / "onnxgate.toml").write_text(
-        '[targets.t]\nruntime = "onnxruntime"\n' + CONFIG.format("*.onnx", "b.onnx")
-    )
+    (tmp_path / "onnxgate.toml").write_text(CONFIG.format("*.onnx", "b.onnx"))
     project = load_config(tmp_path / "onnxgate.toml")
 
     assert project.selected("a.onnx").settings.quantized_from == "b.onnx"
