@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 
 """Which input's dims give `kernel_shape` where it is left out."""
 _WINDOWED = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _DEFAULT_DOMAINS = ("", "ai.onnx")
+LISTED = 8
+"""Messages show lists up to this length."""
 
 
 def plain_attributes(node: NodeProto, opset: int, dims: Dims) -> dict[str, Plain]:
@@ -109,6 +112,15 @@ def written(value: Plain | None) -> str:
             return f"{value:.8g}"
         case _:
             return str(value)
+
+
+def changed(before: Plain | None, after: Plain | None) -> str:
+    """What a message says of an attribute that is another: both values, or how much of a long list."""
+    if isinstance(before, tuple) and isinstance(after, tuple) and max(len(before), len(after)) > LISTED:
+        if len(before) != len(after):
+            return f"has {len(after):,} elements, had {len(before):,}"
+        return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"
+    return f"is {written(after)}, was {written(before)}"
 
 
 def operator_text(node: NodeProto) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from onnxgate.model.attributes import operator_text, plain_attributes, written
+from onnxgate.model.attributes import changed, operator_text, plain_attributes
 from onnxgate.model.reading import canonical_domain, opsets
 from onnxgate.model.structure import subgraphs
 
@@ -210,7 +210,7 @@ class Matching:
         second = plain_attributes(after, _opset(new, after), new.dims)
         for name in sorted({*first, *second}):
             if first.get(name) != second.get(name):
-                text = f"is {written(second.get(name))}, was {written(first.get(name))}"
+                text = changed(first.get(name), second.get(name))
                 self._say(where, f"{label}: attribute `{name}` {text}")
         held = {attribute.name: attribute for attribute in before.attribute if attribute.name not in first}
         for attribute in after.attribute:

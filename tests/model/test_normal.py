@@ -87,6 +87,23 @@ def test_name_of_the_graph_and_order_of_imports(tmp_path: Path) -> None:
     assert compare(tmp_path, old, new) == ()
 
 
+TREES = "g (float[N, 4] x) => (float[N, 1] y) { y = ai.onnx.ml.TreeEnsembleRegressor <nodes_values = [V]> (x) }"
+
+
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        ([0.5] * 8 + [0.25], "differs in 1 of 9 elements"),
+        ([0.5] * 8, "has 8 elements, had 9"),
+    ],
+)
+def test_long_lists(tmp_path: Path, new: list[float], says: str) -> None:
+    """Attributes of trees have thousands of numbers: a message does not list them."""
+    texts = [TREES.replace("V", ", ".join(map(str, values))) for values in ([0.5] * 9, new)]
+
+    assert compare(tmp_path, *texts) == (f"node 0 `ai.onnx.ml.TreeEnsembleRegressor`: attribute `nodes_values` {says}",)
+
+
 def test_ir_version_does_not_count(tmp_path: Path) -> None:
     """How new a format the file is written in says nothing of what it computes."""
 
