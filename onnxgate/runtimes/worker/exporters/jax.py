@@ -22,9 +22,13 @@ EXPECTED = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or a mapp
 
 def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
+    import jax
+
     given = _checked(read(returned, job["source"], EXPECTED, KEYS), job["source"])
     if job["export"]:
+        jax.clear_caches()  # what a source has called before would be exported as it was traced then
         _export(job, given, _shapes(given, job["source"]), result, phase)
+        jax.clear_caches()  # and what was traced for the export cannot be run. Source: jax2onnx 0.17.1
     _run(job, given, result, phase)
 
 
