@@ -17,7 +17,7 @@ from onnxgate.agreement.comparability import comparability
 from onnxgate.calling import call_inputs
 from onnxgate.config.project import Project
 from onnxgate.errors import UnavailableError
-from onnxgate.evidence.faults import is_guess
+from onnxgate.evidence.faults import is_guess, not_finite
 from onnxgate.evidence.parity import Comparison
 from onnxgate.evidence.runtime import Alone, ModelRuns
 from onnxgate.feeding import Fed, feed, feed_at
@@ -344,6 +344,7 @@ class _Executor:
             operators=frozenset(prepared.reading.facts.operators),
             steps=output_steps(prepared.reading.proto, prepared.planned.model.absolute),
             kept=kept_positions(prepared.reading, started.cases),
+            not_finite=not_finite(runs) if Stage.RUNTIME in work.stages else frozenset(),
         )
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)
         comparisons, undone = parity_stage.gather(model, ran, started.sourced.eager, unusable)

@@ -70,6 +70,17 @@ def is_guess(attempt: Attempt, runs: ModelRuns) -> bool:
     return not any(all(each.sizes.get(axis) == attempt.sizes[axis] for axis in doubtful) for each in _taken(runs))
 
 
+def is_proven(attempt: Attempt) -> bool:
+    """Whether an output that is not finite is the model's fault: its source gives numbers there, or inputs are real."""
+    return attempt.reference_finite is True or attempt.origin in ("user", "source")
+
+
+def not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
+    """Case and output of which it is the model's proven fault, said as such, that they are not finite."""
+    attempts = [each for model in runs if not gravest(model) for each in model.attempts if is_proven(each)]
+    return frozenset((each.case, output) for each in attempts for output in each.not_finite)
+
+
 def _taken(runs: ModelRuns) -> list[Attempt]:
     """The attempts at cases that were run, here or on another runtime."""
     return [each for each in runs.attempts if each.case and (_completed(each) or each.case in runs.usable_cases)]

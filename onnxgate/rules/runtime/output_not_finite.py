@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.evidence.faults import gravest, is_proven, only_at
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -28,7 +28,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     attempts = [attempt for attempt in subject.attempts if attempt.not_finite]
     if not attempts or gravest(subject):
         return
-    proven = [attempt for attempt in attempts if _is_proven(attempt)]
+    proven = [attempt for attempt in attempts if is_proven(attempt)]
     attempts = proven or attempts
     yield Hit(
         subject.place,
@@ -39,10 +39,6 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         detail=f"gives them{at}" if (at := only_at(attempts, subject)) else "",
         level=None if proven else Level.WARNING,
     )
-
-
-def _is_proven(attempt: Attempt) -> bool:
-    return attempt.reference_finite is True or attempt.origin in ("user", "source")
 
 
 def _outputs(attempts: Sequence[Attempt]) -> str:
