@@ -42,6 +42,8 @@ export class Engine {
 
   async #load() {
     delete globalThis.fetch; // all that a session needs lies on disk
+    // Source: onnxruntime-web 1.20.1 under Node 24 takes a float16 as the new array alone, other pairs as its bits too.
+    delete globalThis.Float16Array;
     const ort = this.require(path.basename(this.folder)); // by name, so that its `exports` count
     ort.env.logLevel = "fatal";
     ort.env.wasm.numThreads = 1; // results do not depend on a machine's cores
