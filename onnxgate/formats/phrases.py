@@ -139,6 +139,9 @@ def compared(report: Report) -> list[str]:
 RATIOS = {"sqnr_db": "{:.3g} dB", "cosine": "a cosine of {:.4g}", "top1": "{:.4g} of the argmax"}
 """Metrics of which more is better, as they are said."""
 
+ALLOWED = {"config": " by the config", "lock": " by what the lock recorded", "type": " by default"}
+"""Where a bound comes from, as it is said."""
+
 
 def tightest(measured: Sequence[Measured]) -> list[Measured]:
     """For each model the figure that came nearest to its bound."""
@@ -169,10 +172,15 @@ def figure(measured: Measured) -> str:
         return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
     if measured.metric in RATIOS:
         held, needed = (RATIOS[measured.metric].format(value) for value in (measured.value, measured.bound))
-        return f"{output} keeps {held} where {needed} is needed ({measured.pair})"
+        return f"{output} keeps {held} where {needed} is needed{_by(measured)} ({measured.pair})"
     if measured.value == 0:
         return f"{output} does not differ ({measured.pair})"
-    return f"{output} differs by at most {measured.value:.2g} where {measured.bound:.2g} is allowed ({measured.pair})"
+    allowed = f"{measured.bound:.2g} is allowed{_by(measured)}"
+    return f"{output} differs by at most {measured.value:.2g} where {allowed} ({measured.pair})"
+
+
+def _by(measured: Measured) -> str:
+    return ALLOWED.get(measured.bound_from, "")
 
 
 def verdict(report: Report) -> str:

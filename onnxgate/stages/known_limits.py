@@ -27,7 +27,7 @@ class Limit:
 # Source, where nothing else is said: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
 LIMITS = (
     Limit(
-        # Source: the three nodes alone are 0.76 off; eleven other operators in the place of Softmax are right.
+        # Source: the three nodes alone are 0.76 off; nine other operators in the place of Softmax are right.
         "tract",
         SpecifierSet("<=0.23.9"),
         "it computes a Softmax between DequantizeLinear and QuantizeLinear wrongly, and says nothing",

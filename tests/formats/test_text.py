@@ -151,7 +151,7 @@ def test_verbose_says_every_figure() -> None:
     measured = report(cells=cells, measured=figures)
 
     assert "far" not in text.format(measured)
-    assert "`y` differs by at most 1e-06 where 1e-05 is allowed (near)" in text.format(measured)
+    assert "`y` differs by at most 1e-06 where 1e-05 is allowed by what the lock recorded (near)" in text.format(measured)
     assert "(far)" in text.format(measured, verbose=True)
 
 
