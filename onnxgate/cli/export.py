@@ -41,7 +41,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     for model, made in _export(project, exported, options):
         became, lines = _settle(model, made, check)
         counts[became] += 1
-        _say([] if options.quiet else lines)
+        _say([] if options.quiet else [*lines, *_remarks(made)])
     counts["without a source"] = len(models) - len(exported)
     _say([_summed_up(counts)])
     return _status(counts)
@@ -161,12 +161,24 @@ def _differences(made: Made, check: bool) -> tuple[str, ...]:
 
 
 def _wrong(made: Made) -> Iterator[Hit]:
-    from onnxgate.rules.export.export_failed import export_failed
-    from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
+    """What makes an export one that nobody should commit."""
+    yield from (hit for level, hit in _judged(made) if level == "error")
 
-    if made.subject is not None:
-        for rule in (export_failed, export_opset_ignored):
-            yield from rule.judge(made.subject)
+
+def _judged(made: Made) -> Iterator[tuple[str, Hit]]:
+    """What the rules about the export itself say, with their levels."""
+    from onnxgate.rules import ALL
+    from onnxgate.rules.export.export_stale import export_stale
+
+    for rule in ALL:
+        if made.subject is not None and rule.subject is type(made.subject) and rule is not export_stale:
+            yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(made.subject))
+
+
+def _remarks(made: Made) -> Iterator[str]:
+    for level, hit in _judged(made):
+        if level != "error":
+            yield from (f"  {level}: {hit.message}", *_hint(hit.fix))
 
 
 def _in_words(model: SelectedModel, hit: Hit) -> Iterator[str]:

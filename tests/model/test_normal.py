@@ -169,6 +169,20 @@ def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) ->
     assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == said
 
 
+def test_rounding_is_said(tmp_path: Path) -> None:
+    """What is equal only but for rounding is counted."""
+    paths = [tmp_path / "old.onnx", tmp_path / "new.onnx"]
+    old, new = net(), net()
+    values = numpy_helper.to_array(new.graph.initializer[1]).copy()
+    values.flat[7] = np.nextafter(values.flat[7], np.float32(np.inf))
+    new.graph.initializer[1].raw_data = values.tobytes()
+    for path, model in zip(paths, (old, new), strict=True):
+        path.write_bytes(model.SerializeToString())
+
+    assert normal.compare(*paths) == normal.Compared((), ("weight `w` in 1 of 54 elements",))
+    assert normal.compare(paths[0], paths[0]) == normal.Compared()
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_zeros_and_nans_are_equal_to_themselves(tmp_path: Path, dtype: type) -> None:
     """Both zeros are one number, and NaN in the same place is no difference."""
