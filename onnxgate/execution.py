@@ -412,7 +412,7 @@ class _Executor:
         seat = export_plan.second_seat(self._toolchain_python())
         made = export_stage.gather(project, planned, first, self._host.submit(seat, planned.again).result())
         if made.subject is not None and made.subject.failed_again is None:
-            reason = f"it cannot be exported from another folder: {failed.type}: {failed.text}"
+            reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
             self._done.skipped.append(Undone(Stage.EXPORT, planned.model.path, "", reason))
         return made
 
