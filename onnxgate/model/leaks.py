@@ -11,7 +11,7 @@ from onnxgate.model.structure import holders
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-_HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))([^/\\\s\"':]+)[/\\][^\s\"'`,;)\]]*")
+_HOME = r"(?:/home/|/Users/|[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))([^/\\\s\"':]+)[/\\][^\s\"'`,;)\]]*"
 _NOBODY = frozenset(
     {
         *("runner", "runneradmin", "circleci", "vsts", "vsts_azpcontainer", "jenkins", "gitlab-runner", "buildkite"),
@@ -23,7 +23,8 @@ _NOBODY = frozenset(
 
 def leaked_paths(model: ModelProto) -> tuple[str, ...]:
     """Each such path once, sorted."""
-    found = {hit[0] for text in _texts(model) for hit in _HOME.finditer(text) if hit[1] not in _NOBODY}
+    suspect = (text for text in _texts(model) if "/home/" in text or "Users" in text)
+    found = {hit[0] for text in suspect for hit in re.finditer(_HOME, text) if hit[1] not in _NOBODY}
     return tuple(sorted(found))
 
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 class Cause:
     """One known cause. `exportable` is False where the source has what the exporter cannot write down."""
 
-    pattern: re.Pattern[str]  # of "Class: text"
+    pattern: str  # of "Class: text"; compiled when something failed, and not before
     advice: str
     exportable: bool | None = None
     exporter: str = ""  # "" for both
 
 
 def _cause(pattern: str, advice: str, exportable: bool | None = None, exporter: str = "") -> Cause:
-    return Cause(re.compile(pattern), advice, exportable, exporter)
+    return Cause(pattern, advice, exportable, exporter)
 
 
 _BRANCH = "decide by `torch.where` or `torch.cond`, or by what does not depend on values"
@@ -93,7 +93,7 @@ def cause_of(kind: str, text: str, exporter: str) -> Cause | None:
     """The known cause of an error of that class and text, with what to write instead; None where it is not known."""
     said = f"{kind}: {text}"
     for cause in _CAUSES:
-        found = cause.pattern.search(said)
+        found = re.search(cause.pattern, said)
         if found and cause.exporter in ("", exporter):
             parts = [each or "" for each in found.groups()]
             return Cause(cause.pattern, cause.advice.format(*parts), cause.exportable, cause.exporter)
