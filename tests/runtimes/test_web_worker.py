@@ -105,6 +105,13 @@ def test_tensors_come_back_as_they_were(node: str, tmp_path: Path) -> None:
         assert (array.dtype.newbyteorder("="), array.shape) == (back[name].dtype, back[name].shape), name
 
 
+def test_strings_are_not_filled_up(node: str, tmp_path: Path) -> None:
+    """What numpy writes behind a short string is no part of it."""
+    np.save(tmp_path / "x.npy", np.array(["a", "zwölf", ""]), allow_pickle=False)
+
+    assert ["a", "zwölf", ""] == script(node, "decode", tmp_path / "x.npy")
+
+
 def test_all_versions_of_the_format(node: str, tmp_path: Path) -> None:
     """Numpy writes 1.0, and 2.0 or 3.0 where it must."""
     for version in ((1, 0), (2, 0), (3, 0)):
