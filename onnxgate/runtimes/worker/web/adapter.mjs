@@ -27,7 +27,7 @@ export async function probe(job, engine) {
 export async function load(job, engine, phase) {
   const { session } = await made(job, engine, phase);
   await session.release();
-  return { kind: "load", providers: [CPU] };
+  return { kind: "load", providers: [...job.providers] };
 }
 
 /** Makes a session and runs every case. */
@@ -41,7 +41,7 @@ export async function run(job, engine, phase) {
     cases.push(await runCase(current, engine, each.inputs, path.join(job.output, String(index))));
   }
   await current.session.release();
-  return { kind: "run", providers: [CPU], outputs, cases };
+  return { kind: "run", providers: [...job.providers], outputs, cases };
 }
 
 /** A session, and the instance that it belongs to. */
