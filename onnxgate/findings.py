@@ -19,7 +19,7 @@ class Level(str, enum.Enum):
 
 
 class Stage(str, enum.Enum):
-    """What gathers evidence, from cheap to dear. `BUDGET` and `GATE` stand for rules that need no stage of their own."""
+    """What gathers evidence, from cheap to dear. `BUDGET` and `GATE` stand for rules without a stage of their own."""
 
     FILE = "file"
     LOCK = "lock"
