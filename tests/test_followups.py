@@ -34,7 +34,7 @@ from onnxgate.runtimes.jobs import (
     Run,
     RunResult,
 )
-from onnxgate.runtimes.seats import Seat
+from onnxgate.runtimes.seats import JobLimits, Seat
 from onnxgate.work import Execution, Work
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
@@ -53,7 +53,7 @@ class Runtimes:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
         self._takes, self._source, self._text = takes, source, text
 
-    def submit(self, seat: Seat, job: Job) -> Future[Observation]:
+    def submit(self, seat: Seat, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Answer at once."""
         future: Future[Observation] = Future()
         future.set_result(Completed(result=self._answer(seat.name, job)))
