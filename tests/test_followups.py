@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate import execution
+from onnxgate import execution, exporting
 from onnxgate.config.loading import load_config
 from onnxgate.errors import UnavailableError
 from onnxgate.evidence.runtime import ModelRuns
@@ -179,7 +179,7 @@ def test_the_source_proves_the_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_fits: bool, searched: bool
 ) -> None:
     """It is asked only where something failed, also if the runtime stage alone is asked for."""
-    monkeypatch.setattr(execution, "find_toolchain", lambda *_: Path("python"))
+    monkeypatch.setattr(exporting, "find_toolchain", lambda *_: Path("python"))
     settings = 'source = "export.py:build"'
     _, calm = _execute(tmp_path, lambda _, __: True, settings=settings, source=lambda _, __: source_fits)
     _, host = _execute(
@@ -201,7 +201,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
     def absent(*_: object) -> Path:
         raise UnavailableError("no torch")
 
-    monkeypatch.setattr(execution, "find_toolchain", absent)
+    monkeypatch.setattr(exporting, "find_toolchain", absent)
     done, _ = _execute(tmp_path, lambda _, sizes: sizes["samples"] == 8, settings='source = "export.py:build"')
 
     assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}
