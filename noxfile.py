@@ -69,6 +69,14 @@ def runtimes(session: nox.Session) -> None:
 
 
 @nox.session
+def frameworks(session: nox.Session) -> None:
+    """Gate a project of each framework in an environment of its own: `nox -s frameworks -- sklearn`, else all."""
+    session.install(".", *group("test"))
+    asked = {"ONNXGATE_TEST_FRAMEWORKS": " ".join(session.posargs) or "all"}
+    session.run("python", "-m", "pytest", "tests/frameworks", "-m", "frameworks", env=asked)
+
+
+@nox.session
 def conformance(session: nox.Session) -> None:
     """Compare predictions with real loads: all backend models and the whole schema fuzz. A few minutes."""
     session.install(".", *group("test"))

@@ -6,7 +6,8 @@ import importlib
 from typing import Any, Dict
 
 from . import estimators
-from .returned import Returned
+from .returned import Returned, kind
+from .source import SourceError, split
 
 Wire = Dict[str, Any]
 
@@ -43,6 +44,9 @@ def register(framework: str) -> None:
 
 
 def convert(framework: str, job: Wire, given: Returned, rows: estimators.Rows) -> Any:
-    """An estimator with the interface of scikit-learn."""
+    """An estimator with the interface of scikit-learn. Raises `SourceError` for a booster of the framework's own."""
+    if not hasattr(given.model, "get_params"):
+        text = "`{}` returned {} as the model; expected an estimator with the interface of scikit-learn, as `{}`"
+        raise SourceError(text.format(split(job["source"])[1], kind(given.model), ESTIMATORS[framework][-1]))
     register(framework)
     return estimators.with_skl2onnx(job, given, rows, trees=True)

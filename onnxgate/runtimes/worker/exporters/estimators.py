@@ -20,6 +20,16 @@ TREES = 3
 """The version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 refuse to
 leave it open where trees are in the model, and refuse 5."""
 
+COLUMNS = {
+    **dict.fromkeys(
+        ("LogisticRegression", "LinearSVC", "SGDClassifier", "Perceptron", "GradientBoostingClassifier"), "-+"
+    ),
+    **dict.fromkeys(("SVC", "NuSVC"), "+-"),
+    "RidgeClassifier": "+",
+}
+"""How the score of one of two classes stands in columns, by sign. Source: measured with skl2onnx 1.20; each converter
+has its own way, and the declared shape is no help."""
+
 
 class Rows(NamedTuple):
     """Sample rows: one matrix, or the columns of a table."""
@@ -136,16 +146,15 @@ def _run(
         unknown = outputs[methods.index(None)]
         result["eager_reason"] = "nothing is known that the estimator computes as `{}`".format(unknown)
         return
-    shapes = [_rank(each) for each in model.graph.output]
-    if None in shapes:
-        unknown = outputs[shapes.index(None)]
-        result["eager_reason"] = "output `{}` is no tensor, and is not compared with the source".format(unknown)
+    result["eager_reason"] = _reason_against(given.model, methods, model.graph.output, raw)
+    if result["eager_reason"]:
         return
+    signs = COLUMNS.get(_last(given.model), "")
 
     def function(values: List[Any]) -> List[Any]:
         taken = rows.joined(values)
         found = [getattr(given.model, method)(taken) for method in methods]
-        return [shaped(value, like) for value, like in zip(found, model.graph.output)]  # noqa: B905
+        return [shaped(value, like, signs) for value, like in zip(found, model.graph.output)]  # noqa: B905
 
     dtypes = [value.dtype for value in rows.values]
     arrays.run(job, arrays.Call(function, rows.names(given), dtypes, rows.values), result, phase)
@@ -170,11 +179,26 @@ def method_of(output: str, estimator: Any, raw: bool) -> Any:
     return next((name for name in candidates if hasattr(estimator, name)), None)
 
 
-def _rank(output: Any) -> Any:
-    return len(output.type.tensor_type.shape.dim) if output.type.HasField("tensor_type") else None
+def _last(estimator: Any) -> str:
+    """The class of the estimator that computes the outputs, at the end of a pipeline."""
+    while type(estimator).__name__ == "Pipeline":
+        estimator = estimator.steps[-1][1]
+    return type(estimator).__name__
 
 
-def shaped(value: Any, output: Any) -> Any:
+def _reason_against(estimator: Any, methods: Sequence[Any], outputs: Sequence[Any], raw: bool) -> str:
+    """Why what the estimator computes cannot stand for the outputs of the graph, "" where it can."""
+    last = _last(estimator)
+    for method, output in zip(methods, outputs):  # noqa: B905 - new in Python 3.10
+        if not output.type.HasField("tensor_type"):
+            return "output `{}` is no tensor, and is not compared with the source".format(output.name)
+        scores = method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2
+        if scores and (last not in COLUMNS or (raw and COLUMNS[last] != "-+")):
+            return "nothing is known of the columns that `{}` has for a `{}`".format(output.name, last)
+    return ""
+
+
+def shaped(value: Any, output: Any, signs: str = "") -> Any:
     """A result with the type and the shape that the graph gives it."""
     import numpy
     from onnx.helper import tensor_dtype_to_np_dtype
@@ -182,6 +206,7 @@ def shaped(value: Any, output: Any) -> Any:
     array = numpy.asarray(value)
     sizes = [each.dim_value for each in output.type.tensor_type.shape.dim]
     if array.ndim == 1 and len(sizes) == 2:
-        array = numpy.stack([-array, array], axis=1) if sizes[1] == 2 else array.reshape(-1, 1)
+        columns = signs if sizes[1] == 2 else "+"
+        array = numpy.stack([-array if sign == "-" else array for sign in columns], axis=1)
     dtype = tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
     return array if dtype.kind == "O" else array.astype(dtype)
