@@ -43,7 +43,7 @@ EXPECTED = (
     Expected("external-data-corrupt", "data-not-fetched", LOCK),
     Expected("external-data-escapes", "data-elsewhere", LOCK),
     Expected("type-mismatch", "mixed-precision", LOCK, runtimes=ALL),
-    Expected("input-passthrough", "passthrough", LOCK),
+    Expected("input-passthrough", "passthrough", LOCK, runtimes=("1.19.2", "1.24.4")),
     Expected("ir-version-too-new", "ir-13", LOCK, runtimes=("1.18.1", "1.19.2")),
     Expected("ir-version-too-new", "ir-14", LOCK, runtimes=ALL),
     Expected("opset-too-new", "trees", LOCK, runtimes=ALL),
@@ -64,7 +64,7 @@ EXPECTED = (
     Expected("output-not-finite", "overflow", LOCK, runtimes=ALL),
     Expected("runtime-mismatch", "ceil-pool", LOCK, runtimes=("1.18.1", "1.19.2", "1.24.4")),
     Expected("export-stale", "retrained", "export/retrained.py", "def build() -> dict[str, Any]:"),
-    Expected("export-failed", "guarded", "export/guarded.py", "if torch.isnan(rows).any():"),
+    Expected("source-not-exportable", "guarded", "export/guarded.py", "if torch.isnan(rows).any():"),
     Expected("source-mismatch", "approximate", LOCK, runtimes=ALL),
 )
 
