@@ -48,7 +48,7 @@ def replays(
             rules=tuple(sorted({each.rule for each in say(about)})),
             cases=chosen,
             seed=seed,
-            command=_command(model, chosen, seed, config),
+            command=command(model, chosen, seed, config),
             inputs=_stored([case for case in cases[model] if case.name in chosen], model, folder),
         )
         found.append(replay)
@@ -99,12 +99,14 @@ def _stored(cases: Iterable[Case], model: str, folder: Path | None) -> tuple[str
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _command(model: str, cases: Iterable[str], seed: int, config: str) -> str:
+def command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
+    """What to type; `directory` is the config's folder as seen from where it is typed, "" in that folder itself."""
     path = f"./{model}" if model.startswith("-") else model
     words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in STAGES)]
     words += [word for case in cases for word in ("--case", case)]
     words += ["--seed", str(seed)] if seed else []
-    words += [] if config in CONFIGS else ["--config", config]
+    words += ["--directory", directory] if directory else []
+    words += [] if config in CONFIGS else ["--config", f"{directory}/{config}" if directory else config]
     return " ".join(map(_quoted, words))
 
 

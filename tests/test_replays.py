@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from onnxgate import judge, rules
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Judged, Place
-from onnxgate.replays import replays, shown
+from onnxgate.replays import command, replays, shown
 from onnxgate.runtimes.jobs import Case, Failure
 from tests.formats.reports import finding
 
@@ -93,6 +94,22 @@ def test_command_is_read_back_by_a_shell() -> None:
 
     words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
     assert words == shlex.split(replay.command)
+
+
+@pytest.mark.parametrize(
+    ("config", "directory", "end"),
+    [
+        ("onnxgate.toml", "", ""),
+        ("onnxgate.toml", "sub/a b", ' --directory "sub/a b"'),
+        ("nightly.toml", "", " --config nightly.toml"),
+        ("nightly.toml", "sub", " --directory sub --config sub/nightly.toml"),
+    ],
+)
+def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
+    """Outside of the config's folder it names that folder."""
+    typed = command("m.onnx", ("a",), 0, config, directory)
+
+    assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
 
 
 def test_only_findings_that_are_shown_have_one() -> None:

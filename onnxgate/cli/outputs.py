@@ -53,8 +53,10 @@ def _sink(output: str, known: Sequence[str]) -> Sink:
     return Sink(format_name, None if file in ("", "-") else Path(file))
 
 
-def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool) -> None:
-    """Write the report to every sink.
+def write_outputs(
+    report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool, config: Path | None = None
+) -> None:
+    """Write the report to every sink. `config` is the file that was judged by.
 
     Raises:
         UsageError: a file cannot be written.
@@ -62,7 +64,8 @@ def write_outputs(report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
         if sink.format == "text" and sink.file is None and report.replays:
-            return _on_terminal(report, color=color, width=width, quiet=quiet, verbose=verbose)
+            shown = _from_here(report, config) if config is not None else report
+            return _on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose)
         return render(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
 
     write_sinks(sinks, rendered)
@@ -74,6 +77,24 @@ def _on_terminal(report: Report, *, color: bool, width: int, quiet: bool, verbos
     from onnxgate.runtimes.store import inputs_dir
 
     return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=inputs_dir())
+
+
+def _from_here(report: Report, config: Path) -> Report:
+    """With commands that work where this one was typed, also outside of the config's folder."""
+    from msgspec.structs import replace
+
+    from onnxgate.replays import command
+
+    folder = config.resolve().parent
+    here = Path.cwd().resolve()
+    if folder == here:
+        return report
+    seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    replays = [
+        replace(each, command=command(each.model, each.cases, each.seed, config.name, seen.as_posix()))
+        for each in report.replays
+    ]
+    return replace(report, replays=tuple(replays))
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:

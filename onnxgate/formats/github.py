@@ -33,11 +33,13 @@ class Annotation:
 
 
 def format(report: Report) -> str:
-    """Annotations, worst first, and one closing line that is none."""
+    """Annotations, worst first, then lines of the log: what shows findings again, and the verdict."""
     annotations = [*(_of_finding(one, report) for one in phrases.spoken(report)), *_undecided(report)]
     lines: list[str] = []
     for level in phrases.LEVELS:
         lines += _capped(level, [each for each in annotations if each.level == level])
+    where = f" in `{report.folder}`" if report.folder else ""
+    lines += [log_line(f"replay{where}: {each.command}") for each in report.replays]
     lines += [log_line(phrases.verdict(report)), ""]
     return "\n".join(lines)
 

@@ -44,6 +44,7 @@ def format(report: Report) -> str:
         _table(report),
         _findings(report),
         _not_done(report),
+        _replays(report),
     ]
     return "\n".join(_neutral(line) for part in parts for line in part) + "\n"
 
@@ -111,6 +112,13 @@ def _finding(finding: Finding) -> str:
 def _accepted(finding: Finding) -> str:
     subject = code(phrases.short(phrases.subject(finding)))
     return f"- {code(finding.rule)} in {subject}: {prose(finding.ignored)}"
+
+
+def _replays(report: Report) -> Iterator[str]:
+    commands = [f"- {code(each.command)}" for each in report.replays]
+    yield from _folded(
+        "Replay", [f"In {code(report.folder)}:\n", *commands] if commands and report.folder else commands
+    )
 
 
 def _not_done(report: Report) -> Iterator[str]:
