@@ -14,6 +14,7 @@ from onnxgate.cli.options import CommonOptions, common_options
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from onnxgate.baseline.revisions import Revision
     from onnxgate.config.project import Project
     from onnxgate.findings import Stage
     from onnxgate.inputs.asked import Asked
@@ -85,7 +86,7 @@ def command(
         report = judge_files(paths, target, options)
     else:
         report = _gate(config, paths, asked, inputs, against, options)
-    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose)
+    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
     return report.exit
 
 
@@ -116,8 +117,6 @@ def _gate(
     options: CommonOptions,
 ) -> Report:
     from onnxgate import gate, rules, verdict
-    from onnxgate.baseline.revisions import resolve
-    from onnxgate.config.discovery import find_root
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
     from onnxgate.runtimes.store import inputs_dir
@@ -137,9 +136,18 @@ def _gate(
         support_folder=_support_folder,
         asked=inputs,
         inputs_folder=inputs_dir,
-        against=resolve(find_root(project.folder), against, offline=options.offline) if against is not None else None,
+        against=_revision(project, against, options),
     )
     return verdict.sum_up(request, gate.run(request), options.fail_on)
+
+
+def _revision(project: Project, against: str | None, options: CommonOptions) -> Revision | None:
+    if against is None:
+        return None
+    from onnxgate.baseline.revisions import resolve
+    from onnxgate.config.discovery import find_root
+
+    return resolve(find_root(project.folder), against, offline=options.offline)
 
 
 def _support_folder() -> Path:

@@ -14,9 +14,10 @@ from onnxgate.config.engines import ONNXRUNTIME, runs_on_node
 from onnxgate.config.requirements import satisfiable
 from onnxgate.config.types import Select, Target
 from onnxgate.lock.builds import FindBuild, lock_build
-from onnxgate.lock.companions import Metadata, companions_of, has_companions
+from onnxgate.lock.companions import companions_of, has_companions
 from onnxgate.lock.extensions import Extensions, pin_of
 from onnxgate.lock.index import Release
+from onnxgate.lock.metadata import Metadata
 from onnxgate.lock.npm import AsksNpm
 from onnxgate.lock.npm_pins import NpmPins
 from onnxgate.lock.policy import asked_extensions, resolved_digest, runtime_differences, satisfies, target_policy
