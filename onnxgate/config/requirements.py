@@ -33,8 +33,14 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
         return "" if own else _needs_python(engine)
     if engine.startswith("tensorrt"):
         return _TENSORRT
-    near = nearest(engine, (*ENGINES, *BUILDS))
+    near = _longer(engine) or nearest(engine, (*ENGINES, *BUILDS))
     return f"engine `{engine}` is not known" + (near or f"; expected {listed(ENGINES)}")
+
+
+def _longer(name: str) -> str:
+    """The engine whose name goes on after this one: `opencv-python` of `opencv-python-headless`."""
+    found = [each for each in ENGINES if each.startswith(f"{name}-")]
+    return f"; did you mean `{found[0]}`?" if found else ""
 
 
 def _needs_python(engine: str) -> str:

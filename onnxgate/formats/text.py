@@ -140,7 +140,8 @@ def _compared(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
     for sentence in phrases.compared(report):
         yield from paper.wrapped(sentence, 0, style="quiet")
     for figure in report.measured if verbose else phrases.tightest(report.measured):
-        yield from paper.wrapped(phrases.figure(figure), 2, style="quiet")
+        case = f", {figure.case}" if verbose else ""
+        yield from paper.wrapped(f"{phrases.figure(figure)}{case}", 2, style="quiet")
 
 
 def _notes(report: Report, paper: Paper) -> Iterator[str]:

@@ -83,6 +83,8 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
             '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both',
         ),
         ("onnxrutime>=1.23", "engine `onnxrutime` is not known; did you mean `onnxruntime`?"),
+        ("opencv>=4", "engine `opencv` is not known; did you mean `opencv-python-headless`?"),
+        ("opencv-python", "engine `opencv-python` is not known; did you mean `opencv-python-headless`?"),
         ("onnxruntime-gpuu", "engine `onnxruntime-gpuu` is not known; did you mean `onnxruntime-gpu`?"),
         ("caffe", f"engine `caffe` is not known; expected {listed(ENGINES)}"),
         ("onnxruntime[gpu]", "expected an engine and its releases, without extras and markers"),

@@ -56,4 +56,6 @@ def _fix(origin: str, memory: str) -> str:
         return "raise `memory-mib` in `[limits]` if the model may take that much"
     if origin == "generated":
         return "export it again; if only some inputs can be run, name them with `inputs` or `sizes` in `onnxgate.toml`"
+    if origin == "user":
+        return "export it again so that it takes these inputs; or give others with `inputs`, if it need not"
     return "export it again with shapes that fit these inputs"
