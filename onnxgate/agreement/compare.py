@@ -21,6 +21,9 @@ Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finit
 KINDS = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
 """numpy's kind of a dtype -> what may be compared with each other."""
 
+CHUNK = 1 << 20
+"""Elements that are compared at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
@@ -75,11 +78,11 @@ def _kind(array: Array) -> str:
 
 
 def _real(array: Array) -> Array:
-    """Float64 of the same shape; a complex array gets a last axis of real and imaginary part."""
+    """Numbers as they are; a complex array gets a last axis of real and imaginary part."""
     if array.dtype.kind == "c":
         wide = array.astype(np.complex128)
         return np.stack([wide.real, wide.imag], axis=-1)
-    return array.astype(np.float64)
+    return array
 
 
 def _words(array: Array) -> Array:
@@ -88,16 +91,59 @@ def _words(array: Array) -> Array:
     return np.array(words, dtype=object).reshape(array.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one stretch of two arrays comes to; positions count from the beginning of the whole."""
+
+    strange: int  # elements of which one side is not finite, and the other not the same
+    strange_at: int
+    mismatched: int
+    peak: float
+    used: float  # the largest share of what is allowed
+    worst_at: int
+    value: float
+    bound: float
+
+
 def _numbers(a: Array, b: Array, rtol: float, atol: float) -> Agreement:
+    """Stretch by stretch: in float64, outputs of a language model would take many times their own memory."""
+    if a.size == 0:
+        return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
+    flat, other = a.reshape(-1), b.reshape(-1)
+    starts = range(0, a.size, CHUNK)
+    parts = [_part(at, flat[at : at + CHUNK], other[at : at + CHUNK], rtol, atol) for at in starts]
+    peak, strange, mismatched = (
+        max(p.peak for p in parts),
+        sum(p.strange for p in parts),
+        sum(p.mismatched for p in parts),
+    )
+    if strange:
+        detail = _at(next(part.strange_at for part in parts if part.strange), a, b)
+        return Agreement(False, "not finite", float(strange), 0.0, strange, peak, detail)
+    worst = max(parts, key=lambda part: part.used)
+    detail = f"{_at(worst.worst_at, a, b)}; {mismatched} of {a.size} elements differ" if mismatched else ""
+    return Agreement(mismatched == 0, "worst_abs", worst.value, worst.bound, mismatched, peak, detail)
+
+
+def _part(start: int, a: Array, b: Array, rtol: float, atol: float) -> _Part:
+    a, b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     strange = ~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))
     with np.errstate(over="ignore", invalid="ignore"):
         difference = np.where(finite, np.abs(a - b), 0.0)
         allowed = np.where(finite, atol + rtol * np.abs(b), atol)
-    if strange.any():
-        detail = _at(int(np.argmax(strange)), a, b)
-        return Agreement(False, "not finite", float(strange.sum()), 0.0, int(strange.sum()), _peak(difference), detail)
-    return _bounded(a, b, difference, allowed, atol)
+    used = _used(difference, allowed)
+    worst = int(np.argmax(used))
+    return _Part(
+        strange=int(strange.sum()),
+        strange_at=start + int(np.argmax(strange)),
+        mismatched=int((difference > allowed).sum()),
+        peak=_peak(difference),
+        used=float(used[worst]),
+        worst_at=start + worst,
+        value=float(difference[worst]),
+        bound=float(allowed[worst]),
+    )
 
 
 def _integers(a: Array, b: Array, rtol: float, atol: float, share: float) -> Agreement:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+CHUNK = 1 << 20
+"""Elements of which the dearer figures are made at a time."""
+
 MOST_DB = 200.0
 """Ratios above this are said as this: the rounding of float64 alone is about 300 dB below a signal."""
 TAIL = 0.99
@@ -85,10 +88,16 @@ def ulp_distance(a: Array, b: Array) -> Array | None:
     """
     if a.dtype != b.dtype or a.dtype not in (np.float16, np.float32, np.float64):
         return None
-    x, y = _ordered(a), _ordered(b)
+    found, x, y = np.empty(a.size), a.reshape(-1), b.reshape(-1)
+    for at in range(0, a.size, CHUNK):
+        found[at : at + CHUNK] = _steps(_ordered(x[at : at + CHUNK]), _ordered(y[at : at + CHUNK]))
+    return found.reshape(a.shape)
+
+
+def _steps(x: Array, y: Array) -> Array:
     low, high = np.minimum(x, y), np.maximum(x, y)
     with np.errstate(over="ignore"):
-        return np.asarray((high.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64))
+        return np.asarray(high.astype(np.uint64) - low.astype(np.uint64))
 
 
 def _ordered(array: Array) -> Array:
@@ -139,7 +148,8 @@ def _quantile(values: Array, share: float) -> float:
     """The smallest value that so many are not above: one that was measured, not one between two."""
     if not values.size:
         return 0.0
-    return float(np.sort(values, axis=None)[max(math.ceil(share * values.size) - 1, 0)])
+    place = max(math.ceil(share * values.size) - 1, 0)
+    return float(np.partition(values, place, axis=None)[place])
 
 
 def _max_rel(distance: Array, reference: Array) -> float:
@@ -154,7 +164,15 @@ def _ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, i
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
-    a, b = (array.reshape(-1, width).astype(np.float64) for array in (candidate, reference))
+    a, b = candidate.reshape(-1, width), reference.reshape(-1, width)
+    some = max(CHUNK // width, 1)
+    parts = [_ranked_rows(a[at : at + some], b[at : at + some], tie) for at in range(0, len(a), some)]
+    rows, first, five = (sum(counts) for counts in zip(*parts, strict=True))
+    return rows, first, five
+
+
+def _ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
+    a, b = a.astype(np.float64), b.astype(np.float64)
     whole = ~(np.isnan(a).any(axis=1) | np.isnan(b).any(axis=1))
     a, b = a[whole], b[whole]
     if not a.size:
@@ -163,6 +181,7 @@ def _ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, i
     picked = np.take_along_axis(b, a.argmax(axis=1)[:, None], axis=1)[:, 0]
     with np.errstate(invalid="ignore"):
         first = (picked == largest) | (largest - picked <= tie)
-    five = np.sort(a, axis=1)[:, -min(5, width)]
+    least = -min(5, a.shape[1])
+    five = np.partition(a, least, axis=1)[:, least]
     kept = np.take_along_axis(a, b.argmax(axis=1)[:, None], axis=1)[:, 0] >= five
     return len(a), int(first.sum()), int((kept | first).sum())

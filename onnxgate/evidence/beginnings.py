@@ -29,7 +29,9 @@ def first_figure(comparison: Comparison) -> str:
         return ""
     inputs = f"agree to {first.before_share:.1g} of their largest value" if first.before else "are equal"
     output = f"is off by {first.value:.2g}, {first.share:.1g} of its largest value"
-    if not math.isfinite(first.share):
+    if math.isfinite(first.value) and not math.isfinite(first.share):
+        output = f"is off by {first.value:.2g} where the other is 0 throughout"
+    elif not math.isfinite(first.share):
         output = "cannot be subtracted from the other"
     return f"; at that node the inputs {inputs}, and the output `{first.output}` {output}"
 

@@ -53,14 +53,17 @@ def difference(
         return _by_ratio(yardstick, key, level, pair, candidate, reference)
     from onnxgate.agreement.compare import compare
 
-    found = compare(candidate, reference, bound.rtol, bound.atol, bound.share)
+    def held(array: Array) -> Agreement:
+        least = bound.at(array, reference)
+        return compare(array, reference, least.rtol, least.atol, least.share)
+
+    found = held(candidate)
     figures: tuple[Figure, ...] = ()
     if not found.agrees and found.metric not in ("shape", "type"):
         kept = _unmasked(yardstick.kept.get(key), candidate, reference)
         if kept is not None:
-            again = compare(kept[0], reference, bound.rtol, bound.atol, bound.share)
             figures = (Figure(metric="masked elements", value=float(kept[1])),)
-            found, candidate = again, kept[0]
+            found, candidate = held(kept[0]), kept[0]
     if not found.agrees:
         figures = (*_told(found, candidate, reference), *figures)
     return Difference(

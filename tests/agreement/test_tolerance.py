@@ -33,12 +33,31 @@ def test_measured_bound_is_absolute() -> None:
 
 def test_by_type_where_nothing_else_is_known() -> None:
     """16 bits anywhere in the model are enough for the wider bound; float64 is held like float32."""
-    single, half = Bound(1e-4, 1e-5, "type"), Bound(1e-2, 5e-3, "type")
+    single = Bound(1e-4, 1e-5, "type", of_largest=1e-6)
+    half = Bound(1e-2, 5e-3, "type", of_largest=5e-3)
 
     assert single == choose(None, LOCKED, "z", F32, half=False)
     assert single == choose(None, None, "z", np.dtype(np.float64), half=False)
     assert half == choose(None, None, "z", F32, half=True)
     assert half == choose(None, None, "z", np.dtype(np.float16), half=False)
+
+
+def test_default_grows_with_the_numbers_that_are_rounded() -> None:
+    """What is left where numbers of 1e5 cancel carries their rounding; the config's own tolerance is taken as it is."""
+    reference = np.array([1e5, 120.0, np.inf], np.float32)
+    candidate = np.array([1e5 + 0.01, 120.02, np.inf], np.float32)
+    given = Bound(0.0, 1e-5, "config")
+
+    assert pytest.approx(0.1) == choose(None, None, "y", F32, half=False).at(candidate, reference).atol
+    assert given == given.at(candidate, reference)
+
+
+def test_what_a_mask_is_filled_with_widens_nothing() -> None:
+    """Numbers that both sides have exactly say nothing of what is rounded."""
+    reference = np.array([-1e9, 0.5], np.float32)
+    candidate = np.array([-1e9, 0.6], np.float32)
+
+    assert 1e-5 == choose(None, None, "y", F32, half=False).at(candidate, reference).atol
 
 
 def test_integers_are_exact_unless_named() -> None:
