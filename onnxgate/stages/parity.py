@@ -64,6 +64,8 @@ class Gathered:
     by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: held against the source
     uncertain: set[tuple[str, str]] = field(default_factory=set)  # output, level: labels that are too few to judge
+    faint: dict[tuple[Pair, str], str] = field(default_factory=dict)  # outputs of which zeros would agree, in words
+    told: set[tuple[Pair, str]] = field(default_factory=set)  # outputs of which something else was compared, too
 
 
 def gather(
@@ -87,6 +89,7 @@ def gather(
     unequal = _across_levels(gathered, runs)
     _across_runtimes(gathered, runs, unequal)
     _note_labels(gathered)
+    _note_faint(gathered)
     for case in sorted(unusable):
         gathered.reasons[f"the inputs of `{case}` cannot be run"] = 'give real inputs: `inputs = "samples/*.npz"`'
     return tuple(gathered.comparisons), _undone(gathered)
@@ -137,6 +140,13 @@ def _note_labels(gathered: Gathered) -> None:
         gathered.reasons[reason] = 'give more real inputs: `inputs = "samples/*.npz"`, or set `tolerance` for it'
         if decided:
             gathered.by_design.add(reason)
+
+
+def _note_faint(gathered: Gathered) -> None:
+    """An output is too small where it is so in every case that does not give zeros alone."""
+    for key, said in gathered.faint.items():
+        if key not in gathered.told:
+            gathered.reasons[said] = "set `tolerance` for this output by its name, with a smaller `atol`"
 
 
 def yardstick(model: ParityModel, runs: Runs) -> Yardstick:
@@ -331,7 +341,24 @@ def _difference(
     found = difference(gathered.yardstick, key, level, pair, array, other)
     if found.note == TOO_FEW:
         gathered.uncertain.add((output, level))
+    if found.agrees and found.metric == "worst_abs" and found.bound_from != "config":
+        _weigh(gathered, (pair, output), found, array, other)
     return found
+
+
+def _weigh(
+    gathered: Gathered, key: tuple[Pair, str], found: Difference, array: NDArray[Any], other: NDArray[Any]
+) -> None:
+    """Note whether what agrees is large enough to say so."""
+    from onnxgate.agreement.emptiness import is_faint
+    from onnxgate.agreement.tolerance import BY_TYPE
+
+    half = gathered.model.comparability.half or array.dtype.itemsize == 2
+    if is_faint(array, other, found.bound, BY_TYPE["half" if half else "single"][0]):
+        said = f"output `{key[1]}` is so small that zeros would agree with it: {found.bound:.2g} may differ"
+        gathered.faint.setdefault(key, said)
+    elif other.any():
+        gathered.told.add(key)
 
 
 def _miscounted(case: str, level: str, count: int, wanted: int) -> Difference:

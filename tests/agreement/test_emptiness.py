@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxgate.agreement.emptiness import tells_nothing
+from onnxgate.agreement.emptiness import is_faint, tells_nothing
 
 BLANK = np.full((2, 2), np.nan, np.float32)
 
@@ -28,3 +28,23 @@ def test_no_number_on_either_side() -> None:
 def test_anything_else_tells_something(other: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
     """One number, an infinity, an empty array: on either side."""
     assert (tells_nothing(BLANK, other), tells_nothing(other, BLANK)) == (False, False)
+
+
+FAINT = np.array([[3e-8, -1e-8]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "allowed", "faint"),
+    [
+        (FAINT * np.float32(1.01), 1e-5, True),
+        (np.zeros_like(FAINT), 1e-5, True),
+        (FAINT * np.float32(1.00001), 1e-5, False),
+        (FAINT, 1e-5, False),
+        (FAINT * np.float32(1.01), 1e-9, False),
+    ],
+)
+def test_what_zeros_would_pass_for_is_faint(
+    candidate: np.ndarray[tuple[int, ...], np.dtype[np.float32]], allowed: float, faint: bool
+) -> None:
+    """Nothing is larger than what may differ; unless it is equal, or near by its own measure."""
+    assert faint == is_faint(candidate, FAINT, allowed, 1e-4)

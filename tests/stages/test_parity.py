@@ -314,6 +314,23 @@ def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
     ]
 
 
+def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> None:
+    """It is said, unless a tolerance of its own is set, or another case has something to compare."""
+    small = RIGHT * np.float32(1e-8)
+    jobs = _ran(tmp_path, NEW, {"all": small * np.float32(1.01)})
+    eager = {NAME: saved(tmp_path, small, small)}
+    held_to = Tolerance(rtol=0.1, atol=0.0)
+    own = ParityModel("m.onnx", PLACE, Comparability(), {"y": held_to, "z": held_to}, None)
+    _, undone = _gather(PLAIN, jobs, eager)
+    _, held = _gather(own, jobs, eager)
+    _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)
+
+    assert [(each.reason, each.by_design) for each in undone] == [
+        (f"output `{name}` is so small that zeros would agree with it: 1e-05 may differ", False) for name in "yz"
+    ]
+    assert (held, equal) == ([], [])
+
+
 def test_numbers_where_the_source_gives_none_differ(tmp_path: Path) -> None:
     """Only what is alike tells nothing."""
     blank = np.full_like(RIGHT, np.nan)
