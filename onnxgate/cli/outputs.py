@@ -123,16 +123,23 @@ def _write_file(file: Path, text: str) -> None:
 
 def render(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
     """The report in one format; `width` and what follows are about text."""
-    from onnxgate.formats import github, json, summary, text
+    match format_name:
+        case "json":
+            from onnxgate.formats import json
 
-    plain: dict[str, Callable[[Report], str]] = {
-        "json": json.format,
-        "github": github.format,
-        "summary": summary.format,
-    }
-    if format_name in plain:
-        return plain[format_name](report)
-    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
+            return json.format(report)
+        case "github":
+            from onnxgate.formats import github
+
+            return github.format(report)
+        case "summary":
+            from onnxgate.formats import summary
+
+            return summary.format(report)
+        case _:
+            from onnxgate.formats import text
+
+            return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
 
 
 def uses_color() -> bool:

@@ -114,7 +114,7 @@ def _said(difference: Difference) -> str:
         case "not finite":
             return f"gives {where.partition(': ')[2]}"
         case "sqnr_db":
-            needed = f"{difference.bound:.3g} are needed {_needed(difference)}"
+            needed = f"{difference.bound:.3g} dB are needed {_needed(difference)}"
             return f"keeps {difference.value:.3g} dB{_telling(difference)}, where {needed},"
         case "cosine":
             needed = f"{_ratio(difference.bound)} is needed {_needed(difference)}"

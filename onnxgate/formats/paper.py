@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rich.cells import cell_len
@@ -71,7 +72,7 @@ class Paper:
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
         """Columns side by side; what is too wide for the terminal is cut into blocks, the first column in each."""
-        for number, block in enumerate(self._blocks(columns, gutter)):
+        for number, block in enumerate(self._blocks(_below_names(columns, gutter), gutter)):
             yield from [""] if number else []
             yield self.ink(_groups(block, gutter).rstrip(), "quiet")
             yield self.ink(_joined([column.fill(column.head) for column in block], gutter), "quiet")
@@ -90,6 +91,17 @@ class Paper:
                 block = [columns[0]]
             block.append(column)
         yield block
+
+
+def _below_names(columns: Sequence[Column], gutter: int) -> list[Column]:
+    """The columns, the last of each group as wide as the group's name needs, so that the next name is over its own."""
+    wide: list[Column] = []
+    for group, members in itertools.groupby(columns, key=lambda column: column.group):
+        *first, last = members
+        room = cell_len(group) - sum(column.width + gutter for column in first)
+        head = last.head.ljust(room) if last.width < room else last.head
+        wide += [*first, replace(last, head=head)]
+    return wide
 
 
 def _joined(parts: Sequence[str], gutter: int) -> str:

@@ -139,18 +139,25 @@ def compared(report: Report) -> list[str]:
 RATIOS = {"sqnr_db": "{:.3g} dB", "cosine": "a cosine of {:.4g}", "top1": "{:.4g} of the argmax"}
 """Metrics of which more is better, as they are said."""
 
+COSTS = {"time ratio": "time", "memory ratio": "memory at its peak"}
+"""Metrics of budgets: how many times as much as its baseline a model takes."""
+
+SPREAD = tuple(f"{cost}, {end}" for cost in COSTS for end in ("low", "high"))
+"""Metrics that say how far those are certain."""
+
 ALLOWED = {"config": " by the config", "lock": " by what the lock recorded", "type": " by default"}
 """Where a bound comes from, as it is said."""
 
 
 def tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """For each model the figure that came nearest to its bound."""
-    nearest: dict[str, Measured] = {}
+    """For each model the figure that came nearest to its bound; of its outputs, and of each budget."""
+    nearest: dict[tuple[str, str], Measured] = {}
     for figure in measured:
-        if figure.bound is None:
+        if figure.bound is None or figure.metric in SPREAD:
             continue
-        if figure.model not in nearest or _used(figure) > _used(nearest[figure.model]):
-            nearest[figure.model] = figure
+        key = (figure.model, figure.metric if figure.metric in COSTS else "")
+        if key not in nearest or _used(figure) > _used(nearest[key]):
+            nearest[key] = figure
     return list(nearest.values())
 
 
@@ -165,6 +172,8 @@ def _used(figure: Measured) -> float:
 
 def figure(measured: Measured) -> str:
     """One figure against its bound."""
+    if measured.metric in (*COSTS, *SPREAD):
+        return _cost(measured)
     output = f"{short(measured.model)}: `{short(measured.output)}`"
     if measured.value is None:
         return f"{output} has no finite difference ({measured.pair})"
@@ -177,6 +186,14 @@ def figure(measured: Measured) -> str:
         return f"{output} does not differ ({measured.pair})"
     allowed = f"{measured.bound:.2g} is allowed{_by(measured)}"
     return f"{output} differs by at most {measured.value:.2g} where {allowed} ({measured.pair})"
+
+
+def _cost(measured: Measured) -> str:
+    """How many times as much as its baseline a model takes."""
+    metric, _, end = measured.metric.partition(", ")
+    spread = {"low": " at least", "high": " at most"}.get(end, "")
+    taken = f"takes{spread} {measured.value:.2f} times the {COSTS[metric]}"
+    return f"{short(measured.model)}: {taken} where {measured.bound:g} is allowed{_by(measured)} ({measured.pair})"
 
 
 def _by(measured: Measured) -> str:

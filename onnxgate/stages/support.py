@@ -123,5 +123,5 @@ def _nothing(runtime: LockedRuntime, place: Place) -> Unpredicted:
     if runtime.engine == limits.table().engine:
         reason = "is not in the support data of this onnxgate"
         return Unpredicted(place, "nothing is predicted", reason, runtime.name, fix=UPDATE)
-    reason = "is an engine of which there is no support data"
+    reason = "has no support data"
     return Unpredicted(place, "nothing is predicted", reason, runtime.name, fix=RUN)

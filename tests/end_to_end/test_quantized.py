@@ -94,4 +94,4 @@ def test_recorded_figures_are_held(repository: Repository) -> None:
     assert said.count("recorded, that much is accepted from now on") == 2
     assert recorded["findings"] == []
     assert (count, list(found)) == (1, ["good"])
-    assert "where 56.9 are needed by what the lock recorded" in found["good"]["message"]
+    assert "where 56.9 dB are needed by what the lock recorded" in found["good"]["message"]

@@ -32,3 +32,11 @@ def test_names_of_groups_never_run_together() -> None:
 
     assert ["engine", "engine+more"] == first.split()
     assert ["abc", "abcd"] == tight.split()
+
+
+def test_names_of_groups_stand_over_their_columns() -> None:
+    """A column below a name that is longer than all its cells is as wide as the name."""
+    columns = [Column("", "", ["m"]), Column("opencv-python-headless", "5.0", ["pass"]), Column("tract", "0.23", ["x"])]
+    names, heads, cells = Paper().table(columns, {})
+
+    assert names.index("tract") == heads.index("0.23") == cells.index("x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from onnxgate.formats import phrases
@@ -74,3 +75,23 @@ def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: 
     ]
 
     assert [figures[nearest]] == phrases.tightest(figures)
+
+
+def test_a_budget_is_no_difference_of_outputs() -> None:
+    """It is said beside the nearest output, as a ratio, and its spread is not."""
+    plain = Measured(
+        model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
+    )
+    ratios = [
+        msgspec.structs.replace(
+            plain, output="", metric=f"time ratio{end}", value=value, bound=1.2, bound_from="config"
+        )
+        for end, value in (("", 2.87), (", low", 2.83), (", high", 2.91))
+    ]
+    said = [phrases.figure(each) for each in phrases.tightest([*ratios, plain])]
+
+    assert said == [
+        "m: takes 2.87 times the time where 1.2 is allowed by the config (p)",
+        "m: `y` differs by at most 1 where 9 is allowed by default (p)",
+    ]
+    assert "takes at most 2.91 times the time" in phrases.figure(ratios[2])

@@ -69,9 +69,9 @@ def test_each_engine_is_named_over_its_columns() -> None:
     )
 
     assert text.format(two).splitlines()[:3] == [
-        "        onnxruntime openvino",
-        "        1.18.1  2026.1",
-        "m.onnx  -       FAIL",
+        "        onnxruntime  openvino",
+        "        1.18.1       2026.1",
+        "m.onnx  -            FAIL",
     ]
 
 
@@ -151,7 +151,9 @@ def test_verbose_says_every_figure() -> None:
     measured = report(cells=cells, measured=figures)
 
     assert "far" not in text.format(measured)
-    assert "`y` differs by at most 1e-06 where 1e-05 is allowed by what the lock recorded (near)" in text.format(measured)
+    assert "`y` differs by at most 1e-06 where 1e-05 is allowed by what the lock recorded (near)" in text.format(
+        measured
+    )
     assert "(far)" in text.format(measured, verbose=True)
 
 
