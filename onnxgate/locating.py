@@ -18,7 +18,7 @@ from onnxgate.findings import Stage, Undone
 from onnxgate.plan import PlannedRuntime
 from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Export, ExportResult, Job, Observation, Run
 from onnxgate.runtimes.seats import JobLimits
-from onnxgate.stages.beginning import Begun, SearchError, Side, described, gap, search, search_levels
+from onnxgate.stages.beginning import AtNoNodeError, Begun, SearchError, Side, described, gap, search, search_levels
 from onnxgate.stages.counterpart import exported_anew, fresh_of, said_weight, search_trace
 from onnxgate.stages.runtime import Ran
 from onnxgate.underway import Exporting, Started
@@ -85,6 +85,14 @@ def _fresh(exporting: Exporting | None) -> Path | None:
             return None
 
 
+@dataclass(frozen=True, slots=True)
+class _Began:
+    """Where mismatches begin: at a node, or in words."""
+
+    first: FirstDifference | None
+    at_no_node: str = ""
+
+
 @dataclass(slots=True)
 class Locator:
     """Makes searches; `place` gives an unused path for what they write."""
@@ -100,27 +108,25 @@ class Locator:
     ) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
         """The comparisons, each mismatch with where it begins; and why that is not known of some."""
         self._made, self._ends_at = 0, time.monotonic() + PATIENCE_S
-        found: dict[int, FirstDifference] = {}
-        undone: dict[Undone, None] = {}
+        named, undone = list(comparisons), list[Undone]()
         for group in _alike(comparisons):
-            first = self._try(model, comparisons[group[0]])
-            if isinstance(first, str):
-                undone.update(dict.fromkeys(_unknown(model, comparisons[index], first) for index in group))
-            else:
-                found.update(dict.fromkeys(group, first))
-        named = (
-            msgspec.structs.replace(each, first=found[index]) if index in found else each
-            for index, each in enumerate(comparisons)
-        )
+            began = self._try(model, comparisons[group[0]])
+            if isinstance(began, str):
+                undone.append(_unknown(model, [comparisons[index] for index in group], began))
+                continue
+            for index in group:
+                named[index] = msgspec.structs.replace(named[index], first=began.first, at_no_node=began.at_no_node)
         return tuple(named), tuple(undone)
 
-    def _try(self, model: Located, comparison: Comparison) -> FirstDifference | str:
+    def _try(self, model: Located, comparison: Comparison) -> _Began | str:
         """Where it begins, or why that is not known."""
         if self._made >= MOST_SEARCHES or time.monotonic() > self._ends_at:
             return "the time for that is spent on other mismatches of the model"
         self._made += 1
         try:
-            return self._searched(model, comparison)
+            return _Began(self._searched(model, comparison))
+        except AtNoNodeError as elsewhere:
+            return _Began(None, str(elsewhere))
         except (SearchError, UnavailableError) as reason:
             return str(reason)
         except (OSError, ValueError, KeyError) as error:  # a search is no verdict, and never ends a check
@@ -251,6 +257,9 @@ def _figure(comparison: Comparison) -> float:
     return max((each.value for each in mismatches(comparison)), default=0.0)
 
 
-def _unknown(model: Located, comparison: Comparison, reason: str) -> Undone:
-    said = f"the first node that differs from {comparison.reference} was not found: {reason}"
-    return Undone(Stage.PARITY, model.path, comparison.runtime, said, by_design=True)
+def _unknown(model: Located, comparisons: Sequence[Comparison], reason: str) -> Undone:
+    """Why it is not known, once for all runtimes."""
+    references = " or ".join(dict.fromkeys(each.reference for each in comparisons))
+    runtimes = {each.runtime for each in comparisons}
+    said = f"the first node that differs from {references} was not found: {reason}"
+    return Undone(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", said, by_design=True)

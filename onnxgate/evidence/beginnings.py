@@ -12,7 +12,7 @@ def said_first(comparison: Comparison) -> str:
     """ "; first at node `x` (MatMul)", "" where it is not known."""
     first = comparison.first
     if first is None:
-        return ""
+        return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
     return f"; first at {_node(first)}{f', {first.detail}' if first.detail else ''}"
 
 

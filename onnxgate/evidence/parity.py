@@ -81,4 +81,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
     layers: tuple[Layer, ...] = ()  # the worst of a quantized model that drifts, worst first
     first: FirstDifference | None = None  # of what disagrees, where it was looked for and found
+    at_no_node: str = ""  # where it begins instead, in words
     known_limit: str = ""  # of the engine, where it explains what disagrees: "tract: computes attention …"

@@ -37,6 +37,10 @@ class SearchError(Exception):
     """The search cannot be done; the message says why."""
 
 
+class AtNoNodeError(Exception):
+    """The mismatch begins at no node; the message says where it does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """Where a mismatch begins. Distances are those of the two whole computations."""

@@ -13,7 +13,7 @@ from onnxgate.model.matching import Matching, WeightPair
 from onnxgate.model.structure import UnreadableModel, read_structure
 from onnxgate.model.weights import UnreadableWeightError, difference
 from onnxgate.runtimes.jobs import Completed, Export, ExportResult, Job, Observation, Trace, TraceResult
-from onnxgate.stages.beginning import Begun, Reference, SearchError, Side, search
+from onnxgate.stages.beginning import AtNoNodeError, Begun, Reference, SearchError, Side, gap, search
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Ask = Callable[[Job], Observation]  # the toolchain
 TRACE_BYTES = 4 * 1024 * 1024 * 1024
 """So much of the source's values is written down."""
+ALIKE = 1e-4
+"""Outputs nearer than this, as a share of their largest value, are alike but for rounding in single precision."""
+OTHERWISE = "what it computes is what the exported program computes: its source takes another way where it is exported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,7 @@ def search_trace(source: Export, ask: Ask, side: Side, fresh: Fresh | None, outp
 
     Raises:
         SearchError: it cannot be done.
+        AtNoNodeError: it does not differ from that program, which is not what the source computes by itself.
     """
     names = _names(side.proto, fresh)
     folder.mkdir(parents=True)
@@ -125,7 +129,10 @@ def search_trace(source: Export, ask: Ask, side: Side, fresh: Fresh | None, outp
     inner = there.keys() - {value.name for value in side.proto.graph.output}
     if not inner:
         raise SearchError("no inner value of the model is called as the exported program of its source calls it")
-    return search(side, lambda wanted: {name: there[name] for name in wanted}, there, [output], exact=False)
+    begun = search(side, lambda wanted: {name: there[name] for name in wanted}, there, [output], exact=False)
+    if begun is None and output in there and gap(side.value(output), there[output]).relative < ALIKE:
+        raise AtNoNodeError(OTHERWISE)
+    return begun
 
 
 def _names(proto: ModelProto, fresh: Fresh | None) -> Mapping[str, str]:

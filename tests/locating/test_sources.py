@@ -14,6 +14,7 @@ import pytest
 
 from onnxgate.evidence.mismatches import mismatches
 from onnxgate.runtimes.jobs import Case
+from onnxgate.stages.counterpart import OTHERWISE
 from tests.conftest import ROOT
 from tests.locating.searching import (
     Bench,
@@ -31,6 +32,7 @@ from tests.locating.searching import (
 )
 
 pytestmark = pytest.mark.index
+APPROXIMATE = ROOT / "fixtures" / "projects" / "broken" / "export" / "approximate.py"
 QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart" / "export" / "encoder.py"
 SENTENCES = ROOT / "tests" / "locating" / "sentences.py"
 INTERPRETER = "ONNXGATE_TEST_SENTENCE_ENCODER"
@@ -101,6 +103,20 @@ def test_a_wrong_weight_without_a_fresh_export(encoder: Study) -> None:
 
     assert set(counted) <= {"right", "neighbour", "missed"}
     assert counted["right"] + counted["neighbour"] >= 3
+
+
+@pytest.mark.torch
+def test_a_source_that_knows_that_it_is_exported(bench: Make, toolchain: Path) -> None:
+    """Its export is what it computes there, and not what it computes by itself: that is at no node."""
+    running = bench("1.31.1")
+    running.toolchain = toolchain
+    sourced = export(running, APPROXIMATE, "build", {"batch": [1, 3]})
+    said, undone = compared(
+        running, sourced.model, sourced.cases, eager=sourced.eager, fresh=sourced.model, source=sourced.asked
+    )
+
+    assert [OTHERWISE] == [each.at_no_node for each in said if mismatches(each)]
+    assert ({None}, ()) == (firsts(said), undone)
 
 
 @pytest.fixture

@@ -39,19 +39,23 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         f"{said_outputs(found)} from what its source computes{said_first(subject)}",
         model=subject.model,
         node=first_node(subject),
-        fix=_fix(subject.model, found),
+        fix=_fix(subject, found),
         runtime=subject.runtime,
         detail=figure(subject) + first_figure(subject),
         follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
 
 
-def _fix(model: str, found: Sequence[Difference]) -> str:
+def _fix(subject: Comparison, found: Sequence[Difference]) -> str:
     """Measuring comes first where a number is held to a default: the source may be no nearer to itself."""
+    if subject.at_no_node:
+        return f"make the source compute the same where it is exported, or {accepting(found)}"
     again = f"export it again, or {accepting(found)}"
+    if subject.first is not None and subject.first.detail:  # a weight that is another one is no rounding
+        return again
     if not any(each.metric == "worst_abs" and each.bound_from == "type" for each in found):
         return again
-    measured = f"`onnxgate lock --measure {shlex.quote(model)}`"
+    measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
     return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, {again}"
 
 
