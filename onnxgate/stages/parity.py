@@ -146,7 +146,9 @@ def _note_faint(gathered: Gathered) -> None:
     """An output is too small where it is so in every case that does not give zeros alone."""
     for key, said in gathered.faint.items():
         if key not in gathered.told:
-            gathered.reasons[said] = "set `tolerance` for this output by its name, with a smaller `atol`"
+            gathered.reasons[said] = (
+                "set `tolerance` for this output by its name: a smaller `atol`, or this one if it is meant to be 0"
+            )
 
 
 def yardstick(model: ParityModel, runs: Runs) -> Yardstick:
