@@ -89,7 +89,7 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
     """Where a target's rows, of whatever policy the lock says they are, are not what its requirement asks for."""
     if not locked.runtimes:
         if not may_be_absent(target):
-            yield f"target `{name}` is locked without any runtime"
+            yield f"target `{name}` is locked without any runtime{_where_none(target)}"
         return
     for runtime in locked.runtimes:
         yield from _row_differences(name, target, runtime)
@@ -100,6 +100,13 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
         yield f"target `{name}` is locked with {count}, and `{takes}` takes {most}"
     if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
         yield f"the runtimes of target `{name}` are not those that were resolved"
+
+
+def _where_none(target: Target) -> str:
+    """Locking again finds none either before that is mended."""
+    if target.python is None:
+        return ""
+    return f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
 
 
 def _row_differences(name: str, target: Target, runtime: LockedRuntime) -> Iterator[str]:

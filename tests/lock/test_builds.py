@@ -147,7 +147,8 @@ def test_not_locked(tmp_path: Path) -> None:
 
     assert (rows(said), said.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
     assert policy_differences(project_of(tmp_path, required).config, said.lock) == (
-        "target `own` is locked without any runtime",
+        "target `own` is locked without any runtime, since `.venv` had no build of it: "
+        "install one there first, or write `required = false`",
     )
     assert policy_differences(project_of(tmp_path, optional).config, said.lock) == ()
     assert said.lock == parse_lock(render(said.lock), "onnxgate.lock")

@@ -34,6 +34,15 @@ def test_case(case: Path, tmp_path: Path) -> None:
     assert say(findings_of(tmp_path)) == "".join(sorted((case / "expected.txt").read_text().splitlines(keepends=True)))
 
 
+@pytest.mark.parametrize("case", [each for each in every_case() if fires(each)], ids=lambda case: case.parent.name)
+def test_finding_says_what_to_do(case: Path, tmp_path: Path) -> None:
+    """No error leaves the reader alone with what is wrong."""
+    unfold(case, tmp_path)
+    silent = [finding.rule for finding in findings_of(tmp_path) if finding.level == "error" and not finding.fix]
+
+    assert silent == []
+
+
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
 def test_rule_has_cases(rule: rules.AnyRule) -> None:
     """Each rule has a case in which it fires and a near miss in which it is silent."""

@@ -21,8 +21,8 @@ def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     Whoever set the budget has a limit in mind: an app's download, a function's package, a device's flash.
 
     ## What to do
-    Look at what grew with `onnxgate diff`; quantize, or drop what is not used. If the model may be that large, raise
-    `size-mib`.
+    Look which weights take most; quantize them, keep them once, or drop what is not used. If the model may be that
+    large, raise `size-mib`.
     """
     if subject.size_bytes > subject.budget_mib * MIB:
         taken = math.ceil(subject.size_bytes / MIB * 100) / 100

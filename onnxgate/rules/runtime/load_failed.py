@@ -31,8 +31,11 @@ FIXES = {
     "no_kernel": "cast to a type that every runtime implements there, or raise the target's version",
     "no_op": "export with operators that every runtime knows, or raise the target's version",
     "no_import": "import the operator's domain in the model",
+    "memory": "raise `memory-mib` in `[limits]` if the model may take that much",
     "protobuf": "look at what the file really is: `git lfs pull`, or write it again",
 }
+OTHERWISE = "export it without what is refused, or narrow the target to releases that load it"
+"""Where the text is of no family, or of one that says no more."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
@@ -77,15 +80,16 @@ def _explained_by(attempt: Attempt, subject: ModelRuns) -> tuple[Said, ...]:
 
 def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     """What the runtime stops at, in its own words."""
-    node, family = node_of(attempts), attempts[0].family
+    node = node_of(attempts)
+    memory = within_memory(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
     explained = (_explained_by(each, subject) for each in attempts)
     return Hit(
         place_of(subject, node),
-        f"does not load{within_memory(attempts, subject)}{at_node}",
+        f"does not load{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=FIXES.get(family, ""),
+        fix=FIXES["memory"] if memory else FIXES.get(attempts[0].family, OTHERWISE),
         runtime=subject.runtime,
         detail=_saying(attempts, subject),
         explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
@@ -116,7 +120,7 @@ def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> H
         f"does not load: `{alone.operator}` is refused: {alone.words}",
         model=subject.model,
         node=alone.node,
-        fix=FIXES.get(alone.family, ""),
+        fix=FIXES.get(alone.family, OTHERWISE),
         runtime=subject.runtime,
         detail=_saying(stopping, subject) if stopping else f"says `{words(alone.failure)}`",
         confirms=_confirmed(subject),

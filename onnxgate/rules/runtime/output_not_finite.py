@@ -9,6 +9,8 @@ from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
+KEEP = "keep in single precision what overflows, or guard what has no value there, and export it again"
+
 
 @rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
 def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
@@ -34,7 +36,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"{_outputs(attempts)} NaN or infinity {_where(attempts[0])}",
         model=subject.model,
-        fix="" if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
+        fix=KEEP if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
         runtime=subject.runtime,
         detail=f"gives them{at}" if (at := only_at(attempts, subject)) else "",
         level=None if proven else Level.WARNING,

@@ -9,6 +9,11 @@ from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
+FIX = (
+    "narrow the target to releases that take the model, or leave the target out of the model's `targets`; "
+    "report it to the runtime's project"
+)
+
 
 @rule(ModelRuns, "runtime-crashed", level=Level.ERROR, since="0.1.0")
 def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
@@ -20,7 +25,8 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     the system for want of memory, and the model is what triggers it.
 
     ## What to do
-    Narrow the target's range to releases that take the model, and report the model to the runtime's project.
+    Narrow the target's range to releases that take the model, or leave the target out of the model's `targets`, and
+    report the model to the runtime's project.
     """
     attempts = gravest(subject)
     if not attempts or attempts[0].outcome != "crashed":
@@ -29,7 +35,7 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"makes the runtime's process die {_when(attempts[0].during, attempts[0].case)}",
         model=subject.model,
-        fix="narrow the target to releases that take the model, and report it to the runtime's project",
+        fix=FIX,
         runtime=subject.runtime,
         detail=f"ends with {attempts[0].signal}{only_at(attempts, subject)}",
     )
