@@ -123,7 +123,8 @@ def _dead_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
     if not listing:
         return  # that is what has to be said then
     for pattern in project.config.models or ():
-        if is_glob(pattern) and not any(_expand(pattern, project.folder)):
+        found = any(_expand(pattern, project.folder)) or any(matches(pattern, path) for path in listing)
+        if is_glob(pattern) and not found:
             yield _said(pattern, None, "it matches no file" + _near_glob(pattern, listing), project)
     for entry in project.config.model:
         if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
@@ -171,7 +172,8 @@ def narrowed(
 ) -> tuple[SelectedModel, ...]:
     """The models that the paths mean. A path that is there and means none is out of scope, unless it is a model."""
     files = [Path(os.path.normpath(base / path)) for path in paths]
-    absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file)]
+    to_be = {model.absolute for model in models}  # one that is not exported yet is no file
+    absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file) and file not in to_be]
     if absent:
         raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
     meant = {file: [model.path for model in _meant(file, models, project)] for file in files}

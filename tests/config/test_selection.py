@@ -162,6 +162,16 @@ def test_not_exported_yet(folder: Path) -> None:
         project.models()
 
 
+def test_not_exported_yet_by_name(folder: Path) -> None:
+    """It can be named by its path, and a glob that stands for it alone is no dead one."""
+    entry = '[[model]]\npath = "fresh/new.onnx"\nsource = "export.py:build"'
+    project = project_of(folder, f'models = ["models/*.onnx", "fresh/*.onnx"]\n{entry}')
+
+    assert ["fresh/new.onnx"] == [each.path for each in project.models(["fresh/new.onnx"], base=folder, absent=True)]
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        project.models(["fresh/other.onnx"], base=folder, absent=True)
+
+
 def test_broken_link(folder: Path) -> None:
     """A link that leads nowhere is a model: one that is broken, which is for the file stage to say."""
     (folder / "models/link.onnx").symlink_to("nowhere")
