@@ -41,6 +41,13 @@ LIMITS = (
         says=re.compile(r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm"),
     ),
     Limit(
+        # Source: an Equal of two booleans, as exporters of floor division write it.
+        "tract",
+        SpecifierSet("<=0.23.9"),
+        "it compares no booleans",
+        says=re.compile(r"Eq\s+Caused by:\s+Bool is not a number"),
+    ),
+    Limit(
         "openvino",
         SpecifierSet("<=2026.4.1"),
         "where a value lies between two int8 steps it may take the other one, and that can grow",
@@ -51,6 +58,13 @@ LIMITS = (
         SpecifierSet("<=1.23.2"),
         "its reference evaluator cannot run every GatherElements",
         says=re.compile(r"cannot reshape array of size \d+ into shape"),
+    ),
+    Limit(
+        # Source: a GRU of both directions on 1.13.1 to 1.22.0; 1.23.2 runs it.
+        "onnx",
+        SpecifierSet("<1.23"),
+        "its reference evaluator runs recurrent layers in one direction only",
+        says=re.compile(r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'"),
     ),
     Limit(
         # Source: `No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25`.
