@@ -7,7 +7,7 @@ import copy
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from . import axes
-from .eager import Call, as_written
+from .eager import Call, as_written, own
 from .seeding import seed
 
 Wire = Dict[str, Any]
@@ -19,19 +19,33 @@ LARGEST = 4096
 def observe(call: Call, wanted: Sequence[axes.Asked]) -> Wire:
     """Returned leaves, changed buffers and output axes that grow; nothing where the source cannot be called."""
     with _unchanged(call.module):
-        before = {name: buffer.detach().clone() for name, buffer in call.module.named_buffers()}
+        before = _buffers(call.module)
         first = _returned(call)
         if first is None:
             return {}
         tensors, leaves = _tensors(first), _leaves(first)
-        mutated = [name for name, buffer in call.module.named_buffers() if not _same(buffer, before.get(name))]
+        between = _buffers(call.module)
         second = _returned(call)
+        after = dict(call.module.named_buffers())
+    remembers = second is not None and not _all_same(tensors, _tensors(second))
+    changed = [name for name, buffer in between.items() if not _same(buffer, before.get(name))]
+    caches = [name for name in changed if not remembers and _is_cache(before.get(name), between[name], after.get(name))]
     return {
         "leaves": leaves,
-        "mutated": sorted(mutated),
-        "remembers": second is not None and not _all_same(tensors, _tensors(second)),
+        "mutated": sorted(set(changed) - set(caches)),
+        "remembers": remembers,
         "grown": _grown(call, wanted, tensors),
     }
+
+
+def _buffers(module: Any) -> Dict[str, Any]:
+    return {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+
+
+def _is_cache(before: Any, between: Any, after: Any) -> bool:
+    """Whether a first call made the buffer, or made it larger, and a second one left it: masks are kept like that."""
+    made = before is None or before.shape != between.shape
+    return made and after is not None and _same(after, between)
 
 
 def works_beyond(call: Call, narrow: axes.Narrow) -> Optional[int]:
@@ -90,7 +104,7 @@ def _returned(call: Call) -> Any:
     import torch
     from torch.utils import _pytree
 
-    args, kwargs = _pytree.tree_unflatten(list(call.leaves), call.spec)
+    args, kwargs = _pytree.tree_unflatten([own(leaf) for leaf in call.leaves], call.spec)
     seed()
     try:
         with torch.no_grad(), as_written():

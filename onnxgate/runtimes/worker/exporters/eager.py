@@ -44,10 +44,11 @@ class Call(NamedTuple):
 
 def twin(call: Call) -> Call:
     """The same call on a copy of the module, which an export cannot change; on itself where it cannot be copied."""
+    aside = call._replace(leaves=tuple(own(leaf) for leaf in call.leaves))
     try:
-        return call._replace(module=copy.deepcopy(call.module))
+        return aside._replace(module=copy.deepcopy(call.module))
     except Exception:  # noqa: BLE001 - what cannot be copied says so in many ways
-        return call
+        return aside
 
 
 def reason_against(call: Call, cases: Sequence[Wire], names: Sequence[str]) -> str:
@@ -148,12 +149,19 @@ def _outputs(call: Call, tensors: List[Any]) -> List[Any]:
 
     leaves = list(call.leaves)
     for index, tensor in zip(call.tensors, tensors):  # noqa: B905 - new in Python 3.10
-        leaves[index] = tensor
+        leaves[index] = own(tensor)
     args, kwargs = _pytree.tree_unflatten(leaves, call.spec)
     seed()
     with torch.no_grad(), as_written(), _unchanged_buffers(call.module):
         returned = call.module(*args, **kwargs)
     return [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
+
+
+def own(leaf: Any) -> Any:
+    """A tensor that a call may change in place, while the example stays what it is."""
+    import torch
+
+    return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
 @contextlib.contextmanager
