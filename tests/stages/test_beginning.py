@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
+from onnxgate.evidence.beginnings import first_figure
+from onnxgate.evidence.parity import Comparison, FirstDifference
 from onnxgate.findings import Place
 from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Observation, Refused, RunResult
 from onnxgate.stages import beginning
@@ -217,3 +220,25 @@ def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path:
 
     with pytest.raises(SearchError, match=reason):
         candidate.values(["a"])
+
+
+def test_difference_from_zeros_is_said_in_figures() -> None:
+    """What is off where the other is 0 has no share of anything, and a figure all the same."""
+    first = FirstDifference(
+        node="norm",
+        operator="LayerNormalization",
+        output="y",
+        place=None,
+        case="c",
+        value=2e-4,
+        before=0.0,
+        share=math.inf,
+    )
+    place = Place("m.onnx")
+    both = Comparison(
+        model="m.onnx", place=place, pair="source", runtime="r", reference="the source", differences=(), first=first
+    )
+
+    assert first_figure(both) == (
+        "; at that node the inputs are equal, and the output `y` is off by 0.0002 where the other is 0 throughout"
+    )
