@@ -79,6 +79,7 @@ class _Executor:
         refuse_unknown(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
         read_ones = zip(self._work.models, fed, strict=True)
         prepared = [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
+        self._exporter.export_again(toolchain)
         started = [self._start_runs(each) for each in prepared]
         for each in started:
             self._collect(each)

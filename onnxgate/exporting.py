@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,6 +25,32 @@ from onnxgate.underway import Exporting, Prepared, Sourced, no_reference
 from onnxgate.work import Execution, Work
 
 
+@dataclass(frozen=True, slots=True)
+class _Second:
+    """A second export that waits for all first ones."""
+
+    job: Job
+    first: Future[Observation]
+    again: Future[Observation]
+
+    def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
+        """Have it done; where nothing came of the first one, nothing is asked of the second."""
+        try:
+            seen = self.first.result()
+            if isinstance(seen, Completed):
+                submit(self.job).add_done_callback(self._end)
+            else:
+                self.again.set_result(seen)
+        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            self.again.set_exception(error)
+
+    def _end(self, done: Future[Observation]) -> None:
+        try:
+            self.again.set_result(done.result())
+        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            self.again.set_exception(error)
+
+
 class Exporter:
     """Asks the toolchain; what comes of it goes into `done`. `folder` gives an unused path for what is written."""
 
@@ -31,6 +59,7 @@ class Exporter:
         self._host = host
         self._done = done
         self._folder = folder
+        self._later_ones: list[_Second] = []
 
     def find_toolchain(self) -> Path | None:
         """The interpreter that exports; None where no model needs it, or where there is none, which is then said."""
@@ -76,8 +105,26 @@ class Exporter:
         seat = export_plan.toolchain_seat(toolchain)
         command = self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._work.stages else None
         source = self._host.submit(seat, plan.source) if plan.source else None
-        again = self._host.submit(export_plan.second_seat(toolchain), plan.again) if plan.again else None
-        return Exporting(plan, command or source, source, again)
+        writes = command or source
+        again = self._later(plan.again, writes) if plan.again and writes else None
+        return Exporting(plan, writes, source, again)
+
+    def _later(self, job: Job, first: Future[Observation]) -> Future[Observation]:
+        again: Future[Observation] = Future()
+        self._later_ones.append(_Second(job, first, again))
+        return again
+
+    def export_again(self, toolchain: Path | None) -> None:
+        """Begin the second exports as soon as all first ones are done: runtimes wait for those, and not for these."""
+        if toolchain is None or not self._later_ones:
+            return
+        seat = export_plan.second_seat(toolchain)
+
+        def begin(_: Future[Observation]) -> None:
+            for each in self._later_ones:
+                each.begin(lambda job: self._host.submit(seat, job))
+
+        self._later_ones[-1].first.add_done_callback(begin)
 
     def source_of(self, prepared: Prepared) -> Sourced:
         """What the source computes by itself on each case, and its own sample as one more case."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxgate.config.engines import family_of, runs_on_node
@@ -37,6 +39,7 @@ class Office:
     progress: Progress
     worker: Path  # the worker's folder
     closing: threading.Event
+    turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,7 @@ class Desk:
         self._talk_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
+        self._turn = office.turns[seat.turn] if seat.turn else contextlib.nullcontext()
         self._thread = threading.Thread(target=self._serve, name=seat.name, daemon=True)
         self._thread.start()
 
@@ -79,7 +83,7 @@ class Desk:
 
     def _serve(self) -> None:
         while (ticket := self._tickets.get()) is not None:
-            with self._office.slots:
+            with self._turn, self._office.slots:
                 self._attend(ticket)
 
     def _attend(self, ticket: Ticket) -> None:

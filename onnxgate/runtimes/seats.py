@@ -32,6 +32,7 @@ class Seat:
     packages: tuple[Pinned, ...] = ()
     interpreter: Path | None = None  # or the folder of its environment, where a runtime is the user's own
     environment: tuple[tuple[str, str], ...] = ()
+    turn: str = ""  # seats that have the same work one at a time; "" for side by side with all others
 
     @classmethod
     def of_runtime(cls, runtime: LockedRuntime, packages: Sequence[Pinned], folder: Path | None = None) -> Seat:
@@ -48,10 +49,17 @@ class Seat:
 
     @classmethod
     def of_interpreter(
-        cls, name: str, interpreter: Path, environment: Mapping[str, str] | None = None, *, engine: str = ""
+        cls,
+        name: str,
+        interpreter: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        engine: str = "",
+        turn: str = "",
     ) -> Seat:
         """An interpreter that exists already: the toolchain's, or one with a build of an engine of the user's own."""
-        return cls(name, engine, interpreter=interpreter, environment=tuple(sorted((environment or {}).items())))
+        variables = tuple(sorted((environment or {}).items()))
+        return cls(name, engine, interpreter=interpreter, environment=variables, turn=turn)
 
 
 def environment_path(folder: Path, environment: str) -> Path:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 SEED = "0"
 SECOND_SEED = "1"
+_TURN = "toolchain"
+"""Sources may write files beside themselves: two of them never run at once."""
 _NEWEST_IR = 64  # more than there will be for long
 
 
@@ -54,12 +56,12 @@ class Planned:
 
 def toolchain_seat(python: Path) -> Seat:
     """The seat of the toolchain's interpreter; sets and dictionaries of strings have one order there."""
-    return Seat.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED})
+    return Seat.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED}, turn=_TURN)
 
 
 def second_seat(python: Path) -> Seat:
     """A second process of the same interpreter, in which they have another order."""
-    return Seat.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED})
+    return Seat.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED}, turn=_TURN)
 
 
 def plan(

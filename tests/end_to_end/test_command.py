@@ -41,6 +41,13 @@ path = "models/made.onnx"
 command = ["{python}", "make.py", "{output}", "{opset}"]
 """
 MODEL = "models/made.onnx"
+ALONE = """
+import os
+import time
+
+os.close(os.open("working", os.O_CREAT | os.O_EXCL))
+time.sleep(1)
+"""
 
 
 @pytest.fixture
@@ -134,3 +141,20 @@ def test_nothing_is_written_into_the_repository(made: Repository) -> None:
     changed = subprocess.run(["git", "status", "--porcelain"], cwd=made.folder, capture_output=True, check=True).stdout
 
     assert changed == b""
+
+
+def test_never_twice_at_once(made: Repository) -> None:
+    """A script that works in a file beside itself finds it as it left it, also when it is run a second time."""
+    made.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
+
+    assert exported(made, 0) == []
+    assert made.read("runs") == "once more once more "
+
+
+def test_what_fails_is_not_asked_again(made: Repository) -> None:
+    """A command that hangs costs its limit once."""
+    made.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
+    made.write("onnxgate.toml", made.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
+
+    assert exported(made, 1) == [("error", "export-failed", MODEL)]
+    assert made.read("runs") == "once more "

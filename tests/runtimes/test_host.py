@@ -231,6 +231,16 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     assert [event[0] for event in recorder.events] == ["started", "finished"] * 2
 
 
+def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
+    """However many may be busy: two jobs that wait for each other do not meet."""
+    with Host(Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker) as host:
+        seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake", turn="one") for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        first, second = (job.result(60) for job in jobs)
+
+    assert {TimedOut, Completed} == {type(first), type(second)}
+
+
 def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: Seat) -> None:
     """First come, first served; a display is told each."""
     recorder = Recorder()

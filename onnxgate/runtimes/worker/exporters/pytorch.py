@@ -35,13 +35,14 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
     call = eager.Call.of(recipe.model, recipe.args, recipe.kwargs)
-    aside = eager.twin(call) if job["export"] else call
+    asked = job.get("eager", True)
+    aside = eager.twin(call) if job["export"] and asked else call
     if job["export"]:
         _try_export(job, recipe, call, aside, result, phase)
     if len(recipe.input_names or ()) == len(call.tensors):
         result["input_names"] = list(recipe.input_names or ())
     del recipe, call
-    if job.get("eager", True):
+    if asked:
         with torch.no_grad():
             _run_eagerly(job, aside, result, phase)
 
