@@ -43,6 +43,7 @@ class Comparability:
     random: tuple[str, ...] = ()
     quantized: tuple[str, ...] = ()
     random_outputs: frozenset[str] = frozenset()
+    bfloat16: bool = False  # of the 16 bits, only 8 are the number's
 
     def is_random(self, output: str) -> bool:
         """Whether an output, or the layout of one that is no tensor, is drawn."""
@@ -55,8 +56,10 @@ def comparability(facts: ModelFacts, proto: ModelProto) -> Comparability:
 
     every = list(nodes(proto))
     drawn = random_outputs(proto)
+    types = {tensor.data_type for _, tensor in tensors(proto)} | _cast_to(every)
     return Comparability(
-        half=_casts_to_half(every) or any(tensor.data_type in _halves() for _, tensor in tensors(proto)),
+        half=not types.isdisjoint(_halves()),
+        bfloat16=_halves()[1] in types,
         random=tuple(sorted(frozenset().union(*drawn.values()))),
         random_outputs=frozenset(drawn),
         quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED)),
@@ -69,11 +72,11 @@ def _halves() -> tuple[int, int]:
     return TensorProto.FLOAT16, TensorProto.BFLOAT16
 
 
-def _casts_to_half(nodes: Iterable[NodeProto]) -> bool:
-    halves = _halves()
-    return any(
-        attribute.name == "to" and attribute.i in halves
+def _cast_to(nodes: Iterable[NodeProto]) -> set[int]:
+    return {
+        attribute.i
         for node in nodes
         if node.op_type == "Cast"
         for attribute in node.attribute
-    )
+        if attribute.name == "to"
+    }

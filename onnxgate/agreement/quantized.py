@@ -140,6 +140,14 @@ def _numbers(candidate: Array, reference: Array, exact: Agreement, bounds: Bound
     return Held(agreement, metric, value, bound, tuple(figures), found)
 
 
+def kept_db(candidate: Array, reference: Array, scale: Scale) -> float:
+    """Signal to noise in decibels over what is finite on both sides; that of equals where there is no signal."""
+    told = np.isfinite(reference) & np.isfinite(candidate)
+    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    power = max(scale_of([b]).power, scale.power)
+    return _ratio_db(a, b, power) if power else MOST_DB
+
+
 def _ratio_db(a: Array, b: Array, power: float) -> float:
     """As `sqnr_db`, with what is usual for the output as its signal where that is more."""
     root = math.sqrt(power)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from onnxgate.agreement.comparability import Comparability
 from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Difference, Figure
@@ -66,7 +68,7 @@ def difference(
             found, candidate = held(kept[0]), kept[0]
     if not found.agrees:
         figures = (*_told(found, candidate, reference), *figures)
-    return Difference(
+    plain = Difference(
         output=key[1],
         case=key[0],
         optimization=level,
@@ -78,6 +80,26 @@ def difference(
         detail=found.detail,
         figures=figures,
     )
+    if found.agrees and bound.bound_from == "type":
+        return _loud_enough(yardstick, plain, candidate, reference)
+    return plain
+
+
+def _loud_enough(yardstick: Yardstick, plain: Difference, candidate: Array, reference: Array) -> Difference:
+    """What agrees in float16, unless there is too much noise in it over all of its elements."""
+    from onnxgate.agreement.quantized import Scale, kept_db
+    from onnxgate.agreement.tolerance import HALF_DB, HALF_POWER
+
+    comparability = yardstick.comparability
+    is_half = comparability.half or candidate.dtype.itemsize == 2
+    if not is_half or comparability.bfloat16 or candidate.dtype.kind != "f":
+        return plain
+    usual = yardstick.scales.get(plain.output, Scale())
+    kept = kept_db(candidate, reference, replace(usual, power=max(usual.power, HALF_POWER)))
+    if kept >= HALF_DB:
+        return plain
+    told = {"agrees": False, "metric": "sqnr_db", "value": kept, "bound": HALF_DB}
+    return msgspec.structs.replace(plain, **told, figures=(Figure(metric="max_abs", value=plain.value),))
 
 
 def _unmasked(kept: Kept | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:

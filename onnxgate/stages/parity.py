@@ -153,7 +153,7 @@ def _note_faint(gathered: Gathered) -> None:
 
 def yardstick(model: ParityModel, runs: Runs) -> Yardstick:
     """What the model's outputs are held to; of a quantized one, what is usual for each output is part of that."""
-    scales = _scales(runs) if model.comparability.quantized else {}
+    scales = _scales(runs) if model.comparability.quantized or model.comparability.half else {}
     return Yardstick(model.comparability, model.tolerance, model.locked, model.steps, model.kept, scales)
 
 
