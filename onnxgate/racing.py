@@ -41,6 +41,9 @@ WEIGHINGS = 3
 NOISE_MIB = 4.0
 """So much may two processes differ that do the same."""
 
+NOT_ASKED = "its budget was not measured: no baseline was asked for"
+NOT_ASKED_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
+
 Ask = Callable[[PlannedRuntime, Race], Observation]
 Measure = Literal["time", "memory"]
 
@@ -85,10 +88,14 @@ class Races:
     def hold(self, entrant: Entrant, done: Execution) -> None:
         """Add to `done` what was measured, and what is undecided or skipped; nothing of a model without such a budget.
 
-        What is measured of the same content is 1, and needs no race. A model that is new has no baseline, and need not.
+        What is measured of the same content is 1, and needs no race. A model that is new has no baseline, and need not;
+        where no revision was named, a comparison with one was not asked for.
         """
         budget, path = entrant.planned.model.settings.budget, entrant.planned.path
         if budget is None or (budget.slower_than_baseline is None and budget.memory_over_baseline is None):
+            return
+        if self.against is None and entrant.planned.model.settings.quantized_from is None:
+            done.skipped.append(Undone(Stage.RUNTIME, path, "", NOT_ASKED, NOT_ASKED_HINT))
             return
         try:
             baseline = self._baseline(entrant)
@@ -105,9 +112,7 @@ class Races:
         model = entrant.planned.model
         if model.settings.quantized_from is not None:
             return Baseline(f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from)
-        if self.against is None:
-            hint = "give `--against REF`, or `quantized-from` where there is a float model"
-            raise AbsentError("there is no baseline to measure against", hint=hint)
+        assert self.against is not None
         root = self.against.root
         if not model.absolute.is_relative_to(root):
             raise AbsentError("the model lies outside of the repository")

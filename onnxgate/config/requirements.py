@@ -13,8 +13,8 @@ from onnxgate.config.engines import BUILDS, ENGINES
 from onnxgate.config.spelling import listed, nearest
 
 _TENSORRT = (
-    "TensorRT is no engine of its own: write `runtime = \"onnxruntime-gpu>=1.23\"`, "
-    "`providers = [\"TensorrtExecutionProvider\"]`, and as `python` an environment that has both"
+    'TensorRT is no engine of its own: write `runtime = "onnxruntime-gpu>=1.23"`, '
+    '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both'
 )
 
 

@@ -100,9 +100,7 @@ class Index:
         releases = (_release(found, asked.get(name) or Requirement(name), python) for name in names)
         return tuple(each for each in releases if isinstance(each, Release))
 
-    def _found(
-        self, requirements: Sequence[Requirement], python: str, *options: str
-    ) -> Mapping[str, Any] | NoRelease:
+    def _found(self, requirements: Sequence[Requirement], python: str, *options: str) -> Mapping[str, Any] | NoRelease:
         """What uv writes."""
         with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
             answer = self._ask(requirements, python, Path(scratch), *options)
@@ -110,9 +108,7 @@ class Index:
                 return answer
             return loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
 
-    def _ask(
-        self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str
-    ) -> NoRelease | None:
+    def _ask(self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str) -> NoRelease | None:
         """Leave uv's answer in `scratch`; None where there is one."""
         # In a folder of its own, since uv also reads the settings of the project that it runs in.
         command = [*_uv(), *options, "--python-version", python]

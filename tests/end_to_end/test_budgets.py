@@ -68,11 +68,12 @@ def test_same_and_new_models(repository: Repository) -> None:
 
 
 def test_without_a_baseline(repository: Repository) -> None:
-    """A ratio of nothing is undecided, and says what to give; no stage that runs, no ratio."""
-    (undecided,) = repository.report(status=3)["undecided"]
+    """A ratio that was not asked for is skipped, and it is said what to give; no stage that runs, no ratio."""
+    report = repository.report()
+    (skipped,) = report["skipped"]
 
-    assert undecided["reason"] == "its budget: there is no baseline to measure against"
-    assert repository.report("--static")["undecided"] == []
+    assert (report["undecided"], skipped["reason"]) == ([], "its budget was not measured: no baseline was asked for")
+    assert repository.report("--static")["skipped"] == []
 
 
 def test_usage(repository: Repository, tmp_path: Path) -> None:
