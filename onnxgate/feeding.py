@@ -9,7 +9,7 @@ from pathlib import Path
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.inputs.generate import Unfeedable, case_name, generated_names, make_cases, why_untakeable
-from onnxgate.inputs.user import given_cases, user_cases
+from onnxgate.inputs.user import given_cases, unread_outputs, user_cases
 from onnxgate.model.reading import Reading
 from onnxgate.runtimes.jobs import Case
 
@@ -22,6 +22,7 @@ class Fed:
     reason: str = ""
     hint: str = ""
     names: tuple[str, ...] = ()  # of all cases that could be asked for
+    unread: str = ""  # what lies beside the user's inputs and nothing is held to
 
 
 Call = Callable[[str, Path], "Sequence[Mapping[str, str]] | Fed"]
@@ -50,6 +51,7 @@ def feed(
     if untakeable:
         return Fed((), untakeable)
     if settings.inputs is not None:
+        unread = ""
         if settings.called_inputs:
             given = call(settings.called_inputs, folder / "called")
             if isinstance(given, Fed):
@@ -57,7 +59,10 @@ def feed(
             cases = given_cases(reading.facts, settings.called_inputs, given, folder)
         else:
             cases = user_cases(reading.facts, settings.inputs, project.folder, folder)
-        return Fed(tuple(case for case in cases if asked.takes(case.name)), names=tuple(case.name for case in cases))
+            beside = unread_outputs(settings.inputs, project.folder)
+            unread = f"the outputs in `{beside}` are not read: nothing is held to them" if beside else ""
+        taken = tuple(case for case in cases if asked.takes(case.name))
+        return Fed(taken, names=tuple(case.name for case in cases), unread=unread)
     return _generated(model, reading, folder, asked)
 
 

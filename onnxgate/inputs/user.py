@@ -1,7 +1,7 @@
 """Cases read from the user's own files, or given by a callable: array names are input names.
 
 A file is an `.npz`, or a folder `test_data_set_<n>` as ONNX's own test data have them: `input_<i>.pb`, by name, else in
-the order of the graph. The outputs that lie beside them are not read.
+the order of the graph. The outputs that lie beside them are not read, which `unread_outputs` says.
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ def user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tup
     if not files:
         raise ConfigError(f"`inputs` of `{facts.path}`: no file matches `{pattern}`")
     return _cases(facts, ((file.relative_to(base).as_posix(), _read(facts, file)) for file in files), folder)
+
+
+def unread_outputs(pattern: str, base: Path) -> str:
+    """The first folder of test data that also holds expected outputs, "" where none does: nothing is held to them."""
+    beside = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
+    return next((folder.relative_to(base).as_posix() for folder in beside), "")
 
 
 def given_cases(facts: ModelFacts, source: str, given: Sequence[Mapping[str, str]], folder: Path) -> tuple[Case, ...]:

@@ -9,7 +9,7 @@ import onnx.numpy_helper
 import pytest
 
 from onnxgate.errors import ConfigError
-from onnxgate.inputs.user import user_cases
+from onnxgate.inputs.user import unread_outputs, user_cases
 from tests.inputs.test_user import FACTS
 
 ARRAYS = {
@@ -74,3 +74,12 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
     tensor = onnx.numpy_helper.from_array(ARRAYS["ids"], "other")
     (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
     assert _problem(tmp_path) == "`test_data_set_0`: has 1 inputs; the model takes 3"
+
+
+def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:
+    """Whoever has some would think that a model is held to them."""
+    _write(tmp_path / "test_data_set_0", tuple(ARRAYS))
+
+    assert unread_outputs("test_data_set_*", tmp_path) == "test_data_set_0"
+    (tmp_path / "test_data_set_0" / "output_0.pb").unlink()
+    assert unread_outputs("test_data_set_*", tmp_path) == ""
