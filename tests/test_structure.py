@@ -63,7 +63,9 @@ ALLOWED: dict[str, set[str]] = {
         *("calling", "comparing", "config", "evidence", "exporting", "feeding", "followups", "inputs", "lock", "model"),
         *("plan", "racing", "runtimes", "stages", "underway", "witnesses", "work"),
     },
-    "measuring": {"calling", "config", "lock", "model", "runtimes", "agreement", "stages", "feeding", "plan", "quantizing"},
+    "measuring": {
+        *("agreement", "calling", "config", "feeding", "lock", "model", "plan", "quantizing", "runtimes", "stages"),
+    },
     "gate": {
         "baseline",
         "support.operations",
