@@ -14,9 +14,9 @@ from onnxgate.findings import Stage, Undone
 from onnxgate.inputs.sample import sample_case
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel
-from onnxgate.runtimes.frameworks import needs
+from onnxgate.runtimes.frameworks import modules, needs
 from onnxgate.runtimes.host import Host
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, Job, Observation
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Export, ExportResult, Job, Observation, Probe
 from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, probe
 from onnxgate.stages import export as export_stage
 from onnxgate.stages import export_plan
@@ -106,10 +106,14 @@ class Exporter:
         command = self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._work.stages else None
         source = self._host.submit(seat, plan.source) if plan.source else None
         writes = command or source
-        again = self._later(plan.again, writes) if plan.again and writes else None
+        again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
         return Exporting(plan, writes, source, again)
 
-    def _later(self, job: Job, first: Future[Observation]) -> Future[Observation]:
+    def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
+        """What the second export will give; its worker gets ready while the first ones are made."""
+        if not self._later_ones and isinstance(job, Export):
+            frameworks = modules(self._work.project.config, self._work.project.folder)
+            self._host.submit(export_plan.second_seat(toolchain), Probe(exporters=frameworks))
         again: Future[Observation] = Future()
         self._later_ones.append(_Second(job, first, again))
         return again

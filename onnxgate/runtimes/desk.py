@@ -18,7 +18,7 @@ from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.runtimes import node, process, talk
 from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.jobs import Job, Load, Observation, Run, Unavailable
+from onnxgate.runtimes.jobs import Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.runtimes.progress import Progress
 from onnxgate.runtimes.seats import JobLimits, Seat, memory_limit_mib
 
@@ -83,7 +83,9 @@ class Desk:
 
     def _serve(self) -> None:
         while (ticket := self._tickets.get()) is not None:
-            with self._turn, self._office.slots:
+            runs_nothing_of_users = isinstance(ticket.job, Probe)
+            turn = contextlib.nullcontext() if runs_nothing_of_users else self._turn
+            with turn, self._office.slots:
                 self._attend(ticket)
 
     def _attend(self, ticket: Ticket) -> None:

@@ -45,6 +45,13 @@ def needs(config: Config, folder: Path) -> tuple[Need, ...]:
     return tuple(framework.packages for framework in found)
 
 
+def modules(config: Config, folder: Path) -> tuple[str, ...]:
+    """The modules of frameworks that the sources import."""
+    sources = [each.source for each in config.model if each.source]
+    names = {name for source in sources for name in _imported(source, folder)}
+    return tuple(name for framework in FRAMEWORKS for name in framework.modules if name in names)
+
+
 def deciding(config: Config, folder: Path) -> tuple[str, ...]:
     """The packages that the lock records wherever they are installed: what decides what an export is.
 

@@ -69,6 +69,7 @@ class Probe(Wire, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
     """Say versions: interpreter, engine, packages asked for."""
 
     packages: tuple[str, ...] = ()
+    exporters: tuple[str, ...] = ()  # frameworks to have ready for what will be exported, those that are there
 
 
 class Harvest(Wire, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):

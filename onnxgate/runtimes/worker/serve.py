@@ -11,6 +11,14 @@ from . import failures, guard, limits, wire
 Phase = Callable[[str], None]
 Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
 
+OF_SOURCES = {
+    "export": ("dispatch", "export"),
+    "trace": ("tracing", "trace"),
+    "inputs": ("inputs", "inputs"),
+    "command": ("command", "run"),
+}
+"""What no engine does: kind of job -> module and function."""
+
 
 def main() -> None:
     """Answers jobs until the host has no more."""
@@ -33,16 +41,11 @@ def _answer(request: Dict[str, Any], channel: wire.Channel) -> Dict[str, Any]:
 
 
 def _task(engine: str, kind: str) -> Task:
-    if kind == "export":
-        return _module("exporters.dispatch").export  # type: ignore[no-any-return]
-    if kind == "trace":
-        return _module("exporters.tracing").trace  # type: ignore[no-any-return]
-    if kind == "inputs":
-        return _module("exporters.inputs").inputs  # type: ignore[no-any-return]
-    if kind == "command":
-        return _module("exporters.command").run  # type: ignore[no-any-return]
+    if kind in OF_SOURCES:
+        module, name = OF_SOURCES[kind]
+        return getattr(_module("exporters." + module), name)  # type: ignore[no-any-return]
     if not engine:
-        return getattr(_module("versions"), kind)  # type: ignore[no-any-return]
+        return _module("exporters.ready").probe  # type: ignore[no-any-return]
     return getattr(_module("adapters." + engine), kind)  # type: ignore[no-any-return]
 
 
