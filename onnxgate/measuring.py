@@ -120,7 +120,7 @@ def _kept(
         raise UnfitError(fed.reason)
 
     def submit(runtime: PlannedRuntime, job: Run) -> Future[Observation]:
-        return host.submit(Seat.of_runtime(runtime.runtime, lock.packages, project.folder), job)
+        return host.submit(Seat.of_runtime(runtime.runtime, lock.pinned, project.folder), job)
 
     quantizing = Quantizing(project, submit, lambda: next(folders))
     real = quantizing.run_float(Quantized(model, reading, fed.cases, planned.runtimes))

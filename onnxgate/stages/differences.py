@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnxgate.agreement.compare import Agreement
     from onnxgate.agreement.metrics import Metrics
     from onnxgate.agreement.quantized import Bounds, Held, Scale
+    from onnxgate.agreement.tolerance import Bound
 
     Array = NDArray[Any]
 
@@ -53,6 +54,15 @@ def difference(
     bound = choose(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
     if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
         return _by_ratio(yardstick, key, level, pair, candidate, reference)
+    found = _by_element(yardstick, key, level, bound, candidate, reference)
+    if found.agrees and bound.bound_from == "type":
+        return _loud_enough(yardstick, found, candidate, reference)
+    return found
+
+
+def _by_element(
+    yardstick: Yardstick, key: Key, level: str, bound: Bound, candidate: Array, reference: Array
+) -> Difference:
     from onnxgate.agreement.compare import compare
 
     def held(array: Array) -> Agreement:
@@ -68,7 +78,7 @@ def difference(
             found, candidate = held(kept[0]), kept[0]
     if not found.agrees:
         figures = (*_told(found, candidate, reference), *figures)
-    plain = Difference(
+    return Difference(
         output=key[1],
         case=key[0],
         optimization=level,
@@ -80,9 +90,6 @@ def difference(
         detail=found.detail,
         figures=figures,
     )
-    if found.agrees and bound.bound_from == "type":
-        return _loud_enough(yardstick, plain, candidate, reference)
-    return plain
 
 
 def _loud_enough(yardstick: Yardstick, plain: Difference, candidate: Array, reference: Array) -> Difference:

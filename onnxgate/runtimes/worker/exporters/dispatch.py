@@ -7,9 +7,9 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple
 
 from . import seeding
-from .failure import describe, flush
+from .hearing import heard
 from .results import need, nothing, versions
-from .source import SourceError, folders_of, load, split, surroundings
+from .source import SourceError, load, split
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -42,21 +42,16 @@ FRAMEWORKS = (
 def export(job: Wire, phase: Phase) -> Wire:
     """Answer an `Export` job with an `ExportResult`; what the user's code or the exporter says is inside it."""
     result = nothing()
-    file, _ = split(job["source"])
     seeding.choose(job.get("seed", seeding.SEED))
     _put_out_of_reach()
-    try:
-        with surroundings(file, job["folder"]), seeding.on_import():
-            returned = _called(job, phase)
-            found = find(returned, job["source"])
-            framework = importlib.import_module("." + found.module, __package__)
-            result["packages"] = versions(framework.PACKAGES)
-            if job["export"]:
-                need(found.title, found.converters)
-            framework.answer(job, returned, result, phase)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        result["failure"] = describe(error, folders_of(job))
-    flush()
+    with heard(job, result):
+        returned = _called(job, phase)
+        found = find(returned, job["source"])
+        framework = importlib.import_module("." + found.module, __package__)
+        result["packages"] = versions(framework.PACKAGES)
+        if job["export"]:
+            need(found.title, found.converters)
+        framework.answer(job, returned, result, phase)
     return result
 
 

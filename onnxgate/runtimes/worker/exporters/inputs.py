@@ -6,8 +6,8 @@ import os
 from typing import Any, Callable, Dict, Mapping
 
 from . import seeding
-from .failure import describe, flush
-from .source import SourceError, folders_of, load, split, surroundings
+from .hearing import heard
+from .source import SourceError, load, split
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -19,13 +19,8 @@ MOST = 100
 def inputs(job: Wire, phase: Phase) -> Wire:
     """Answer an `Inputs` job with an `InputsResult`; what the user's code says is inside it."""
     result: Wire = {"kind": "inputs", "cases": [], "failure": None}
-    file, _ = split(job["source"])
-    try:
-        with surroundings(file, job["folder"]), seeding.on_import():
-            _answer(job, result, phase)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        result["failure"] = describe(error, folders_of(job))
-    flush()
+    with heard(job, result):
+        _answer(job, result, phase)
     return result
 
 

@@ -6,9 +6,9 @@ import os
 from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from . import eager, seeding
-from .failure import describe, flush
+from .hearing import heard
 from .recipe import Recipe, read_recipe
-from .source import SourceError, folders_of, load, split, surroundings
+from .source import SourceError, load
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -17,13 +17,8 @@ Wire = Dict[str, Any]
 def trace(job: Wire, phase: Phase) -> Wire:
     """Answer a `Trace` job with a `TraceResult`; what the user's code or the exporter says is inside it."""
     result: Wire = {"kind": "trace", "values": {}, "left_out": 0, "failure": None}
-    file, _ = split(job["source"])
-    try:
-        with surroundings(file, job["folder"]), seeding.on_import():
-            _answer(job, result, phase)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; what it says is the result
-        result["failure"] = describe(error, folders_of(job))
-    flush()
+    with heard(job, result):
+        _answer(job, result, phase)
     return result
 
 
