@@ -94,6 +94,47 @@ class Replay(Part, frozen=True, kw_only=True):
     inputs: tuple[str, ...] = ()  # files below the cache's folder `inputs`: what was fed, but for the user's own files
 
 
+class Against(Part, frozen=True, kw_only=True):
+    """The git revision that models were held against."""
+
+    name: str  # as it was asked for, or chosen: "origin/main"
+    commit: str
+
+
+class Change(Part, frozen=True, kw_only=True):
+    """What became of one model since the baseline, in words for a reviewer."""
+
+    model: str  # its path now; of a removed model the one that it had
+    kind: Literal["added", "removed", "renamed", "changed"]
+    before: str = ""  # the path that a renamed model had
+    said: tuple[str, ...] = ()  # one difference each, the gravest first
+
+
+class DrawnNode(Part, frozen=True, kw_only=True):
+    """One box of a drawing."""
+
+    name: str  # a node's, or that of the value which a box stands for
+    operator: str = ""  # "Conv", "com.microsoft.Gelu"; "" of a value
+    kind: Literal["node", "failing", "input", "output", "weight", "more"] = "node"
+
+
+class DrawnEdge(Part, frozen=True, kw_only=True):
+    """One arrow, between boxes by their number."""
+
+    source: int
+    target: int
+    value: str = ""  # the name of what flows
+
+
+class Drawing(Part, frozen=True, kw_only=True):
+    """The neighbourhood of a node that a finding names: what feeds it, and what it feeds."""
+
+    model: str
+    node: str
+    nodes: tuple[DrawnNode, ...]
+    edges: tuple[DrawnEdge, ...]
+
+
 CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
 
 
@@ -125,6 +166,9 @@ class Report(Part, frozen=True, kw_only=True):
     measured: tuple[Measured, ...]
     counts: dict[str, int]
     replays: tuple[Replay, ...] = ()  # by model
+    against: Against | None = None
+    changes: tuple[Change, ...] = ()  # by model
+    drawings: tuple[Drawing, ...] = ()  # by model and node
     remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
 
 

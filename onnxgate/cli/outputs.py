@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -123,23 +124,13 @@ def _write_file(file: Path, text: str) -> None:
 
 def render(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
     """The report in one format; `width` and what follows are about text."""
-    match format_name:
-        case "json":
-            from onnxgate.formats import json
+    if format_name == "text":
+        from onnxgate.formats import text
 
-            return json.format(report)
-        case "github":
-            from onnxgate.formats import github
-
-            return github.format(report)
-        case "summary":
-            from onnxgate.formats import summary
-
-            return summary.format(report)
-        case _:
-            from onnxgate.formats import text
-
-            return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
+        return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
+    module = importlib.import_module(f"onnxgate.formats.{format_name}")
+    rendered: str = module.format(report)
+    return rendered
 
 
 def uses_color() -> bool:
