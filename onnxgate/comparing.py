@@ -46,6 +46,8 @@ class Comparing:
     def judge(self, started: Started, ran: Sequence[Ran], runs: Sequence[ModelRuns]) -> None:
         """Hold the outputs of one model against its source, across levels and runtimes, and against its float model."""
         model = self._model(started, runs)
+        if self._work.watch is not None:
+            self._work.watch(model, ran)
         if unread := started.prepared.fed.unread:
             self._done.skipped.append(Undone(Stage.PARITY, model.path, "", unread))
         unusable = () if followups.why_nothing_ran(runs)[0] else followups.undecided_cases(runs)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from onnxgate.baseline.revisions import Revision
     from onnxgate.runtimes.host import Host
     from onnxgate.support.harvested import Kept
+    from onnxgate.work import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Request:
     asked: Asked = ALL  # the input cases
     inputs_folder: Callable[[], Path] | None = None  # where inputs are stored that show a finding; None: nowhere
     against: Revision | None = None  # the baseline of budgets
+    watch: Watch | None = None  # is shown what each model gave, while the files are there
 
 
 @dataclass(slots=True)
@@ -233,6 +235,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         kept=gathered.kept,
         asked=request.asked,
         against=request.against,
+        watch=request.watch,
     )
     with request.open_host() as host:
         execution = execute(work, host, functools.partial(_keep_replays, request))

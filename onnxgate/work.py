@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,12 @@ from onnxgate.runtimes.jobs import Case
 
 if TYPE_CHECKING:
     from onnxgate.baseline.revisions import Revision
+    from onnxgate.stages.parity import ParityModel
+    from onnxgate.stages.runtime import Ran
     from onnxgate.support.harvested import Kept
     from onnxgate.support.operations import Prediction
+
+    Watch = Callable[[ParityModel, Sequence[Ran]], None]
 
 
 @dataclass(slots=True)
@@ -52,3 +56,4 @@ class Work:
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     asked: Asked = ALL  # the input cases
     against: Revision | None = None  # of which models with budgets are the baselines
+    watch: Watch | None = None  # is shown what each model gave, while the files are there

@@ -36,6 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "calling": {"config", "feeding", "runtimes", "stages"},
     "work": {
         "baseline",
+        "stages.parity",
+        "stages.runtime",
         "inputs.asked",
         "runtimes.jobs",
         "support.operations",

@@ -10,10 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from packaging.version import Version
-
 from onnxgate.agreement.comparability import Comparability
-from onnxgate.config.engines import ENGINES, ONNXRUNTIME, engine_of, family_of
 from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Place, Stage, Undone, runtime_order
@@ -23,6 +20,7 @@ from onnxgate.stages.differences import TOO_FEW, Key, Pair, Yardstick, differenc
 from onnxgate.stages.known_limits import limit_of_values
 from onnxgate.stages.masks import Kept
 from onnxgate.stages.runtime import Ran
+from onnxgate.stages.standing import family, is_onnxruntime, standing
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +77,7 @@ def gather(
     `eager` is what the source gave, by case; None where the model has no source. `unusable` names the cases whose
     inputs cannot be run.
     """
-    runs = _outputs(ran)
+    runs = runs_of(ran)
     gathered = Gathered(model, yardstick(model, runs))
     reason, hint = _meaningless(model, runs)
     if reason:
@@ -102,20 +100,30 @@ def _undone(gathered: Gathered) -> tuple[Undone, ...]:
     )
 
 
-Runs = dict[str, dict[str, Outputs]]  # runtime -> optimisation level -> what it gave
+Levels = dict[str, Outputs]  # optimisation level -> what was given at it
+Runs = dict[str, Levels]  # by runtime
 
 
 def against_float(
     model: ParityModel, ran: Sequence[Ran], real: Outputs, name: str
 ) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
     """A quantized model's outputs against those of the float model of that name, by output name or else by position."""
-    runs = _outputs(ran)
+    runs = runs_of(ran)
     gathered = Gathered(model, yardstick(model, runs))
     for runtime, levels in runs.items():
         found = [each for level, outputs in levels.items() for each in _of_float(gathered, level, outputs, real, name)]
         _add(gathered, "quantized", runtime, name, found)
     _note_labels(gathered)
     return tuple(gathered.comparisons), _undone(gathered)
+
+
+def between(model: ParityModel, runtime: str, new: Levels, reference: str, old: Levels) -> tuple[Comparison, ...]:
+    """What a runtime gives, against what another one gives at the same levels."""
+    gathered = Gathered(model, yardstick(model, {runtime: new, reference: old}))
+    levels = [level for level in new if level in old]
+    found = [each for level in levels for each in _pairs(gathered, "runtime", runtime, level, new[level], old[level])]
+    _add(gathered, "runtime", runtime, reference, found)
+    return tuple(gathered.comparisons)
 
 
 def _of_float(gathered: Gathered, level: str, outputs: Outputs, real: Outputs, name: str) -> Iterator[Difference]:
@@ -169,7 +177,8 @@ def _scales(runs: Runs) -> dict[str, Scale]:
     return {name: min(scales, key=lambda scale: scale.power) for name, scales in found.items()}
 
 
-def _outputs(ran: Sequence[Ran]) -> Runs:
+def runs_of(ran: Sequence[Ran]) -> Runs:
+    """What each runtime gave at each level, in the order of releases."""
     runs: Runs = {}
     for each in ran:
         match each.observation:
@@ -217,7 +226,7 @@ def _against_source(gathered: Gathered, runs: Runs, eager: Mapping[str, CaseResu
             for case in dict.fromkeys(case for case, _ in outputs.paths)
             for difference in _case_against_source(gathered, runtime, level, outputs, case, eager.get(case))
         ]
-        _add(gathered, "source" if _is_onnxruntime(runtime) else "engine", runtime, "the source", differences)
+        _add(gathered, "source" if is_onnxruntime(runtime) else "engine", runtime, "the source", differences)
 
 
 def _case_against_source(
@@ -231,7 +240,7 @@ def _case_against_source(
         yield _miscounted(case, level, len(outputs.names), len(source.outputs))
         return
     for name, reference in zip(outputs.names, source.outputs, strict=True):
-        pair: Pair = "source" if _is_onnxruntime(runtime) else "engine"
+        pair: Pair = "source" if is_onnxruntime(runtime) else "engine"
         found = _difference(gathered, (case, name), level, pair, outputs.paths[case, name], reference)
         if found is not None:
             gathered.covered.add((runtime, case, name))
@@ -259,31 +268,17 @@ def _across_runtimes(gathered: Gathered, runs: Runs, unequal: set[tuple[str, str
             if reference == runtime:
                 continue
             skipped = {(case, name) for who, case, name in unequal if who in (runtime, reference) and level == "all"}
-            kind: Pair = "runtime" if _family(runtime) == _family(reference) else "engine"
+            kind: Pair = "runtime" if family(runtime) == family(reference) else "engine"
             pairs = _pairs(gathered, kind, runtime, level, outputs, runs[reference][level], skipped)
             found.setdefault(reference, []).extend(pairs)
         for reference, differences in found.items():
-            same = _family(runtime) == _family(reference)
+            same = family(runtime) == family(reference)
             _add(gathered, "runtime" if same else "engine", runtime, reference, differences)
 
 
 def _reference(runs: Runs, level: str) -> str:
     """Whom all others are held against: the newest ONNX Runtime, else the newest of the engine that is known best."""
-    return max((name for name in runs if level in runs[name]), key=_standing)
-
-
-def _standing(runtime: str) -> tuple[bool, int, Version]:
-    engine = engine_of(runtime)
-    known = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
-    return _is_onnxruntime(runtime), -known, runtime_order(runtime)[1]
-
-
-def _family(runtime: str) -> str:
-    return family_of(engine_of(runtime))
-
-
-def _is_onnxruntime(runtime: str) -> bool:
-    return _family(runtime) == ONNXRUNTIME
+    return max((name for name in runs if level in runs[name]), key=standing)
 
 
 def _pairs(
