@@ -81,3 +81,12 @@ def prose(text: str) -> str:
 
 def _words(text: str) -> str:
     return " ".join(code(word) if _ACTIVE.search(word) else _MARKUP.sub(r"\\\g<0>", word) for word in text.split(" "))
+
+
+def diagram_label(text: str) -> str:
+    """A quoted label of a Mermaid diagram, where all but letters, digits, blanks and `/` is spelled by its number.
+
+    Mermaid reads directives, Markdown, icons and formulas in labels, and its own marks for what it has read already.
+    """
+    shown = " ".join(visible(text).split())
+    return "".join(each if each.isascii() and (each.isalnum() or each in " /") else f"#{ord(each)};" for each in shown)
