@@ -45,24 +45,17 @@ def format(report: Report) -> str:
 
 
 def _of_finding(finding: Finding, report: Report) -> Annotation:
-    subject = phrases.short(phrases.subject(finding))
-    node = f" (node `{phrases.short(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
-    said = [f"{subject}: {phrases.said(finding)}{node}"]
+    said = [phrases.sentence(finding)]
     if finding.fix:
         said.append(f"fix: {finding.fix}")
     return Annotation(
         finding.level,
         finding.rule,
         _message(said),
-        _below(report.folder, finding.place.path),
+        phrases.from_root(report, finding.place.path),
         finding.place.line,
         finding.place.end_line,
     )
-
-
-def _below(folder: str, path: str) -> str:
-    """The path as seen from git's root."""
-    return f"{folder}/{path}" if folder and path else path
 
 
 def _undecided(report: Report) -> Iterator[Annotation]:

@@ -16,8 +16,8 @@ def format(report: Report) -> str:
     return encoded(report)
 
 
-def encoded(value: msgspec.Struct) -> str:
-    """Any value of ours in that form, with no string in it that is obeyed."""
+def encoded(value: object) -> str:
+    """Any value in that form, with no string in it that is obeyed."""
     import msgspec
 
     try:

@@ -55,6 +55,17 @@ def said(finding: Finding) -> str:
     return f"{message}; a real run confirms it" if finding.confirmed else message
 
 
+def sentence(finding: Finding) -> str:
+    """All of it but the fix, for where it stands alone: what it is about, its message, its node."""
+    node = f" (node `{short(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
+    return f"{short(subject(finding))}: {said(finding)}{node}"
+
+
+def from_root(report: Report, path: str) -> str:
+    """The path as seen from git's root."""
+    return f"{report.folder}/{path}" if report.folder and path else path
+
+
 def spoken(report: Report) -> list[Finding]:
     """The findings that count, worst first."""
     return sorted((one for one in report.findings if not one.ignored), key=_weight)
