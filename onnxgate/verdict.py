@@ -13,6 +13,7 @@ from onnxgate.report import (
     LEVELS,
     Cell,
     CellState,
+    Drawing,
     FailOn,
     Finding,
     Report,
@@ -47,7 +48,17 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         counts=_counts(outcome),
         replays=shown(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(gathered.remarks)),
+        drawings=_drawings(request, outcome),
     )
+
+
+def _drawings(request: Request, outcome: Outcome) -> tuple[Drawing, ...]:
+    """Files are read once more where a finding names a node, and only there."""
+    if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
+        return ()
+    from onnxgate.drawings import draw
+
+    return draw(outcome.findings, {model.path: model.absolute for model in request.models})
 
 
 def _folder(request: Request) -> str:

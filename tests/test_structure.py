@@ -88,10 +88,13 @@ ALLOWED: dict[str, set[str]] = {
         "support",
         "inputs",
     },
-    "verdict": {"gate", "plan", "report", "replays", "__init__"},
+    "verdict": {"drawings", "gate", "plan", "report", "replays", "__init__"},
+    "drawings": {"model", "report"},
     "replays": {"evidence", "inputs.stored", "report", "runtimes.jobs"},
     "matrix": set(),
-    "formats": {"report", "matrix"},
+    "preview": {"evidence.parity", "report"},
+    "upgrading": {"evidence", "gate", "lock", "plan", "preview", "report", "stages", "underway", "verdict"},
+    "formats": {"report", "matrix", "preview"},
 }
 
 

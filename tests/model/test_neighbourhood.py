@@ -1,0 +1,185 @@
+"""What is drawn around a node: what feeds it and what it feeds, wherever in the model it is."""
+
+from __future__ import annotations
+
+import onnx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.model.neighbourhood import MOST, Neighbourhood, neighbourhood
+
+HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
+
+
+def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Neighbourhood | None:
+    """The neighbourhood in a model that is given as ONNX text."""
+    imported = ', "local" : 1' if functions else ""
+    return neighbourhood(onnx.parser.parse_model(HEAD.format(imported) + text + functions), name, output)
+
+
+def said(found: Neighbourhood | None) -> tuple[dict[str, str], set[str]]:
+    """Boxes by name, and arrows in words."""
+    assert found is not None
+    names = [box.name for box in found.boxes]
+    arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.arrows}
+    return {box.name: f"{box.kind} {box.operator}".strip() for box in found.boxes}, arrows
+
+
+def test_two_steps_each_way() -> None:
+    """Weights, inputs and outputs are marked; what is three steps away is not there."""
+    found = drawn(
+        """g (float[N] x) => (float[N] y, float[N] side) <float[1] w = {1}, float[1] far = {2}> {
+          [n0] a = Add(x, far)
+          [n1] b = Relu(a)
+          [n2] c = Add(b, w)
+          [bad] d = Mul(c, b)
+          [n3] side = Neg(d)
+          [n4] e = Exp(d)
+          [n5] f = Log(e)
+          [n6] y = Abs(f)
+        }""",
+        "bad",
+    )
+
+    assert (
+        {
+            "bad": "failing Mul",
+            "n2": "node Add",
+            "n1": "node Relu",
+            "n3": "node Neg",
+            "n4": "node Exp",
+            "w": "weight",
+            "n0": "node Add",
+            "side": "output",
+            "n5": "node Log",
+        },
+        {
+            *("n0 -a-> n1", "n1 -b-> n2", "w -w-> n2", "n1 -b-> bad", "n2 -c-> bad"),
+            *("bad -d-> n3", "bad -d-> n4", "n3 -side-> side", "n4 -e-> n5"),
+        },
+    ) == said(found)
+
+
+def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
+    """Exporters write small weights as nodes, often without a name."""
+    boxes, arrows = said(
+        drawn("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
+    )
+
+    assert {"bad": "failing Add", "x": "input", "k": "weight Constant", "y": "output"} == boxes
+    assert {"x -x-> bad", "k -k-> bad", "bad -y-> y"} == arrows
+
+
+def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
+    """Its box has the name of that value."""
+    boxes, _ = said(drawn("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
+
+    assert "failing Relu" == boxes["a"]
+    assert {"a", "x", "y"} == set(boxes)
+
+
+def test_no_such_node_and_two_of_a_name() -> None:
+    """Nothing is drawn where it is not clear which node is meant; a named node is not found by what it makes."""
+    text = "g (float[N] x) => (float[N] y) { [one] a = Relu(x) [two] b = Neg(a) [two] y = Abs(b) }"
+
+    assert drawn(text, "three") is None
+    assert drawn(text, "two") is None
+    assert drawn(text, "", "a") is None
+    assert drawn(text, "", "") is None
+    assert drawn(text, "one") is not None
+
+
+def test_inside_a_subgraph() -> None:
+    """What its nodes take from around it comes from the boxes that make it there."""
+    text = """g (bool c, float[N] x) => (float[N] y) {
+      [outer] a = Relu(x)
+      [if] y = If(c) <
+        then_branch = t () => (float[N] u) { [bad] v = Neg(a) [last] u = Add(v, x) },
+        else_branch = e () => (float[N] w) { [other] w = Identity(x) }>
+    }"""
+
+    boxes, arrows = said(drawn(text, "bad"))
+
+    assert {"bad": "failing Neg", "outer": "node Relu", "last": "node Add", "x": "input", "u": "output"} == boxes
+    assert {"x -x-> outer", "outer -a-> bad", "bad -v-> last", "x -x-> last", "last -u-> u"} == arrows
+
+
+def test_a_subgraph_takes_what_its_node_is_fed() -> None:
+    """The node that has the subgraph takes the value; what the subgraph makes itself is not fed to it."""
+    text = """g (bool c, float[N] x) => (float[N] y) {
+      [bad] a = Relu(x)
+      [if] y = If(c) <
+        then_branch = t () => (float[N] u) { v = Neg(a) u = Abs(v) },
+        else_branch = e () => (float[N] w) { w = Identity(x) }>
+    }"""
+
+    boxes, arrows = said(drawn(text, "bad"))
+
+    assert {"bad": "failing Relu", "x": "input", "if": "node If", "y": "output"} == boxes
+    assert {"x -x-> bad", "bad -a-> if", "x -x-> if", "if -y-> y"} == arrows
+
+
+def test_inside_a_local_function() -> None:
+    """Its own inputs and outputs are the ends."""
+    found = drawn(
+        "g (float[N] x) => (float[N] y) { y = local.f(x) }",
+        "bad",
+        functions=' <domain: "local", opset_import: ["" : 18]> f (p) => (q) { a = Relu(p) [bad] q = Neg(a) }',
+    )
+
+    boxes, _ = said(found)
+
+    assert {"bad": "failing Neg", "a": "node Relu", "p": "input", "q": "output"} == boxes
+
+
+def test_many_neighbours_are_counted() -> None:
+    """Of forty that feed a node four are drawn, and of nine that it feeds two."""
+    before = "".join(f"[in{n}] a{n} = Relu(x) " for n in range(40))
+    after = "".join(f"[out{n}] b{n} = Neg(c) " for n in range(9))
+    joined = ", ".join(f"a{n}" for n in range(40))
+    found = drawn(f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad")
+    assert found is not None
+
+    assert [box.name for box in found.boxes if box.kind == "more"] == ["36 more", "7 more"]
+    assert [box.name for box in found.boxes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
+    assert {(found.boxes[each.source].name, found.boxes[each.target].name) for each in found.arrows} >= {
+        ("36 more", "bad"),
+        ("bad", "7 more"),
+    }
+
+
+def test_a_value_that_nobody_makes_is_left_out() -> None:
+    """A broken model is drawn as far as it goes."""
+    model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
+
+    boxes, arrows = said(neighbourhood(model, "bad"))
+
+    assert {"bad": "failing Add", "x": "input"} == boxes
+    assert {"x -x-> bad"} == arrows
+
+
+@st.composite
+def models(draw: st.DrawFn) -> onnx.ModelProto:
+    """Any wiring at all, cycles included."""
+    values = [f"v{n}" for n in range(12)]
+    some = st.lists(st.sampled_from(["", *values]), max_size=12)
+    nodes = [
+        onnx.helper.make_node("Op", draw(some), [value], name=f"n{index}")
+        for index, value in enumerate(draw(st.lists(st.sampled_from(values), min_size=1, max_size=40)))
+    ]
+    graph = onnx.helper.make_graph(nodes, "g", [], [onnx.helper.make_tensor_value_info("v0", 1, [1])])
+    return onnx.helper.make_model(graph)
+
+
+@given(models())
+def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
+    """Any wiring gives few boxes, one of them failing, each tied to another by an arrow."""
+    found = neighbourhood(model, "n0")
+    assert found is not None
+    numbers = range(len(found.boxes))
+    tied = {end for each in found.arrows for end in (each.source, each.target)}
+
+    assert len(found.boxes) <= MOST + 1
+    assert [box.kind for box in found.boxes].count("failing") == 1
+    assert tied <= set(numbers)
+    assert set(numbers) - {0} <= tied
