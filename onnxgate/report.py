@@ -135,6 +135,68 @@ class Drawing(Part, frozen=True, kw_only=True):
     edges: tuple[DrawnEdge, ...]
 
 
+class SharedHit(Part, frozen=True, kw_only=True):
+    """What a rule says of the project or of a runtime, and of no model of the check: every shard may say it."""
+
+    rule: str
+    level: Literal["error", "warning", "note"]
+    stage: str
+    message: str
+    place: ReportedPlace
+    fix: str = ""
+    model: str = ""  # one that is no model of the check: it was removed
+    node: str = ""
+    runtime: str = ""
+    detail: str = ""
+    works_since: str = ""
+    works_until: str = ""
+    confirmed: bool = False
+
+
+class SharedIgnore(Part, frozen=True, kw_only=True):
+    """An ignore of the config, of which only all shards together know whether it was used."""
+
+    used: bool
+    when_used: tuple[Finding, ...] = ()  # what the gate says of it where any shard used it
+    when_unused: tuple[Finding, ...] = ()
+
+
+class AskedName(Part, frozen=True, kw_only=True):
+    """A name in the config that only models can confirm."""
+
+    where: str  # "line 30: `model[1].sizes.batch`"
+    kind: Literal["dynamic axis", "output"]
+    name: str
+
+
+class SharedNames(Part, frozen=True, kw_only=True):
+    """One `[[model]]` entry of the config: the names that it asks for, and those that this shard's models have."""
+
+    asked: tuple[AskedName, ...]
+    axes: tuple[str, ...]
+    outputs: tuple[str, ...]
+    whole: bool  # all that it matches were read, as far as they are this shard's
+
+
+class Shard(Part, frozen=True, kw_only=True):
+    """Which part of a check a report is about, and what its merge needs to know of the other parts."""
+
+    index: int  # from 1
+    of: int
+    plan: str  # digest of config, lock, models and division
+    key: str  # digest of the plan and of the options: equal in all shards of one check
+    config: str  # digest of the config's text
+    lock: str  # digest of the lock's text
+    models: tuple[str, ...]  # every model of the check, sorted
+    division: tuple[int, ...]  # the shard that judges each of them
+    scope: str  # what the whole check leaves out
+    locked: tuple[ReportedRuntime, ...]  # every runtime of the lock
+    hits: tuple[SharedHit, ...] = ()
+    ignores: tuple[SharedIgnore, ...] = ()  # one per entry of the config
+    names: tuple[SharedNames, ...] = ()  # one per entry that asks for names
+    digest: str = ""  # of the report without this digest
+
+
 CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
 
 
@@ -170,6 +232,7 @@ class Report(Part, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()  # by model
     drawings: tuple[Drawing, ...] = ()  # by model and node
     remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
+    shard: Shard | None = None  # the check was divided, and this is one part of it
 
 
 LEVELS = ("error", "warning", "note")
