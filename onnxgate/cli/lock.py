@@ -39,21 +39,33 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Record how far outputs may differ from their source, and what quantized models keep of the float one.",
 )
+@click.option(
+    "--preview",
+    is_flag=True,
+    help="With --upgrade: write nothing; run the models as they would be, and say what breaks, repairs or changes.",
+)
 @common_options
 def command(
-    paths: tuple[str, ...], check: bool, upgrades: tuple[str, ...], measure: bool, options: CommonOptions
+    paths: tuple[str, ...],
+    check: bool,
+    upgrades: tuple[str, ...],
+    measure: bool,
+    preview: bool,
+    options: CommonOptions,
 ) -> int:
     """Resolve the targets to exact releases and write onnxgate.lock.
 
     Pins that fit the config stay, whatever has been released since; a package index is asked for what is missing alone.
     With PATHS, only the entries of these models are rewritten. With --check, the exit status is 1 where the lock is
-    stale.
+    stale; with --preview, where the upgrade would break something or change outputs by more than is allowed.
     """
     project = _project(options)
-    _refuse_mixture(paths, check, upgrades, measure)
+    _refuse_mixture(paths, check, upgrades, measure, preview)
     if check:
         return _check(project, paths, options)
     old = _old(project)
+    if preview:
+        return _preview(project, old, upgrades, options)
     measured = _measured(project, paths, options) if measure else {}
     if paths:
         relocked = _models(project, old, paths, measured, options)
@@ -83,13 +95,15 @@ def _old(project: Project) -> Lock | None:
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
-def _refuse_mixture(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool) -> None:
+def _refuse_mixture(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
     from onnxgate.errors import UsageError
 
     if upgrades and paths:
         raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
-    if check and (upgrades or measure):
-        raise UsageError("`--check` writes nothing; it excludes `--upgrade` and `--measure`")
+    if check and (upgrades or measure or preview):
+        raise UsageError("`--check` writes nothing; it excludes `--upgrade`, `--preview` and `--measure`")
+    if preview and (not upgrades or measure):
+        raise UsageError("`--preview` is about an upgrade alone", hint="run `onnxgate lock --upgrade --preview`")
 
 
 def _measured(project: Project, paths: Sequence[str], options: CommonOptions) -> Measured:
@@ -149,6 +163,18 @@ def _everything(
         upgrade=upgrade,
         npm=Npm(offline=options.offline),
     )
+
+
+def _preview(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
+    from onnxgate.cli.previewing import show
+    from onnxgate.errors import LockError
+
+    if old is None:
+        raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
+    relocked = _everything(project, old, upgrades, {}, options)
+    if not options.quiet:
+        _say(f"note: {note}" for note in relocked.notes)
+    return show(project, old, relocked.lock, options)
 
 
 def _models(

@@ -108,7 +108,7 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
     """
     for sink in sorted(sinks, key=lambda sink: sink.file is None):
         if sink.file is None:
-            click.echo(render(sink, uses_color(), _width()), nl=False)
+            click.echo(render(sink, uses_color(), width()), nl=False)
         else:
             _write_file(sink.file, render(sink, False, 0))
 
@@ -138,7 +138,7 @@ def uses_color() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _width() -> int:
+def width() -> int:
     """The terminal's width; 0, which is whole lines, for a pipe."""
     import shutil
 

@@ -1,0 +1,129 @@
+"""The preview of an upgrade as a person reads it before writing the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from onnxgate.findings import name_runtimes, runtime_order
+from onnxgate.formats import phrases, text
+from onnxgate.formats.escape import neutral, visible
+from onnxgate.formats.paper import Column, Paper
+from onnxgate.preview import Arrival, Preview
+from onnxgate.report import Finding, Measured
+
+STATES = {**text.WORDS}
+SAME = "gives the same outputs, bit for bit"
+
+
+def format(preview: Preview, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
+    """What would change in the lock, what that does to each model, and what `check` would say after it."""
+    paper = Paper(color, width)
+    lines: list[str] = []
+    if not quiet:
+        for section in (
+            _pins(preview, paper),
+            _listed("would break", preview.breaks, preview, paper),
+            _listed("would be repaired", preview.repairs, preview, paper),
+            _listed("stays as it is", preview.remains, preview, paper),
+            _table(preview, paper),
+            _outputs(preview, paper),
+            _undecided(preview, paper),
+        ):
+            lines += section
+    lines += [f"after the upgrade: {text.verdict(preview.after, color=color)}", _tally(preview), ""]
+    return "\n".join(neutral(line) for line in lines)
+
+
+def _pins(preview: Preview, paper: Paper) -> Iterator[str]:
+    yield paper.ink("would change in the lock" if preview.pins else "nothing would change in the lock", "heading")
+    for pin in preview.pins:
+        yield from paper.wrapped(pin, 2)
+    yield ""
+
+
+def _listed(title: str, findings: Iterable[Finding], preview: Preview, paper: Paper) -> Iterator[str]:
+    listed = list(findings)
+    if not listed:
+        return
+    yield paper.ink(title, "heading")
+    for finding in listed:
+        level = paper.ink(finding.level, finding.level)
+        subject = visible(phrases.short(phrases.subject(finding)))
+        yield f"  {level} {paper.ink(finding.rule, 'heading')} {subject}"
+        yield from paper.wrapped(phrases.said(finding), 4)
+        if finding.fix:
+            yield from paper.wrapped(finding.fix, 4, "fix: ")
+    yield ""
+
+
+def _table(preview: Preview, paper: Paper) -> Iterator[str]:
+    """What `check` would say of each model on the runtimes that would come."""
+    models = sorted({each.model for each in preview.arrivals})
+    runtimes = sorted({each.runtime for each in preview.arrivals}, key=runtime_order)
+    if not models:
+        return
+    states = {(each.model, each.runtime): STATES.get(each.state, each.state) for each in preview.arrivals}
+    columns = [Column("", "", [visible(phrases.short(model)) for model in models])]
+    for runtime in runtimes:
+        engine, _, release = runtime.partition(" ")
+        columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
+    yield from paper.table(columns, text.STYLES)
+    yield ""
+
+
+def _outputs(preview: Preview, paper: Paper) -> Iterator[str]:
+    """How far outputs move; runtimes of which the same is to be said are one line."""
+    for model in sorted({each.model for each in preview.arrivals}):
+        yield paper.ink(phrases.short(model), "heading")
+        groups: dict[str, list[str]] = {}
+        for each in (each for each in preview.arrivals if each.model == model):
+            for sentence in _moves(each):
+                groups.setdefault(sentence, []).append(each.runtime)
+        known = [each.runtime for each in preview.arrivals]
+        for sentence, runtimes in groups.items():
+            yield from paper.wrapped(f"{name_runtimes(runtimes, known)}: {sentence}", 2)
+        yield ""
+
+
+def _moves(arrival: Arrival) -> list[str]:
+    if arrival.unlike:
+        return [f"outputs were not compared: {arrival.unlike}"]
+    moved = [each for each in arrival.outputs if each.value != (0 if each.metric not in phrases.RATIOS else None)]
+    if not moved:
+        return [f"{SAME}, as {arrival.before}"]
+    return [f"{_move(each)}, against {arrival.before}" for each in moved]
+
+
+def _move(row: Measured) -> str:
+    output = f"`{phrases.short(row.output)}`"
+    if row.value is None or row.bound is None:
+        return f"{output} has no finite difference"
+    if row.metric in phrases.RATIOS:
+        kept, needed = (phrases.RATIOS[row.metric].format(value) for value in (row.value, row.bound))
+        return f"{output} keeps {kept} ({needed} is needed)"
+    if row.metric != "worst_abs":
+        return f"{output} differs: {row.metric}"
+    return f"{output} moves by up to {row.value:.2g} ({row.bound:.2g} is allowed)"
+
+
+def _undecided(preview: Preview, paper: Paper) -> Iterator[str]:
+    gaps = phrases.gaps((*preview.undecided, *preview.after.undecided))
+    if not gaps:
+        return
+    yield paper.ink("could not be found out", "heading")
+    for gap in gaps:
+        yield from paper.wrapped(f"{gap.about(preview.after)}: {gap.reason}", 2)
+        if gap.hint:
+            yield from paper.wrapped(gap.hint, 4, "hint: ")
+    yield ""
+
+
+def _tally(preview: Preview) -> str:
+    moved = preview.beyond
+    said = [
+        f"{len(preview.breaks)} would break" if preview.breaks else "nothing would break",
+        f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
+        f"{phrases.count(len(moved), 'output')} would change by more than is allowed" if moved else "",
+    ]
+    nothing = "nothing was written; `onnxgate lock --upgrade` writes it" if preview.pins else "nothing was written"
+    return f"preview: {', '.join(part for part in said if part)}; {nothing}"
