@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -87,6 +88,9 @@ class Hit:
     contradicts: tuple[Said, ...] = ()
     confirms: tuple[Said, ...] = ()
     level: Level | None = None  # None: the rule's own level
+    # What the problem is, in words that stay when the model is exported again: names of operators, inputs and outputs,
+    # and no numbered nodes, figures or baselines. "": the message is that, without its node.
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Judged:
     level: Level
     hit: Hit
     silent: bool = False  # its rule is off: it only answers what was predicted
+    fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; stamped when it is weighed
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,11 @@ class Undone:
     reason: str
     hint: str = field(default="", compare=False)
     by_design: bool = False  # nothing could decide it: it does not apply, and is skipped
+
+
+def unnumbered(text: str) -> str:
+    """A name or a text of a model without its numbers: `node_Conv_12` becomes `node_Conv_#`, and so does 14."""
+    return re.sub(r"[0-9]+", "#", text)
 
 
 @functools.lru_cache(maxsize=1024)

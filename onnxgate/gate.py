@@ -10,17 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from onnxgate import judge, replays, rules
+from onnxgate import accepting, judge, replays, rules
 from onnxgate.config.lines import key_lines, nearest_line
 from onnxgate.config.names import Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
-from onnxgate.evidence.ignores import IgnoreUse
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.harvests import Builds, lacking
+from onnxgate.ignores import Ignores
 from onnxgate.inputs.asked import ALL, Asked
 from onnxgate.lock.types import Lock
+from onnxgate.model.content import content_sha256
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
 from onnxgate.report import Finding
@@ -108,7 +109,21 @@ def run(request: Request) -> Outcome:
     gathered.judged = [each for each in gathered.judged if not _is_answered(each, gathered.execution)]
     if request.stages & {Stage.LOCK, Stage.RUNTIME}:
         gathered.skipped += unlocked_builds(request.project, request.lock, request.models)
-    findings = _findings(request, gathered)
+    return _weighed(request, planned, gathered, blocked)
+
+
+def again(request: Request, outcome: Outcome) -> Outcome:
+    """The outcome under other ignores: weighed again; all is run again where they let a broken model be run."""
+    blocked = frozenset(_blocked(request, outcome.gathered))
+    if blocked != outcome.blocked:
+        return run(request)
+    return _weighed(request, outcome.planned, outcome.gathered, blocked)
+
+
+def _weighed(
+    request: Request, planned: tuple[PlannedModel, ...], gathered: Gathered, blocked: frozenset[str]
+) -> Outcome:
+    findings = _findings(request, gathered, blocked)
     return Outcome(planned, findings, gathered, blocked, _failed(gathered, findings))
 
 
@@ -202,8 +217,8 @@ def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathere
 
 def _blocked(request: Request, gathered: Gathered) -> set[str]:
     """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
-    ignores = request.project.config.ignore if request.honour_ignores else ()
-    return judge.blocked(gathered.judged, ignores, request.today)
+    static = [each for each in gathered.judged if each.stage not in accepting.DYNAMIC]
+    return judge.blocked(static, _ignores(request, gathered))
 
 
 def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: Gathered) -> None:
@@ -313,13 +328,22 @@ def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...
     return {key: tuple(found) for key, found in predicted.items()}
 
 
-def _findings(request: Request, gathered: Gathered) -> tuple[Finding, ...]:
+def _ignores(request: Request, gathered: Gathered) -> Ignores:
+    """The config's, with the content that each model has now."""
+    entries = request.project.config.ignore if request.honour_ignores else ()
+    contents = {}
+    if any(entry.sha256 is not None for entry in entries):
+        contents = {path: content_sha256(facts) for path, facts in gathered.facts.items()}
+    return Ignores(entries, request.today, contents)
+
+
+def _findings(request: Request, gathered: Gathered, blocked: frozenset[str]) -> tuple[Finding, ...]:
     known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
-    ignores = request.project.config.ignore if request.honour_ignores else ()
-    accepts = functools.partial(judge.accepted, ignores=ignores, today=request.today)
-    findings = judge.merge(judge.weigh(gathered.judged, accepts), known)
-    weighed, used = judge.apply_ignores(findings, ignores, request.today)
-    uses = [_ignore_use(request, index, used[index]) for index in range(len(ignores))]
+    ignores = _ignores(request, gathered)
+    judged = judge.stamped(gathered.judged)
+    weighed, met = ignores.apply(judge.merge(judge.weigh(judged, ignores.accepts), known))
+    present = {each.fingerprint for each in judged}
+    uses = accepting.uses(ignores, _judged_scope(request, gathered, blocked, ignores), met, present)
     own = list(judge.judge(uses, rules.ALL, request.project.config.rules))
     return tuple(weighed + judge.merge(judge.weigh(own), known))
 
@@ -342,20 +366,19 @@ def _causes(hit: Hit) -> set[str]:
     return {said.rule if isinstance(said, Claim) else said for said in (*hit.explained_by, *hit.follows_from)}
 
 
-def _ignore_use(request: Request, index: int, used: bool) -> IgnoreUse:
-    ignore = request.project.config.ignore[index]
-    rule = rules.by_id.get(ignore.rule)
-    every = {model.path for model in request.project.models() if judge.matches_model(ignore.model, model.path)}
-    selected = {model.path for model in request.models}
-    return IgnoreUse(
-        place=request.project.place("ignore", str(index)),
-        rule=ignore.rule,
-        model=ignore.model,
-        until=ignore.until.isoformat() if ignore.until else "",
-        expired=judge.expired(ignore, request.today),
-        used=used,
-        stage_ran=rule is not None and rule.stage in _judged_stages(request) and every <= selected,
-    )
+def _judged_scope(request: Request, gathered: Gathered, blocked: frozenset[str], ignores: Ignores) -> accepting.Scope:
+    """What the rules could know: of a model that is not here, broken or not run, they know less."""
+    selected = frozenset(model.path for model in request.models)
+    stages, held = _judged_stages(request), request.against is not None
+    scope = accepting.Scope(request.project, selected, stages, ignores.contents, held)
+    scope.leave_undone([*gathered.undone, *gathered.skipped])
+    scope.leave_open(stages - {Stage.LOCK}, gathered.away)
+    scope.leave_open(stages, selected - gathered.facts.keys())
+    scope.leave_open(accepting.DYNAMIC, blocked)
+    scope.leave_open(accepting.AFTER_RUNS, {runs.model for runs in gathered.execution.faulty})
+    if request.asked.cases:
+        scope.leave_open(accepting.DYNAMIC, [accepting.EVERY])
+    return scope
 
 
 def _judged_stages(request: Request) -> frozenset[Stage]:

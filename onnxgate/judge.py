@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxgate.config import globs
-from onnxgate.config.types import Ignore
 from onnxgate.findings import (
     Claim,
     Hit,
@@ -22,6 +18,8 @@ from onnxgate.findings import (
     runtime_order,
     version_order,
 )
+from onnxgate.fingerprints import stamped
+from onnxgate.ignores import Ignores
 from onnxgate.report import Finding, ReportedPlace
 from onnxgate.rules.registry import AnyRule
 
@@ -68,6 +66,7 @@ def weigh(judged: Sequence[Judged], accepts: Callable[[Judged], bool] = lambda _
 
     `accepts` tells which hits an ignore of the config is about: what somebody accepted does not hide what follows.
     """
+    judged = stamped(judged)
     contradicted = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.contradicts}
     confirmed = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.confirms}
     standing = [each for each in judged if not each.silent and contradicted.isdisjoint(_own_keys(each))]
@@ -112,7 +111,7 @@ def merge(weighed: Sequence[Weighed], known: Sequence[str]) -> list[Finding]:
         hit, judged = each.judged.hit, each.judged
         key = (judged.rule, judged.level, judged.stage, hit.model, hit.message, hit.place, hit.fix)
         groups.setdefault(key, []).append(each)
-    return sorted((_finding(group, known) for group in groups.values()), key=_order)
+    return sorted((_finding(group, known) for group in groups.values()), key=order)
 
 
 def _finding(group: list[Weighed], known: Sequence[str]) -> Finding:
@@ -133,21 +132,16 @@ def _finding(group: list[Weighed], known: Sequence[str]) -> Finding:
         works_since=since[-1],
         works_until=until[0],
         confirmed=bool(runtimes) and all(each.confirmed for each in group),
-        fingerprint=fingerprint(first.rule, first.hit),
+        fingerprint=first.fingerprint,
     )
-
-
-def fingerprint(rule: str, hit: Hit) -> str:
-    """What identifies a finding over commits: rule, model, node and what is wrong; not the runtimes, nor lines."""
-    text = "\0".join((rule, hit.model, hit.place.path, hit.node, hit.message))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _reported(place: Place) -> ReportedPlace:
     return ReportedPlace(path=place.path, line=place.line, end_line=place.end_line)
 
 
-def _order(finding: Finding) -> tuple[object, ...]:
+def order(finding: Finding) -> tuple[object, ...]:
+    """How findings are sorted, worst first."""
     place = (finding.place.path, finding.place.line)
     return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
 
@@ -193,59 +187,13 @@ def _details(hits: Sequence[Hit], known: Sequence[str]) -> str:
     return listed(phrases)
 
 
-def apply_ignores(
-    findings: Sequence[Finding], ignores: Sequence[Ignore], today: datetime.date
-) -> tuple[list[Finding], list[bool]]:
-    """Findings with the reason of the first ignore that holds, and for each ignore whether it was used."""
-    used = [False] * len(ignores)
-    weighed = []
-    for finding in findings:
-        for index, ignore in enumerate(ignores):
-            if matches(ignore, finding) and not expired(ignore, today):
-                used[index] = True
-                finding = _ignored(finding, ignore.reason)
-                break
-        weighed.append(finding)
-    return weighed, used
-
-
-def accepted(judged: Judged, ignores: Sequence[Ignore], today: datetime.date) -> bool:
-    """Whether an ignore that holds is about a hit."""
-    model = judged.hit.model
-    return any(
-        ignore.rule == judged.rule and (not model or matches_model(ignore.model, model)) and not expired(ignore, today)
-        for ignore in ignores
-    )
-
-
-def matches(ignore: Ignore, finding: Finding) -> bool:
-    """Whether the entry is about this finding; a finding about no model (the lock) is matched by its rule alone."""
-    return ignore.rule == finding.rule and (not finding.model or matches_model(ignore.model, finding.model))
-
-
-def matches_model(glob: str, model: str) -> bool:
-    """Whether the glob of an ignore is about a model; `**` alone is about all."""
-    return globs.matches(glob, model)
-
-
-def expired(ignore: Ignore, today: datetime.date) -> bool:
-    """The end date is the last day on which the entry holds."""
-    return ignore.until is not None and ignore.until < today
-
-
-def _ignored(finding: Finding, reason: str) -> Finding:
-    import msgspec
-
-    return msgspec.structs.replace(finding, ignored=reason)
-
-
-def blocked(judged: Sequence[Judged], ignores: Sequence[Ignore], today: datetime.date) -> set[str]:
+def blocked(judged: Sequence[Judged], ignores: Ignores) -> set[str]:
     """Models that an error of the file stage, not ignored, keeps from being run; some of its faults keep none.
 
     One that follows from what the support stage says does not: whether the runtimes refuse the model, they tell.
     """
-    kept = weigh(judged, lambda each: accepted(each, ignores, today))
+    kept = weigh(judged, ignores.accepts)
     errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
     findings = merge([each for each in errors if not each.judged.hit.runs_anyway], ())
-    weighed, _ = apply_ignores(findings, ignores, today)
+    weighed, _ = ignores.apply(findings)
     return {finding.model for finding in weighed if not finding.ignored}

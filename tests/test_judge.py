@@ -10,6 +10,7 @@ from onnxgate import judge, rules
 from onnxgate.config.types import Ignore
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.findings import Claim, Hit, Judged, Level, Place, Stage, name_runtimes
+from onnxgate.ignores import Ignores
 
 PLACE = Place("onnxgate.lock", 7)
 TODAY = datetime.date(2026, 11, 20)
@@ -158,9 +159,9 @@ def test_what_only_follows_does_not_block() -> None:
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
     accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
 
-    assert judge.blocked([invalid(), refused], [], TODAY) == set()
-    assert judge.blocked([invalid()], [], TODAY) == {"m.onnx"}
-    assert judge.blocked([invalid(), refused], [accepted], TODAY) == {"m.onnx"}
+    assert judge.blocked([invalid(), refused], Ignores([], TODAY)) == set()
+    assert judge.blocked([invalid()], Ignores([], TODAY)) == {"m.onnx"}
+    assert judge.blocked([invalid(), refused], Ignores([accepted], TODAY)) == {"m.onnx"}
 
 
 def test_softened_cause_hides_nothing() -> None:
@@ -184,49 +185,6 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
     weighed = judge.weigh([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
-
-
-@pytest.mark.parametrize(("day", "ignored"), [(30, "known"), (31, "known")])
-def test_ignore_holds_until_its_last_day(day: int, ignored: str) -> None:
-    """The end date itself is still within the ignore."""
-    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0"))]), KNOWN)
-    ignore = Ignore(rule="opset-too-new", reason="known", until=datetime.date(2027, 3, 31))
-    weighed, used = judge.apply_ignores(findings, [ignore], datetime.date(2027, 3, day))
-
-    assert ([finding.ignored for finding in weighed], used) == ([ignored], [True])
-
-
-def test_ignore_ends() -> None:
-    """A day later it no longer counts, and is not used."""
-    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0"))]), KNOWN)
-    ignore = Ignore(rule="opset-too-new", reason="known", until=datetime.date(2027, 3, 31))
-    weighed, used = judge.apply_ignores(findings, [ignore], datetime.date(2027, 4, 1))
-
-    assert ([finding.ignored for finding in weighed], used) == ([""], [False])
-
-
-@pytest.mark.parametrize(
-    ("glob", "model", "expected"),
-    [
-        ("**", "a/b.onnx", True),
-        ("models/*.onnx", "models/a.onnx", True),
-        ("models/**/*.onnx", "models/a.onnx", True),
-        ("models/**/*.onnx", "models/x/y/a.onnx", True),
-        ("models/a.onnx", "models/b.onnx", False),
-        ("models/*.onnx", "other/a.onnx", False),
-    ],
-)
-def test_ignore_globs(glob: str, model: str, expected: bool) -> None:
-    """`**` crosses folders, also none."""
-    assert judge.matches_model(glob, model) is expected
-
-
-def test_fingerprint_is_the_same_on_other_runtimes() -> None:
-    """A finding keeps its fingerprint when another release shows it, too."""
-    one = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0", "a"))]), KNOWN)[0]
-    two = judge.merge(judge.weigh([judged(hit("onnxruntime 1.10.0", "b"))]), KNOWN)[0]
-
-    assert one.fingerprint == two.fingerprint
 
 
 def about(what: str, rule: str = "missing-kernel") -> Judged:
@@ -283,4 +241,4 @@ def test_fault_that_keeps_nothing_from_running() -> None:
     harmless, broken = hit("", runs_anyway=True), Hit(PLACE, "is not valid ONNX", model="broken.onnx")
     found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
 
-    assert judge.blocked(found, (), TODAY) == {"broken.onnx"}
+    assert judge.blocked(found, Ignores([], TODAY)) == {"broken.onnx"}

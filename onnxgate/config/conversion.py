@@ -12,14 +12,9 @@ import msgspec
 
 from onnxgate.config.lines import Keys
 from onnxgate.config.spelling import listed, nearest
-from onnxgate.config.types import Ignore, Table
+from onnxgate.config.types import Table
 
 AnyTable = TypeVar("AnyTable", bound=Table)
-
-# Keys that onnxgate is going to have; to take one and not act on it would be a promise that nobody keeps.
-LATER: Mapping[type[Table], tuple[str, ...]] = {
-    Ignore: ("sha256",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +62,7 @@ class Conversion:
         if not isinstance(raw, dict):
             self._wrong(raw, type_, keys)
         fields = {each.encode_name: each for each in msgspec.structs.fields(type_)}
-        self.problems += _unknown_keys(cast("dict[str, Any]", raw), type_, tuple(fields), keys)
+        self.problems += _unknown_keys(cast("dict[str, Any]", raw), tuple(fields), keys)
         values, complete = {}, True
         for name, each in fields.items():
             try:
@@ -124,11 +119,9 @@ class Conversion:
         self.problems.append(Problem(keys, text))
 
 
-def _unknown_keys(raw: Mapping[str, Any], type_: type[Table], known: Sequence[str], keys: Keys) -> Iterator[Problem]:
+def _unknown_keys(raw: Mapping[str, Any], known: Sequence[str], keys: Keys) -> Iterator[Problem]:
     for key in raw:
-        if key in LATER.get(type_, ()):
-            yield Problem((*keys, key), "is not available in this release of onnxgate")
-        elif key not in known:
+        if key not in known:
             near = nearest(key, known)
             yield Problem((*keys, key), "unknown key" + (near or f"; expected one of {listed(known)}"))
 

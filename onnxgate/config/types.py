@@ -71,6 +71,8 @@ class Ignore(Table, frozen=True, kw_only=True):
     reason: str
     model: str = "**"
     until: datetime.date | None = None
+    sha256: str | None = None  # holds while the model's content is this: `check --show-ignores` prints it
+    fingerprints: tuple[str, ...] | None = None  # accepts these findings alone: `check --write-ignores` writes them
 
 
 class Limits(Table, frozen=True, kw_only=True):

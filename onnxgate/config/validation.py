@@ -136,11 +136,26 @@ class Validation:
         yield from self._rule(ignore.rule, (*keys, "rule"))
         if not ignore.reason.strip():
             yield Problem((*keys, "reason"), "expected a reason")
+        if ignore.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", ignore.sha256):
+            wanted = "expected the 64 hexadecimal digits that `check --show-ignores` prints"
+            yield Problem((*keys, "sha256"), f"{wanted}, got `{ignore.sha256}`")
+        if ignore.fingerprints is not None:
+            yield from _fingerprints(ignore.fingerprints, (*keys, "fingerprints"))
 
     def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
         if self.rule_ids is not None and rule not in self.rule_ids:
             said = nearest(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
             yield Problem(keys, f"unknown rule `{rule}`{said}")
+
+
+def _fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
+    if not fingerprints:
+        yield Problem(keys, "expected at least one; leave the key out to accept all findings of the rule")
+    for index, each in enumerate(fingerprints):
+        if not re.fullmatch(r"[0-9a-f]{16}", each):
+            wanted = "expected the 16 hexadecimal digits that `check --show-ignores` prints"
+            yield Problem((*keys, str(index)), f"{wanted}, got `{each}`")
+    yield from _repeated(fingerprints, keys)
 
 
 def _target(target: Target, keys: Keys) -> Iterator[Problem]:

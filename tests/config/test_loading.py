@@ -175,7 +175,6 @@ targets = ["sever"]
 source = "export.py"
 [[ignore]]
 rule = "opset-to-new"
-sha256 = "aa"
 """
     expected = [
         "line 1: `model-paths`: unknown key; did you mean `models`?",
@@ -190,7 +189,6 @@ sha256 = "aa"
         "line 13: `model[0].targets[0]`: unknown target `sever`; did you mean `server`?",
         "line 14: `model[0].source`: expected `file.py:callable`, got `export.py`",
         "line 15: `ignore[0].reason`: is missing; expected a string",
-        "line 17: `ignore[0].sha256`: is not available in this release of onnxgate",
     ]
 
     assert expected == problems(folder, text)
@@ -328,6 +326,24 @@ sha256 = "aa"
             "did you mean `warning`?",
         ),
         ("[[ignore]]\nrule = 'lock-stale'\nreason = ' '", "line 3: `ignore[0].reason`: expected a reason"),
+        (
+            "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nsha256 = 'aa'",
+            "line 4: `ignore[0].sha256`: expected the 64 hexadecimal digits that `check --show-ignores` prints, got `aa`",
+        ),
+        (
+            "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = []",
+            "line 4: `ignore[0].fingerprints`: expected at least one; leave the key out to accept all findings of the "
+            "rule",
+        ),
+        (
+            "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = ['0123456789abcdef', '0123456789ABCDEF']",
+            "line 4: `ignore[0].fingerprints[1]`: expected the 16 hexadecimal digits that `check --show-ignores` "
+            "prints, got `0123456789ABCDEF`",
+        ),
+        (
+            "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = ['0123456789abcdef', '0123456789abcdef']",
+            "line 4: `ignore[0].fingerprints[1]`: `0123456789abcdef` is named twice",
+        ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nuntil = 'soon'",
             "line 4: `ignore[0].until`: expected a date such as 2027-03-31, got the string `soon`",

@@ -18,9 +18,10 @@ def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
     What was accepted for a while is no longer accepted; the finding that it hid counts again.
 
     ## What to do
-    Repair the finding and remove the entry, or set a new `until` with a reason that holds.
+    Repair the finding and remove the entry, or set a new `until` with a reason that holds. An entry with `sha256` or
+    `fingerprints` that has nothing left to accept is `ignore-unused`, whatever its date.
     """
-    if subject.expired:
+    if subject.expired and not subject.done:
         yield Hit(
             subject.place,
             f"the ignore of `{subject.rule}` for `{subject.model}` ended on {subject.until}",

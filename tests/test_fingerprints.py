@@ -1,0 +1,93 @@
+"""What identifies a finding over commits."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.findings import Hit, Judged, Level, Place, Stage
+from onnxgate.fingerprints import stamped
+
+PLACE = Place("onnxgate.lock", 7)
+RUNTIMES = ("onnxruntime 1.9.0", "onnxruntime 1.18.1", "onnxruntime 1.31.1")
+
+
+def judged(message: str = "is amiss", *, silent: bool = False, place: Place = PLACE, **more: str) -> Judged:
+    """One hit of a rule in a model."""
+    hit = Hit(place, message, model="m.onnx", **more)  # type: ignore[arg-type]
+    return Judged("load-failed", Stage.RUNTIME, Level.ERROR, hit, silent=silent)
+
+
+def marks(*hits: Judged) -> list[str]:
+    """Their fingerprints."""
+    return [each.fingerprint for each in stamped(hits)]
+
+
+def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
+    """A finding keeps its fingerprint when another release shows it, and when the lock is written anew."""
+    here = marks(judged(runtime=RUNTIMES[0], detail="says a", fix="wait"))
+    there = marks(judged(runtime=RUNTIMES[1], detail="says b", fix="raise it", place=Place("export.py", 3)))
+
+    assert here == there
+
+
+def test_rule_model_and_words_count() -> None:
+    """Each of them makes another finding."""
+    other_rule = Judged("run-failed", Stage.RUNTIME, Level.ERROR, judged().hit)
+    other_model = Judged("load-failed", Stage.RUNTIME, Level.ERROR, Hit(PLACE, "is amiss", model="n.onnx"))
+
+    assert len(set(marks(judged(), judged("is gone"), other_rule, other_model))) == 4
+
+
+def test_nodes_are_known_without_their_numbers() -> None:
+    """A layer that comes before moves the numbers of all nodes behind it; a node of another kind is another."""
+    before = marks(judged("stops at node `node_Conv_12`, and 3 more", node="node_Conv_12"))
+
+    assert before == marks(judged("stops at node `node_Conv_14`, and 5 more", node="node_Conv_14"))
+    assert before == marks(judged("stops at node `node_Conv_14`", node="node_Conv_14"))
+    assert before != marks(judged("stops at node `node_Det_12`, and 3 more", node="node_Det_12"))
+    assert before != marks(judged("stops at node `node_Conv_12` of opset 3", node="node_Conv_12"))
+
+
+def test_identity_counts_in_place_of_the_message() -> None:
+    """Where a rule says what its problem is, its words may change."""
+    assert marks(judged("is off by 0.1", identity="y")) == marks(judged("is off by 0.2", identity="y"))
+    assert marks(judged("is off by 0.1", identity="y")) != marks(judged("is off by 0.1", identity="z"))
+
+
+def test_what_nothing_tells_apart_is_counted() -> None:
+    """Two of them have two fingerprints, whichever nodes they are; a third has a new one, and the first stays."""
+    one = marks(judged("node `a_1`", node="a_1"))
+    two = marks(judged("node `a_2`", node="a_2"), judged("node `a_3`", node="a_3"))
+    three = marks(*(judged(f"node `a_{number}`", node=f"a_{number}") for number in (4, 5, 6)))
+
+    assert set(one) < set(two) < set(three)
+    assert (len(set(two)), len(set(three))) == (2, 3)
+
+
+def test_a_newer_runtime_takes_no_fingerprint_from_an_older_one() -> None:
+    """What it stops at may be another node; what was known is known by the same name."""
+    old = judged("node `a_9`", node="a_9", runtime=RUNTIMES[1])
+    new = judged("node `a_1`", node="a_1", runtime=RUNTIMES[2])
+
+    assert marks(new, old)[1] == marks(old)[0]
+    assert marks(new, old)[0] != marks(old)[0]
+
+
+def test_a_rule_that_is_off_has_none() -> None:
+    """It says nothing, and counts for nothing."""
+    assert marks(judged(silent=True), judged("node `a_1`", node="a_1"))[0] == ""
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.sampled_from(RUNTIMES)), max_size=12))
+def test_one_fingerprint_is_one_finding(found: list[tuple[str, int, str]]) -> None:
+    """Whatever is found, in whatever order: equal words are one finding, others are not, and the order is nothing."""
+    hits = [judged(f"node `{kind}_{n}`", node=f"{kind}_{n}", runtime=runtime) for kind, n, runtime in found]
+    by_hit = {each.hit: each.fingerprint for each in stamped(hits)}
+    shuffled = random.Random(0).sample(hits, len(hits))
+
+    assert len(set(by_hit.values())) == len({hit.message for hit in by_hit})
+    assert all(len(mark) == 16 for mark in by_hit.values())
+    assert by_hit == {each.hit: each.fingerprint for each in stamped(shuffled)}

@@ -1,0 +1,141 @@
+"""Which findings an entry of the config accepts, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+
+from onnxgate import judge, rules
+from onnxgate.config.types import Ignore
+from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.findings import Hit, Judged, Level, Place, Stage
+from onnxgate.fingerprints import stamped
+from onnxgate.ignores import Ignores, matches_model
+from onnxgate.report import Finding
+
+TODAY = datetime.date(2027, 3, 31)
+PLACE = Place("onnxgate.lock", 7)
+CONTENT, OTHER = "a" * 64, "b" * 64
+
+
+def hit(message: str = "is amiss", model: str = "m.onnx", rule: str = "missing-kernel") -> Judged:
+    """One hit, with its fingerprint."""
+    (judged,) = stamped([Judged(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model))])
+    return judged
+
+
+def finding(judged: Judged) -> Finding:
+    """The finding that one hit becomes."""
+    (found,) = judge.merge(judge.weigh([judged]), ())
+    return found
+
+
+def outcome(ignore: Ignore, judged: Judged, **more: object) -> tuple[str, bool, bool]:
+    """The reason by which a finding is ignored, whether the entry met it, and whether it accepts the hit."""
+    ignores = Ignores([ignore], TODAY, **more)  # type: ignore[arg-type]
+    (weighed,), (met,) = ignores.apply([finding(judged)])
+    return weighed.ignored, bool(met), ignores.accepts(judged)
+
+
+@pytest.mark.parametrize(("day", "expected"), [(30, ("", True, False)), (31, ("known", True, True))])
+def test_an_entry_holds_until_its_last_day(day: int, expected: object) -> None:
+    """The end date itself is still within the entry; a day later it accepts nothing of what it is about."""
+    ignore = Ignore(rule="missing-kernel", reason="known", until=datetime.date(2027, 3, day))
+
+    assert expected == outcome(ignore, hit())
+
+
+@pytest.mark.parametrize(
+    ("glob", "model", "expected"),
+    [
+        ("**", "a/b.onnx", True),
+        ("models/*.onnx", "models/a.onnx", True),
+        ("models/**/*.onnx", "models/a.onnx", True),
+        ("models/**/*.onnx", "models/x/y/a.onnx", True),
+        ("models/a.onnx", "models/b.onnx", False),
+        ("models/*.onnx", "other/a.onnx", False),
+    ],
+)
+def test_globs(glob: str, model: str, expected: bool) -> None:
+    """`**` crosses folders, also none."""
+    assert matches_model(glob, model) is expected
+
+
+def test_fingerprints_accept_their_findings_alone() -> None:
+    """A second finding of the same rule in the same model is not accepted."""
+    ignore = Ignore(rule="missing-kernel", reason="known", fingerprints=(hit("one").fingerprint,))
+
+    assert outcome(ignore, hit("one")) == ("known", True, True)
+    assert outcome(ignore, hit("two")) == ("", False, False)
+    assert outcome(ignore, hit("one", rule="type-mismatch")) == ("", False, False)
+    assert outcome(ignore, hit("one", model="n.onnx")) == ("", False, False)
+
+
+@pytest.mark.parametrize(("contents", "reason"), [({"m.onnx": CONTENT}, "known"), ({"m.onnx": OTHER}, ""), ({}, "")])
+def test_sha256_accepts_one_content(contents: dict[str, str], reason: str) -> None:
+    """Another content, and one that is not known, is not accepted."""
+    ignore = Ignore(rule="missing-kernel", reason="known", sha256=CONTENT.upper())
+
+    assert outcome(ignore, hit(), contents=contents) == (reason, bool(reason), bool(reason))
+
+
+def test_sha256_accepts_nothing_that_has_no_content() -> None:
+    """A finding about no model is matched by its rule alone, and by no content."""
+    plain = Ignore(rule="lock-stale", reason="known")
+    of_content = Ignore(rule="lock-stale", reason="known", sha256=CONTENT)
+
+    assert outcome(plain, hit(model="", rule="lock-stale")) == ("known", True, True)
+    assert outcome(of_content, hit(model="", rule="lock-stale"), contents={"": CONTENT}) == ("", False, False)
+
+
+def test_a_list_meets_what_another_entry_accepts_first() -> None:
+    """It is not said of a finding that is there that it is gone."""
+    plain = Ignore(rule="missing-kernel", reason="all")
+    listed = Ignore(rule="missing-kernel", reason="one", fingerprints=(hit().fingerprint,))
+    (weighed,), met = Ignores([plain, listed, plain], TODAY).apply([finding(hit())])
+
+    assert (weighed.ignored, [len(each) for each in met]) == ("all", [1, 1, 0])
+
+
+def said(**more: object) -> list[tuple[str, str, str]]:
+    """Level, rule and message of what is said of an entry."""
+    usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
+    use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
+    prefix = "the ignore of `input-removed` for `m.onnx` "
+    judged = judge.judge([use], rules.ALL, {})
+    return [(each.level.value, each.rule, each.hit.message.removeprefix(prefix)) for each in judged]
+
+
+DONE = [("note", "ignore-unused", "matches no finding any more: done, remove it")]
+MOVED = [("note", "ignore-unused", "is of a content that no model has any more: done, remove it")]
+ENDED = [("error", "ignore-expired", "ended on 2027-01-01")]
+PAST = {"expired": True, "until": "2027-01-01"}
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ({}, [("warning", "ignore-unused", "matches no finding")]),
+        ({"used": True}, []),
+        ({"stage_ran": False}, []),
+        (PAST, ENDED),
+        ({**PAST, "used": True}, ENDED),
+        ({"sha256": CONTENT}, DONE),
+        ({"sha256": CONTENT, "used": True}, []),
+        ({"sha256": CONTENT, "stage_ran": False}, []),
+        ({"sha256": CONTENT, "content_there": False, "stage_ran": False}, MOVED),
+        ({**PAST, "sha256": CONTENT, "content_there": False}, MOVED),
+        ({**PAST, "sha256": CONTENT, "used": True}, ENDED),
+        ({"listed": 3, "gone": 3}, DONE),
+        ({**PAST, "listed": 3, "gone": 3}, DONE),
+        ({**PAST, "listed": 3, "gone": 3, "stage_ran": False}, ENDED),
+        ({"listed": 3, "gone": 3, "stage_ran": False}, []),
+        ({"listed": 3, "used": True}, []),
+        ({"listed": 3, "gone": 1, "used": True}, [("note", "ignore-unused", "lists 3 findings, of which 1 is gone")]),
+        ({"listed": 3, "gone": 1, "used": True, "stage_ran": False}, []),
+    ],
+)
+def test_what_is_said_of_an_entry(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:
+    """What can hide nothing new is a note at most, and only where everything that it could meet was judged."""
+    assert expected == said(**use)
