@@ -87,7 +87,14 @@ def external_uses(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
 
 def external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ...]:
     """The files of external data that are there, hashed; of a Git LFS pointer, what it stands for."""
-    return tuple(sorted(filter(None, map(_external_file, _files(proto, path).values()))))
+    return read_and_unread(proto, path)[0]
+
+
+def read_and_unread(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
+    """The same, and the locations of those that are not there, or must not be looked at."""
+    files = _files(proto, path)
+    found = sorted(filter(None, map(_external_file, files.values())))
+    return tuple(found), tuple(sorted(files.keys() - {file.location for file in found}))
 
 
 def data_range(tensor: TensorProto) -> tuple[int, int | None]:

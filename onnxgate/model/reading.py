@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.model.external import external_files
+from onnxgate.model.external import read_and_unread
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.hashing import sha256_of
 from onnxgate.model.structure import nodes, read_structure
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, ValueInfoProto
 
 DEFAULT_DOMAIN = "ai.onnx"
+FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def read_facts(path: Path, relative: str) -> ModelFacts:
 
 def facts_of(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
     """The facts of a structure that was read from `path`."""
+    external, unread = read_and_unread(proto, path)
     return ModelFacts(
         path=relative,
         sha256=sha256_of(path),
@@ -56,8 +58,11 @@ def facts_of(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
         outputs=values(proto.graph.output),
         operators=operators(proto),
         metadata_keys=tuple(sorted(entry.key for entry in proto.metadata_props)),
-        external=external_files(proto, path),
+        external=external,
         function_opsets=_newest(imported for function in proto.functions for imported in function.opset_import),
+        optional_inputs=values(optional_inputs(proto)),
+        functions=tuple(sorted({_qualified(function.domain, function.name) for function in proto.functions})),
+        unread=unread,
     )
 
 
@@ -86,9 +91,23 @@ def _producer(proto: ModelProto) -> str:
 
 def inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """The graph's inputs that no initializer gives a value to."""
+    given = _given(graph)
+    return [value for value in graph.input if value.name not in given]
+
+
+def optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
+    """The graph's inputs that need not be fed, and may be.
+
+    Source: ONNX Runtime 1.23 feeds them from IR version 4 on; below, such an input is a constant.
+    """
+    given = _given(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
+    return [value for value in proto.graph.input if value.name in given]
+
+
+def _given(graph: GraphProto) -> set[str]:
     given = {tensor.name for tensor in graph.initializer}
     given.update(sparse.values.name for sparse in graph.sparse_initializer)
-    return [value for value in graph.input if value.name not in given]
+    return given
 
 
 def values(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
@@ -117,6 +136,8 @@ def operators(proto: ModelProto) -> dict[str, int]:
 
 def operator_name(node: NodeProto) -> str:
     """`Conv`, or with its domain where that is not the default one."""
-    if node.domain in ("", DEFAULT_DOMAIN):
-        return str(node.op_type)
-    return f"{node.domain}.{node.op_type}"
+    return _qualified(node.domain, node.op_type)
+
+
+def _qualified(domain: str, name: str) -> str:
+    return name if domain in ("", DEFAULT_DOMAIN) else f"{domain}.{name}"

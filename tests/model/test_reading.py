@@ -59,6 +59,36 @@ def test_initializers_are_no_inputs(tmp_path: Path, ir_version: int) -> None:
     assert [value.name for value in facts(tmp_path, model).inputs] == ["x"]
 
 
+@pytest.mark.parametrize(("ir_version", "expected"), [(3, []), (4, ["w"])])
+def test_a_default_makes_an_input_optional(tmp_path: Path, ir_version: int, expected: list[str]) -> None:
+    """From IR 4 on; below, what must be listed among the inputs is a constant."""
+    model = parse(
+        "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",
+        HEAD.replace("8", str(ir_version), 1),
+    )
+
+    assert [value.name for value in facts(tmp_path, model).optional_inputs] == expected
+
+
+def test_local_functions_are_named_as_operators_are(tmp_path: Path) -> None:
+    """So that a call of one can be told from an operator that somebody else must implement."""
+    found = facts(tmp_path, parse(FUNCTION, ""))
+
+    assert set(found.functions) <= set(found.operators)
+    assert found.functions != ()
+
+
+def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
+    """What a file needs does not depend on what was checked out."""
+    text = 'g (float[2] x) => (float[2] y) <float[2] w = ["location": "w.bin"]> { y = Add (x, w) }'
+    missing = facts(tmp_path, text)
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    there = facts(tmp_path, text)
+
+    assert [("w.bin",), ()] == [missing.unread, there.unread]
+    assert [[], ["w.bin"]] == [[file.location for file in each.external] for each in (missing, there)]
+
+
 @pytest.mark.parametrize(
     ("written", "spelled"),
     [
