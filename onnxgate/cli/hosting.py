@@ -11,14 +11,14 @@ from onnxgate.config.project import Project
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.host import Host, JobLimits
 from onnxgate.runtimes.progress import Progress
-from onnxgate.runtimes.store import cache_dir
+from onnxgate.runtimes.store import cache_dir, kept_dir
 
 
 def open_host(project: Project, options: CommonOptions, progress: Progress | None = None) -> Host:
     """A host with the config's limits; the caller closes it."""
     limits = project.config.limits
     return Host(
-        Environments(cache_dir(), offline=options.offline),
+        Environments(cache_dir(), offline=options.offline, kept=kept_dir()),
         options.jobs,
         JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
         progress,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from onnxgate.config.engines import runs_on_node
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedPackage, LockedRuntime, Pinned
-from onnxgate.runtimes import builds, health, node, store, wheels
+from onnxgate.runtimes import builds, fetching, health, keeping, node, store, wheels
 from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
 
@@ -30,16 +31,20 @@ Build = Callable[[Path], None]
 
 
 class Environments:
-    """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once."""
+    """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once.
 
-    def __init__(self, cache: Path, *, offline: bool) -> None:
+    Where `kept` is given, they are made of the wheels in it, and those that it lacks are fetched into it.
+    """
+
+    def __init__(self, cache: Path, *, offline: bool, kept: Path | None = None) -> None:
         self._cache = cache
         self._offline = offline
         self._commands = Commands()
+        self._keeper = keeping.Keeper(kept, self._where) if kept else None
         self._unreachable = ""  # why the index could not be reached; it is not asked a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._finding = threading.Lock()
-        self.node = node.Builder(self._commands, offline=offline)
+        self.node = node.Builder(self._commands, offline=offline, kept=kept / keeping.NPM if kept else None)
 
     def prepare(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> Path:
         """What the runtime's environment is there for, which is built where it is not ready.
@@ -148,14 +153,23 @@ class Environments:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_reason(ended)}")
 
     def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        unreachable = self._unreachable
-        ended = self._commands.uv(
-            [*_INSTALL, *(["--offline"] if self._offline or unreachable else []), "--python", str(interpreter)],
-            timeout_s=INSTALL_TIMEOUT_S,
-            stdin=wheels.requirements(needed),
-        )
+        with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+            kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
+            unreachable = self._unreachable
+            # uv's own cache is not hashed again, so what is kept passes it by.
+            local = [*_LOCAL, scratch] if kept else []
+            offline = ["--offline"] if kept or self._offline or unreachable else []
+            ended = self._commands.uv(
+                [*_INSTALL, *local, *offline, "--python", str(interpreter)],
+                timeout_s=INSTALL_TIMEOUT_S,
+                stdin=wheels.requirements(needed),
+            )
         if ended.status != 0:
             raise self._not_installed(ended, runtime, unreachable)
+
+    def _where(self, packages: Sequence[LockedPackage]) -> Mapping[str, keeping.Source]:
+        """Where missing wheels can be had; nowhere offline, and where the index did not answer already."""
+        return {} if self._offline or self._unreachable else fetching.find(self._commands, packages)
 
     def _not_installed(self, ended: Ended, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         if self._offline and _NOT_CACHED.search(ended.err):
@@ -184,6 +198,7 @@ _INSTALL = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),
 )
+_LOCAL = ("--no-index", "--no-cache", "--find-links")
 
 
 def _build(slot: store.Slot, build: Build) -> Path:

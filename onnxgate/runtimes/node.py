@@ -61,11 +61,15 @@ def needed(runtime: LockedRuntime, packages: Sequence[Pinned]) -> tuple[NpmPacka
 
 
 class Builder:
-    """Makes environments with the Node and the npm that are on PATH. Safe for several threads."""
+    """Makes environments with the Node and the npm that are on PATH. Safe for several threads.
 
-    def __init__(self, commands: Commands, *, offline: bool) -> None:
+    `kept` is a cache of npm that others wrote: npm holds each package to its integrity, and fetches anew what has not.
+    """
+
+    def __init__(self, commands: Commands, *, offline: bool, kept: Path | None = None) -> None:
         self._commands = commands
         self._offline = offline
+        self._kept = kept
         self._found: Node | UnavailableError | None = None
         self._finding = threading.Lock()
 
@@ -114,7 +118,8 @@ class Builder:
         if npm is None:
             raise UnavailableError(f"`{runtime.name}` cannot be installed: npm is not there", hint=GET_NODE)
         offline = ["--offline"] if self._offline else []
-        ended = self._commands.run([npm, *_CI, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S)
+        kept = ["--cache", str(self._kept), "--prefer-offline"] if self._kept else []
+        ended = self._commands.run([npm, *_CI, *kept, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S)
         if ended.status != 0:
             raise self._not_installed(ended, runtime)
 

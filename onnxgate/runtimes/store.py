@@ -18,6 +18,8 @@ import msgspec
 LAYOUT = 1
 """Counts changes of what a slot's folder holds; each makes new environments."""
 
+KEPT_VARIABLE = "ONNXGATE_KEPT_DIR"
+
 
 def cache_dir() -> Path:
     """`ONNXGATE_CACHE_DIR`, else the user's cache folder; it need not exist yet."""
@@ -36,6 +38,12 @@ def support_dir() -> Path:
 def inputs_dir() -> Path:
     """Where inputs are kept that show a finding."""
     return cache_dir() / "inputs"
+
+
+def kept_dir() -> Path | None:
+    """`ONNXGATE_KEPT_DIR`: what other machines left for this one, of which nothing is believed but by its hash."""
+    named = os.environ.get(KEPT_VARIABLE)
+    return Path(named).absolute() if named else None
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from onnxgate.config.engines import family_of
 from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
 
 MODULES = {"opencv-python-headless": "cv2"}
 
@@ -45,6 +45,15 @@ def fitting(package: LockedPackage) -> tuple[str, ...]:
     return tuple(wheel.sha256 for wheel in package.wheels if not _tags(wheel.file).isdisjoint(supported))
 
 
+def by_preference(package: LockedPackage) -> tuple[Wheel, ...]:
+    """Its wheels that this machine takes, the one that an installer would take first."""
+    rank = _supported(package.python)
+    ranked = (
+        (min((rank[tag] for tag in _tags(wheel.file) if tag in rank), default=-1), wheel) for wheel in package.wheels
+    )
+    return tuple(wheel for _, wheel in sorted((each for each in ranked if each[0] >= 0), key=lambda each: each[0]))
+
+
 def requirements(packages: Sequence[LockedPackage]) -> str:
     """What pip and uv read: exact pins with the hash of every locked wheel."""
     lines = (
@@ -73,9 +82,11 @@ def _tags(file: str) -> frozenset[tags.Tag]:
 
 
 @functools.cache
-def _supported(minor: str) -> frozenset[tags.Tag]:
+def _supported(minor: str) -> dict[tags.Tag, int]:
+    """The tags that this machine takes, with their place among them: the most specific is 0."""
     major, _, rest = minor.partition(".")
     version = (int(major), int(rest))
     platforms = list(tags.platform_tags())
     specific = tags.cpython_tags(version, platforms=platforms)
-    return frozenset([*specific, *tags.compatible_tags(version, f"cp{major}{rest}", platforms=platforms)])
+    compatible = tags.compatible_tags(version, f"cp{major}{rest}", platforms=platforms)
+    return {tag: rank for rank, tag in enumerate(dict.fromkeys([*specific, *compatible]))}

@@ -1,0 +1,285 @@
+"""Wheels that other machines left: what is taken, what is fetched again, and what is thrown away."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from packaging.tags import platform_tags
+
+from onnxgate.errors import UnavailableError
+from onnxgate.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
+from onnxgate.runtimes import fetching
+from onnxgate.runtimes.commands import Commands
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.interpreters import find_interpreter
+from onnxgate.runtimes.keeping import Keeper, Source, sweep
+from onnxgate.runtimes.node import Builder
+from onnxgate.runtimes.wheels import by_preference
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+TAG = f"cp{MINOR.replace('.', '')}"
+PLATFORMS = list(platform_tags())
+NOWHERE = "http://127.0.0.1:9/simple"
+GOOD = b"what the index gave"
+EVIL = b"what an attacker wrote"
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+
+
+def wheel(platform: str = PLATFORMS[0], content: bytes = GOOD, name: str = "engine") -> Wheel:
+    """A wheel of that content."""
+    return Wheel(file=f"{name}-1.0-{TAG}-{TAG}-{platform}.whl", sha256=hashlib.sha256(content).hexdigest())
+
+
+def package(*wheels: Wheel) -> LockedPackage:
+    """A package of these wheels."""
+    return LockedPackage(name="engine", version="1.0", python=MINOR, wheels=wheels)
+
+
+def leave(folder: Path, kept: Wheel, content: bytes) -> Path:
+    """The place of a wheel, with something in it."""
+    place = folder / "wheels" / kept.sha256 / kept.file
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    return place
+
+
+class Index:
+    """An index that has something under each name."""
+
+    def __init__(self, **contents: bytes | None) -> None:
+        self.contents = contents
+        self.asked: list[str] = []
+
+    def __call__(self, packages: Sequence[LockedPackage]) -> Mapping[str, Source]:
+        """Where its wheels are."""
+        self.asked += [each.name for each in packages]
+        return {wheel.file: _Opened(self.contents.get(each.name)) for each in packages for wheel in each.wheels}
+
+
+class _Opened:
+    def __init__(self, content: bytes | None) -> None:
+        self.content = content
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it, or the half and an error."""
+        yield (self.content or GOOD)[:4]
+        if self.content is None:
+            raise OSError("connection reset")
+        yield self.content[4:]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """Where wheels are installed from."""
+    (tmp_path / "target").mkdir()
+    return tmp_path / "target"
+
+
+def test_what_is_fetched_is_kept_and_taken_the_next_time(tmp_path: Path, target: Path) -> None:
+    """The second machine asks no index."""
+    first, second = Index(engine=GOOD), Index()
+    kept = package(wheel())
+    gathered = Keeper(tmp_path / "kept", first).gather([kept], target)
+    shutil.rmtree(target)
+    target.mkdir()
+    again = Keeper(tmp_path / "kept", second).gather([kept], target)
+
+    assert (True, ["engine"]) == (gathered, first.asked)
+    assert (True, []) == (again, second.asked)
+    assert [GOOD] == [path.read_bytes() for path in target.iterdir()]
+
+
+def _tampered(place: Path, tmp_path: Path) -> None:
+    place.write_bytes(EVIL)
+
+
+def _same_size(place: Path, tmp_path: Path) -> None:
+    place.write_bytes(GOOD[:-1] + b"!")
+
+
+def _link(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "right").write_bytes(GOOD)
+    place.unlink()
+    place.symlink_to(tmp_path / "right")
+
+
+def _folder(place: Path, tmp_path: Path) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+def _empty(place: Path, tmp_path: Path) -> None:
+    place.write_bytes(b"")
+
+
+def _pipe(place: Path, tmp_path: Path) -> None:
+    place.unlink()
+    os.mkfifo(place)
+
+
+ATTACKS = [_tampered, _same_size, _link, _folder, _empty, *([_pipe] if hasattr(os, "mkfifo") else [])]
+Attack = Callable[[Path, Path], None]
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack: Attack) -> None:
+    """It is fetched as if it were not there, and where nobody has it, nothing is gathered."""
+    kept = wheel()
+    attack(leave(tmp_path / "kept", kept, GOOD), tmp_path)
+    nowhere = Keeper(tmp_path / "kept", lambda _: {}).gather([package(kept)], target)
+    left = list(target.iterdir())
+    fetched = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(kept)], target)
+
+    assert (False, [], True) == (nowhere, left, fetched)
+    assert [GOOD] == [path.read_bytes() for path in target.iterdir()]
+
+
+@pytest.mark.parametrize("content", [EVIL, None])
+def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: Path, content: bytes | None) -> None:
+    """What came is not kept either."""
+    gathered = Keeper(tmp_path / "kept", Index(engine=content)).gather([package(wheel())], target)
+
+    assert (False, [], False) == (gathered, list(target.iterdir()), (tmp_path / "kept").exists())
+
+
+@pytest.mark.parametrize("platform", ["/../../../x.any", "/../x.any", "\\..\\x.any"])
+def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platform: str) -> None:
+    """A lock that somebody wrote by hand leads out of no folder, though to packaging 24 its name has a tag that fits."""
+    strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
+    gathered = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
+
+    assert (False, [target], []) == (gathered, list(tmp_path.iterdir()), list(target.iterdir()))
+
+
+def test_the_most_specific_wheel_is_preferred() -> None:
+    """As an installer does, whatever the order in the lock; what is for another system is left out."""
+    general, specific, foreign = wheel(PLATFORMS[-1]), wheel(PLATFORMS[0]), wheel("plan9_x86_64")
+
+    assert (specific, general) == by_preference(package(general, foreign, specific))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
+    """It is gone afterwards; what is right stays."""
+    forged, right = wheel(content=GOOD), wheel(content=b"another", name="numpy")
+    attack(leave(tmp_path / "kept", forged, GOOD), tmp_path)
+    place = leave(tmp_path / "kept", right, b"another")
+    said = sweep(tmp_path / "kept", [package(forged), package(right)])
+
+    assert [forged.file] == said
+    assert [place] == list((tmp_path / "kept").rglob("*.whl"))
+
+
+def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> None:
+    """Wheels of another lock, planted environments, links and files beside a wheel are removed, without a word."""
+    kept = tmp_path / "kept"
+    right, old, beside = wheel(), wheel(content=b"of another lock"), wheel(content=b"x")
+    leave(kept, old, b"of another lock")
+    crowded = leave(kept, beside, b"x")
+    crowded.with_name("zip-9.0-py3-none-any.whl").write_bytes(EVIL)
+    place = leave(kept, right, GOOD)
+    for name in ("environments/onnxruntime/ready.json", "npm/_cacache/content", "wheels/notes.txt", "file"):
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_bytes(EVIL)
+    (kept / "npm" / "out").symlink_to(tmp_path)
+    (kept / "wheels" / ("0" * 64)).symlink_to(tmp_path)
+    said = sweep(kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")])
+
+    assert [] == said
+    assert {place, kept / "npm/_cacache/content"} == {
+        path for path in kept.rglob("*") if not path.is_dir() or path.is_symlink()
+    }
+    assert {"wheels", "npm"} == {path.name for path in kept.iterdir()}
+
+
+def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
+    """The first run of all has nothing, and a link in its place is removed."""
+    (tmp_path / "link").symlink_to(tmp_path)
+
+    assert ([], []) == (sweep(tmp_path / "none", []), sweep(tmp_path / "link", []))
+    assert not (tmp_path / "link").is_symlink()
+
+
+def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """npm is told where, and that it need not ask for what is there."""
+    commands = Commands()
+    asked: list[Sequence[str]] = []
+
+    def remember(argv: Sequence[str], **_: object) -> None:
+        asked.append(argv)
+        raise RuntimeError
+
+    monkeypatch.setattr(commands, "run", remember)
+    monkeypatch.setattr(shutil, "which", lambda _: "npm")
+    runtime = LockedRuntime(engine="onnxruntime-web", release="1.0")
+    with pytest.raises(RuntimeError):
+        Builder(commands, offline=False, kept=tmp_path / "npm").build(tmp_path / "attempt", runtime, [])
+
+    assert ["--cache", str(tmp_path / "npm"), "--prefer-offline"] == list(asked[0][asked[0].index("--cache") :][:3])
+
+
+@pytest.fixture
+def small(locked: Callable[[str], Locked]) -> Locked:
+    """A real release."""
+    try:
+        find_interpreter("3.11", Commands(), offline=True)
+    except UnavailableError as error:
+        pytest.skip(error.message)
+    return locked("1.18.1")
+
+
+@pytest.fixture(scope="module")
+def filled(shared_folder: Path, locked: Callable[[str], Locked]) -> Path:
+    """A folder with the real wheels of that release, as the first machine leaves it."""
+    kept = shared_folder / "kept"
+    with FileLock(shared_folder / "kept.lock"):
+        Environments(shared_folder / "first machine", offline=False, kept=kept).prepare(*locked("1.18.1"))
+    return kept
+
+
+def _no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", NOWHERE)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setattr(fetching, "find", lambda *_: {})
+
+
+@pytest.mark.index
+def test_an_environment_is_made_of_kept_wheels_alone(
+    small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No index is asked, and uv's own cache is neither read nor written."""
+    _no_index(monkeypatch, tmp_path)
+    interpreter = Environments(tmp_path / "second machine", offline=False, kept=filled).prepare(*small)
+    packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
+
+    assert {"numpy-1.26.4", "onnxruntime-1.18.1"} == {path.stem for path in packages.glob("*.dist-info")}
+    assert not any((tmp_path / "uv").rglob("*.so"))
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("index", [True, False])
+def test_a_poisoned_wheel_makes_no_environment(
+    small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
+) -> None:
+    """The index gives the right one, which is kept in its place; without an index the runtime is unavailable."""
+    kept = tmp_path / "kept"
+    shutil.copytree(filled, kept)
+    poisoned = next(kept.glob("wheels/*/onnxruntime-*.whl"))
+    right = poisoned.read_bytes()
+    poisoned.write_bytes(right[: len(right) // 2] + b"!" + right[len(right) // 2 + 1 :])
+    if not index:
+        _no_index(monkeypatch, tmp_path)
+        with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.18\.1` cannot be fetched"):
+            Environments(tmp_path / "cache", offline=False, kept=kept).prepare(*small)
+        return
+    Environments(tmp_path / "cache", offline=False, kept=kept).prepare(*small)
+
+    assert right == poisoned.read_bytes()
