@@ -55,10 +55,15 @@ def said(finding: Finding) -> str:
     return f"{message}; a real run confirms it" if finding.confirmed else message
 
 
+def told(finding: Finding) -> str:
+    """Its message with its node."""
+    node = f" (node `{short(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
+    return f"{said(finding)}{node}"
+
+
 def sentence(finding: Finding) -> str:
     """All of it but the fix, for where it stands alone: what it is about, its message, its node."""
-    node = f" (node `{short(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
-    return f"{short(subject(finding))}: {said(finding)}{node}"
+    return f"{short(subject(finding))}: {told(finding)}"
 
 
 def from_root(report: Report, path: str) -> str:
@@ -167,12 +172,12 @@ def tightest(measured: Sequence[Measured]) -> list[Measured]:
         if figure.bound is None or figure.metric in SPREAD:
             continue
         key = (figure.model, figure.metric if figure.metric in COSTS else "")
-        if key not in nearest or _used(figure) > _used(nearest[key]):
+        if key not in nearest or used(figure) > used(nearest[key]):
             nearest[key] = figure
     return list(nearest.values())
 
 
-def _used(figure: Measured) -> float:
+def used(figure: Measured) -> float:
     """How much of what is allowed was used up."""
     if figure.value is None or figure.bound is None:
         return math.inf
