@@ -1,0 +1,247 @@
+"""Counterparts of nodes by their neighbours: found where they lack, and corrected where others fit better."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from onnxgate.model.wiring import Source, Wiring, telling
+
+if TYPE_CHECKING:
+    from onnxgate.model.alignment import Alignment
+
+_PASSES = 4
+_CROWD = 40
+"""Of so many readers of one value and more, neighbours tell nothing."""
+_ATTRIBUTES, _NAME = 0.3, 0.1
+_GAIN = 0.05
+
+
+class Neighbours:
+    """The neighbourhoods of an alignment's nodes."""
+
+    def __init__(self, alignment: Alignment) -> None:
+        self._it = alignment
+        self._readers = self._reading(is_old=True), self._reading(is_old=False)
+        self._ends = _ends(alignment.old), _ends(alignment.new)
+
+    def _reading(self, *, is_old: bool) -> dict[Hashable, list[int]]:
+        """Readers of each input of the graph."""
+        found: dict[Hashable, list[int]] = {}
+        for node in (self._it.old if is_old else self._it.new).nodes:
+            for source in node.every:
+                if source.kind == "input":
+                    found.setdefault(self._it.value(source, is_old=is_old), []).append(node.index)
+        return found
+
+    def spread(self) -> None:
+        """Make counterparts of neighbours of counterparts, the best fit first, until there are no more."""
+        heap: list[tuple[float, int, int]] = []
+        for old, new in self._seeds():
+            self._push(heap, old, new)
+        while heap:
+            expected, old, new = heapq.heappop(heap)
+            if old in self._it.forth or new in self._it.back:
+                continue
+            fit = self.fit(old, new)
+            if -expected != fit:
+                heapq.heappush(heap, (-fit, old, new))
+                continue
+            self._it.pair(old, new)
+            for pair in self._around(old, new):
+                self._push(heap, *pair)
+
+    def settle(self) -> None:
+        """Exchange counterparts where others fit better, part those that nothing supports, and spread again."""
+        for _ in range(_PASSES):
+            exchanged = [self._exchange(old) for old in list(self._it.forth)]
+            self.spread()
+            if not any(exchanged):
+                break
+        self._part()
+
+    def fit(self, old: int, new: int) -> float:
+        """How well two nodes fit: inputs, readers and weights that agree, from 0 to 1 each; a little for the rest."""
+        return self._inputs(old, new) + self._outputs(old, new) + self._weights(old, new) + self._rest(old, new)
+
+    def _push(self, heap: list[tuple[float, int, int]], old: int, new: int) -> None:
+        free = old not in self._it.forth and new not in self._it.back
+        if free and self._it.operators(old, new):
+            heapq.heappush(heap, (-self.fit(old, new), old, new))
+
+    def _seeds(self) -> Iterator[tuple[int, int]]:
+        for old, new in list(self._it.forth.items()):
+            yield from self._around(old, new)
+        for key, readers in self._readers[0].items():
+            yield from _product(readers, self._readers[1].get(key, ()))
+        for a, b in zip(self._it.old.outputs, self._it.new.outputs, strict=False):
+            if a.kind == b.kind == "node":
+                yield a.node, b.node
+
+    def _around(self, old: int, new: int) -> Iterator[tuple[int, int]]:
+        """Makers of the same input, and readers of the same output."""
+        before, after = self._it.old.nodes[old], self._it.new.nodes[new]
+        for a, b in zip(before.every, after.every, strict=False):
+            if a.kind == b.kind == "node" and a.index == b.index:
+                yield a.node, b.node
+        first, second = self._it.old.consumers[old], self._it.new.consumers[new]
+        yield from _product([it[1] for it in first], [it[1] for it in second])
+
+    def _inputs(self, old: int, new: int) -> float:
+        before, after = (
+            [it for it in wiring.nodes[index].every if it.kind != "nothing" and wiring.weight(it) is None]
+            for wiring, index in ((self._it.old, old), (self._it.new, new))
+        )
+        agreeing = sum(self._it.same(a, b) for a, b in zip(before, after, strict=False))
+        return agreeing / max(len(before), len(after), 1)
+
+    def _outputs(self, old: int, new: int) -> float:
+        first = {(out, self._it.forth.get(reader), slot) for out, reader, slot in self._it.old.consumers[old]}
+        second = {(out, reader, slot) for out, reader, slot in self._it.new.consumers[new]}
+        ends = self._ends[0].get(old, set()), self._ends[1].get(new, set())
+        agreeing = len(first & second) + len(ends[0] & ends[1])
+        most = max(len(self._it.old.consumers[old]) + len(ends[0]), len(second) + len(ends[1]), 1)
+        return agreeing / most
+
+    def _weights(self, old: int, new: int) -> float:
+        first, second = (_weights(self._it.old, old), _weights(self._it.new, new))
+        agreeing = sum(first[slot] == second.get(slot) for slot in first)
+        return agreeing / max(len(first), len(second), 1)
+
+    def _rest(self, old: int, new: int) -> float:
+        attributes = self._it.old.nodes[old].attributes == self._it.new.nodes[new].attributes
+        return _ATTRIBUTES * attributes + _NAME * (self._it.names[0][old] == self._it.names[1][new])
+
+    def _perfect(self, old: int, new: int) -> bool:
+        return self._inputs(old, new) >= 1 and self._outputs(old, new) >= 1
+
+    def _exchange(self, old: int) -> bool:
+        """Give a node another counterpart where both neighbourhoods then fit better."""
+        new = self._it.forth.get(old)
+        if new is None or self._perfect(old, new):
+            return False
+        others = [it for it in self._near(old) if it != new and self._it.operators(old, it)]
+        for other in sorted(others, key=lambda it: -self.fit(old, it))[:3]:
+            rivals = [self._it.back[other]] if other in self._it.back else self._rivals(old, new)
+            if any(self._try(old, new, other, rival) for rival in rivals):
+                return True
+        return False
+
+    def _rivals(self, old: int, new: int) -> list[int | None]:
+        """Nodes without a counterpart that may have the one that is given up, or none."""
+        free = [it for it in self._near_back(new) if it not in self._it.forth and it != old]
+        return [*(it for it in free if self._it.operators(it, new)), None]
+
+    def _try(self, old: int, new: int, other: int, rival: int | None) -> bool:
+        held = self.fit(old, new) + (self.fit(rival, other) if rival is not None and rival in self._it.forth else 0)
+        was = self._it.forth.get(rival) if rival is not None else None
+        self._it.pair(old, other)
+        if rival is not None and self._it.operators(rival, new):
+            self._it.pair(rival, new)
+        gained = self.fit(old, other) + (self.fit(rival, new) if rival in self._it.forth else 0)
+        if gained > held + _GAIN:
+            return True
+        self._it.pair(old, new)
+        if rival is not None:
+            self._it.part(rival)
+            if was is not None:
+                self._it.pair(rival, was)
+        return False
+
+    def _near(self, old: int) -> set[int]:
+        """Where the counterparts of a node's neighbours say that its own is."""
+        found: set[int] = set()
+        for source in self._it.old.nodes[old].every:
+            if source.kind == "node" and source.node in self._it.forth:
+                uses = self._it.new.consumers[self._it.forth[source.node]]
+                found.update(reader for _, reader, _ in uses[:_CROWD])
+            elif source.kind == "input":
+                found.update(self._readers[1].get(self._it.value(source, is_old=True), ())[:_CROWD])
+        for _, reader, slot in self._it.old.consumers[old][:_CROWD]:
+            sources = self._it.new.nodes[self._it.forth[reader]].sources if reader in self._it.forth else ()
+            found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        return found
+
+    def _near_back(self, new: int) -> set[int]:
+        found: set[int] = set()
+        for source in self._it.new.nodes[new].every:
+            if source.kind == "node" and source.node in self._it.back:
+                uses = self._it.old.consumers[self._it.back[source.node]]
+                found.update(reader for _, reader, _ in uses[:_CROWD])
+        for _, reader, slot in self._it.new.consumers[new][:_CROWD]:
+            sources = self._it.old.nodes[self._it.back[reader]].sources if reader in self._it.back else ()
+            found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        return found
+
+    def _part(self) -> None:
+        """Part counterparts that agree in nothing but their operator."""
+        for old, new in list(self._it.forth.items()):
+            if not self._supported(old, new):
+                self._it.part(old)
+
+    def _supported(self, old: int, new: int) -> bool:
+        if self._inputs(old, new) or self._outputs(old, new):
+            return True
+        if telling(self._it.new, new) and self._weights(old, new):
+            return True
+        if self._it.names[0][old] == self._it.names[1][new]:
+            return True
+        before, after = self._it.old.nodes[old].every, self._it.new.nodes[new].every
+        return any(self.through(a, b) for a, b in zip(before, after, strict=False)) or self._leads_to(old, new)
+
+    def through(self, old: Source, new: Source) -> bool:
+        """Both come from one value, through nodes that have no counterparts alone."""
+        first = {self._it.value(it, is_old=True) for it in self._origins(self._it.old, old, self._it.forth)}
+        return any(self._it.value(it, is_old=False) in first for it in self._origins(self._it.new, new, self._it.back))
+
+    def _origins(self, wiring: Wiring, source: Source, known: dict[int, int]) -> Iterator[Source]:
+        """What a value is made of, up to nodes that have counterparts; weights tell nothing."""
+        seen: set[int] = set()
+        stack = [source]
+        while stack:
+            each = stack.pop()
+            if each.kind != "node" or each.node in known:
+                yield from [each] if each.kind in ("node", "input") else []
+            elif each.node not in seen:
+                seen.add(each.node)
+                stack += wiring.nodes[each.node].every
+
+    def _leads_to(self, old: int, new: int) -> bool:
+        """Both lead to one reader, through nodes that have no counterparts alone."""
+        first = {self._it.forth.get(it, it) for it in _ends_of(self._it.old, old, self._it.forth)}
+        return bool(first & set(_ends_of(self._it.new, new, self._it.back)))
+
+
+def _ends_of(wiring: Wiring, index: int, known: dict[int, int]) -> Iterator[int]:
+    seen: set[int] = set()
+    stack = [index]
+    while stack:
+        for _, reader, _ in wiring.consumers[stack.pop()]:
+            if reader in known:
+                yield reader
+            elif reader not in seen:
+                seen.add(reader)
+                stack.append(reader)
+
+
+def _product(first: Iterable[int], second: Iterable[int]) -> Iterator[tuple[int, int]]:
+    left, right = list(first), list(second)
+    if len(left) <= _CROWD and len(right) <= _CROWD:
+        for a in left:
+            for b in right:
+                yield a, b
+
+
+def _weights(wiring: Wiring, index: int) -> dict[int, object]:
+    found = ((slot, wiring.weight(source)) for slot, source in enumerate(wiring.nodes[index].sources))
+    return {slot: weight.content for slot, weight in found if weight is not None}
+
+
+def _ends(wiring: Wiring) -> dict[int, set[tuple[int, int]]]:
+    """Which outputs of the graph each node makes."""
+    found: dict[int, set[tuple[int, int]]] = {}
+    for position, source in enumerate(wiring.outputs):
+        if source.kind == "node":
+            found.setdefault(source.node, set()).add((source.index, position))
+    return found
