@@ -82,7 +82,7 @@ class Hit:
     explained_by: tuple[Said, ...] = ()
     # Rules whose fault has this one as a consequence. Where one of them hit the same model (on the same runtime, or
     # naming none), at least as gravely and not ignored, only the cause is said.
-    follows_from: tuple[str, ...] = ()
+    follows_from: tuple[Said, ...] = ()
     # What this hit contradicts, or confirms without being explained by it, for the same model and runtime; the
     # observation decides.
     contradicts: tuple[Said, ...] = ()
@@ -120,6 +120,11 @@ class Undone:
 def unnumbered(text: str) -> str:
     """A name or a text of a model without its numbers: `node_Conv_12` becomes `node_Conv_#`, and so does 14."""
     return re.sub(r"[0-9]+", "#", text)
+
+
+def unversioned(text: str) -> str:
+    """A text about operators without their versions and opsets: `Det(11)` becomes `Det`."""
+    return re.sub(r"(?<=\w)\([0-9]+\)|(?<=\bopset) [0-9]+", "", text)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -37,6 +37,12 @@ def said_outputs(differences: Sequence[Difference]) -> str:
     return f"output {listed} differs" if len(names) == 1 else f"outputs {listed} differ"
 
 
+def identity_of(comparison: Comparison) -> str:
+    """What a mismatch is, whatever its figures: the outputs, and what they are held against, in any release."""
+    reference = comparison.reference if comparison.pair in ("source", "quantized") else ""
+    return f"{comparison.pair} {reference} {said_outputs(mismatches(comparison))}"
+
+
 def accepting(differences: Sequence[Difference]) -> str:
     """How to say in the config that this much is accepted.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.support import RefusedOperation
-from onnxgate.findings import Hit
+from onnxgate.findings import Hit, unversioned
 from onnxgate.support.ways import AtOpset, Expanded, Imported, Raised, Replaced, Retyped, Way, With, Without
 
 RECURRENT = ("GRU", "LSTM", "RNN")
@@ -27,6 +27,7 @@ def hits(subject: RefusedOperation, rule: str, otherwise: str, *, follows_from: 
         works_since=subject.works_since,
         works_until=subject.works_until,
         follows_from=tuple(follows_from) if subject.opset_too_new else (),
+        identity=unversioned(subject.problem),
     )
 
 

@@ -26,11 +26,29 @@ from onnxgate.rules.file.not_a_model import not_a_model
 from onnxgate.rules.file.path_leaked import path_leaked
 from onnxgate.rules.gate.ignore_expired import ignore_expired
 from onnxgate.rules.gate.ignore_unused import ignore_unused
+from onnxgate.rules.lock.data_file_added import data_file_added
+from onnxgate.rules.lock.domain_added import domain_added
+from onnxgate.rules.lock.input_added import input_added
+from onnxgate.rules.lock.input_removed import input_removed
+from onnxgate.rules.lock.input_renamed import input_renamed
+from onnxgate.rules.lock.input_shape_narrowed import input_shape_narrowed
+from onnxgate.rules.lock.input_type_changed import input_type_changed
+from onnxgate.rules.lock.io_reordered import io_reordered
 from onnxgate.rules.lock.ir_version_mismatch import ir_version_mismatch
 from onnxgate.rules.lock.lock_stale import lock_stale
+from onnxgate.rules.lock.metadata_removed import metadata_removed
+from onnxgate.rules.lock.minimum_runtime_raised import minimum_runtime_raised
 from onnxgate.rules.lock.model_changed import model_changed
+from onnxgate.rules.lock.operators_changed import operators_changed
 from onnxgate.rules.lock.opset_mismatch import opset_mismatch
+from onnxgate.rules.lock.output_added import output_added
+from onnxgate.rules.lock.output_removed import output_removed
+from onnxgate.rules.lock.output_renamed import output_renamed
+from onnxgate.rules.lock.output_shape_changed import output_shape_changed
+from onnxgate.rules.lock.output_type_changed import output_type_changed
+from onnxgate.rules.lock.size_grew import size_grew
 from onnxgate.rules.lock.unlocked_model import unlocked_model
+from onnxgate.rules.lock.weights_changed import weights_changed
 from onnxgate.rules.parity.engine_mismatch import engine_mismatch
 from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
 from onnxgate.rules.parity.quantization_drift import quantization_drift
@@ -78,6 +96,24 @@ ALL: tuple[AnyRule, ...] = (
     lock_stale,
     opset_mismatch,
     ir_version_mismatch,
+    input_added,
+    input_removed,
+    input_renamed,
+    input_type_changed,
+    input_shape_narrowed,
+    output_added,
+    output_removed,
+    output_renamed,
+    output_type_changed,
+    output_shape_changed,
+    io_reordered,
+    domain_added,
+    data_file_added,
+    metadata_removed,
+    size_grew,
+    minimum_runtime_raised,
+    weights_changed,
+    operators_changed,
     # support
     ir_version_too_new,
     opset_too_new,

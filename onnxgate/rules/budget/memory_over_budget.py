@@ -33,4 +33,5 @@ def memory_over_budget(subject: Raced) -> Iterator[Hit]:
             fix="find what takes the memory, or raise `memory-over-baseline` in its `budget`",
             runtime=subject.runtime,
             detail=f"takes {subject.figures} times as much at its peak",
+            identity="memory",
         )

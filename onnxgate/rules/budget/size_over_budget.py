@@ -31,4 +31,5 @@ def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
             f"takes {taken:g} MiB with its external data; its budget is {subject.budget_mib:g} MiB",
             model=subject.model,
             fix="make it smaller, or raise `size-mib` in its `budget`",
+            identity="size",
         )

@@ -34,4 +34,5 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
             fix="find what takes the time, or raise `slower-than-baseline` in its `budget`",
             runtime=subject.runtime,
             detail=f"takes {subject.figures} times as long",
+            identity="time",
         )

@@ -35,6 +35,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
             model=subject.model,
             fix=fix,
             level=Level.WARNING if _is_narrow(lost) else None,
+            identity=f"{lost.role} {lost.value} {lost.axis}",
         )
 
 

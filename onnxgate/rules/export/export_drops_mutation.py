@@ -37,4 +37,5 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
         model=subject.model,
         fix="take the state as an input and return the new one, or leave it as it is in `eval()`",
         level=None if subject.remembers else Level.WARNING,
+        identity=" ".join(subject.mutated),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.export._causes import Cause, cause_of
 from onnxgate.rules.registry import rule
 
@@ -33,6 +33,7 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
             f"export by `{subject.source}` {said}",
             model=subject.model,
             fix=_fix(subject),
+            identity=unnumbered(said),
         )
 
 

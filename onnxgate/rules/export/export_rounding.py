@@ -33,4 +33,5 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
         + ", ".join(subject.rounded[:SHOWN])
         + (f" and {more} more" if more > 0 else ""),
         model=subject.model,
+        identity="rounding",
     )

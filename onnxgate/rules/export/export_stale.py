@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 SHOWN = 3
@@ -35,4 +35,5 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
         + (f"; and {more} more" if more > 0 else ""),
         model=subject.model,
         fix=f"run `onnxgate export {subject.model}`, then `onnxgate lock {subject.model}`",
+        identity=unnumbered(shown),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 SHOWN = 3
@@ -40,4 +40,5 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         said,
         model=subject.model,
         fix="load weights or seed the generator in the source, and sort what comes from sets and folders",
+        identity=unnumbered(said.partition(": ")[0]),
     )

@@ -32,6 +32,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
             model=subject.model,
             node=node.node,
             fix="pass `training=self.training` where the source calls it, or leave it out",
+            identity=node.operator,
         )
     if subject.was_training:
         yield Hit(

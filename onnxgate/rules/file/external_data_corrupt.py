@@ -34,6 +34,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             fix=f'run `git lfs pull --include "{_beside(subject, fault.location)}"`; '
             "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
             level=Level.NOTE if is_locked else None,
+            identity=f"pointer {fault.location}",
         )
     for fault in faults(subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"):
         yield Hit(
@@ -41,6 +42,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             _message(fault),
             model=subject.path,
             fix="export the model again, and commit it together with its data",
+            identity=f"{fault.problem} {fault.location}",
         )
 
 

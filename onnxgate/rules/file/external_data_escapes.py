@@ -31,4 +31,5 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
             f"keeps weights in `{fault.location}`, which {fault.detail} ({tensors_need(fault)})",
             model=subject.path,
             fix="save the model again with its data in its own folder",
+            identity=fault.location,
         )

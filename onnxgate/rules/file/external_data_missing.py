@@ -29,4 +29,5 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
             f"keeps weights in `{fault.location}`, which is not there ({tensors_need(fault)})",
             model=subject.path,
             fix=f"commit `{fault.location}` beside the model, or export with `external_data=False`",
+            identity=fault.location,
         )

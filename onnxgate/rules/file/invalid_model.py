@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 SAID_BY = {
@@ -52,4 +52,5 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         fix="export the model again; if the exporter wrote this, ask it for another opset",
         level=Level.WARNING if subject.loads_anyway else None,
         follows_from=SAID_BY.get(subject.about, ()),
+        identity=unnumbered(subject.checker_error),
     )

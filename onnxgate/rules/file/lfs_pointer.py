@@ -39,4 +39,5 @@ def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
         fix=f'run `git lfs pull --include "{subject.git_path or subject.path}"`; '
         "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
         level=Level.NOTE if subject.pointer_is_locked else None,
+        identity="of the locked content" if subject.pointer_is_locked else "of another content",
     )

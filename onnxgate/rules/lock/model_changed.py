@@ -32,6 +32,7 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
             f"is the locked file, but the lock says something else of it: {_keys(subject.misrecorded)}",
             model=path,
             fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
+            identity="misrecorded",
         )
     if not subject.changes:
         return
@@ -43,6 +44,7 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
         f"changed since it was locked: {'; '.join(said)}",
         model=path,
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
+        identity="changed",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
-from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import accepting, figure, identity_of, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -36,4 +36,5 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
         fix=f"lower the session's optimisation level, or {accepting(found)}",
         runtime=subject.runtime,
         detail=figure(subject) + first_figure(subject),
+        identity=identity_of(subject),
     )

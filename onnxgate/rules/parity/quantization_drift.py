@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.evidence.mismatches import figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import figure, identity_of, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison, Layer
 from onnxgate.findings import Hit, Level, Place, listed
 from onnxgate.rules.registry import rule
@@ -43,6 +43,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
         runtime=subject.runtime,
         detail=figure(subject),
         follows_from=("quantization-invalid", "runtime-mismatch", *_only_optimised(subject)),
+        identity=identity_of(subject),
     )
 
 

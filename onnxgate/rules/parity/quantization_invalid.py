@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.file import BadQuantization, ModelFile
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 
@@ -34,6 +34,7 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
             node=bad.node,
             fix="quantize the model again with data that reach this node, or leave the node in float",
             follows_from=() if bad.kind == "value" else ("invalid-model",),
+            identity=f"{bad.operator} {unnumbered(bad.node)} {bad.kind}",
         )
 
 

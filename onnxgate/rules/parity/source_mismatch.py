@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
-from onnxgate.evidence.mismatches import accepting, figure, mismatches, said_outputs
+from onnxgate.evidence.mismatches import accepting, figure, identity_of, mismatches, said_outputs
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -42,6 +42,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         fix=_fix(subject, found),
         runtime=subject.runtime,
         detail=figure(subject) + first_figure(subject),
+        identity=identity_of(subject),
         follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.evidence.faults import broken_sizes, node_of, place_of, said_sizes, saying
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 
@@ -35,6 +35,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
             fix=f"{computed}, or give {_axes(broken.fails_at)} a fixed size",
             runtime=subject.runtime,
             detail=saying(broken.attempts, subject),
+            identity=f"{_axes(broken.fails_at)} {unnumbered(node)}",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.evidence.faults import gravest, node_of, place_of, saying, within_memory, words
 from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
-from onnxgate.findings import Claim, Hit, Level, Said
+from onnxgate.findings import Claim, Hit, Level, Said, unnumbered
 from onnxgate.rules.registry import rule
 
 EXPLAINED_BY: Mapping[str, tuple[str, ...]] = {
@@ -94,6 +94,7 @@ def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
         detail=_saying(attempts, subject),
         explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
         confirms=_confirmed(subject),
+        identity=f"{attempts[0].family} {unnumbered(node)}",
     )
 
 
@@ -109,6 +110,7 @@ def _lacking(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
                 fix=FIXES["no_op"],
                 runtime=subject.runtime,
                 detail=_saying([attempt], subject),
+                identity=f"operator {each.operator}",
             )
 
 
@@ -124,6 +126,7 @@ def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> H
         runtime=subject.runtime,
         detail=_saying(stopping, subject) if stopping else f"says `{words(alone.failure)}`",
         confirms=_confirmed(subject),
+        identity=f"{alone.family} operator {alone.operator}",
     )
 
 

@@ -40,6 +40,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         runtime=subject.runtime,
         detail=f"gives them{at}" if (at := only_at(attempts, subject)) else "",
         level=None if proven else Level.WARNING,
+        identity=_outputs(attempts),
     )
 
 

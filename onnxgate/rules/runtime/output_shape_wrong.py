@@ -44,6 +44,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             fix="compute the shape from the input, declare the axis dynamic, and export again",
             runtime=subject.runtime,
             detail=f"gives it{at}" if at else "",
+            identity=wrong.output,
         )
 
 

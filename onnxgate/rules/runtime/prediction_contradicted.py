@@ -32,7 +32,8 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     for each in subject.alone:
         if each.rule and each.outcome == "loads":
             message = f"`{each.operator}` loads alone, though `{each.rule}` said that it would be refused: {each.words}"
-            yield _hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node)
+            identity = f"{each.rule} {each.operator}"
+            yield _hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node, identity)
 
 
 def _loads(subject: ModelRuns) -> bool:
@@ -41,7 +42,12 @@ def _loads(subject: ModelRuns) -> bool:
 
 
 def _hit(
-    subject: ModelRuns, message: str, contradicts: tuple[Said, ...], place: Place | None = None, node: str = ""
+    subject: ModelRuns,
+    message: str,
+    contradicts: tuple[Said, ...],
+    place: Place | None = None,
+    node: str = "",
+    identity: str = "",
 ) -> Hit:
     return Hit(
         place or subject.place,
@@ -51,4 +57,5 @@ def _hit(
         fix="report it to onnxgate: the observation decides, but a check without the runtime is wrong",
         runtime=subject.runtime,
         contradicts=contradicts,
+        identity=identity,
     )

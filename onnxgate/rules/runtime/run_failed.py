@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, saying, within_memory
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 
@@ -37,6 +37,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         fix=_fix(attempts[0].origin, memory),
         runtime=subject.runtime,
         detail=saying(attempts, subject),
+        identity=f"{case} {'memory' if memory else ''} {unnumbered(node)}",
     )
 
 

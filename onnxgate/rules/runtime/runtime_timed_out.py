@@ -34,4 +34,5 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
         fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
         runtime=subject.runtime,
         detail=f"was ended{at}" if (at := only_at(attempts, subject)) else "",
+        identity=doing,
     )

@@ -40,6 +40,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         works_since=subject.works_since,
         works_until=subject.works_until,
         follows_from=("external-data-escapes",),
+        identity=f"{subject.layout} {subject.location}",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.support import Unpredicted
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unnumbered
 from onnxgate.rules.registry import rule
 
 
@@ -38,4 +38,5 @@ def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
         fix=subject.fix,
         follows_from=subject.follows_from,
         awaits_run=bool(subject.model and subject.runtime),
+        identity=unnumbered(subject.what),
     )

@@ -46,4 +46,5 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             node=each.nodes.name,
             runtime=subject.runtime.name,
             level=Level.NOTE,
+            identity=each.operator,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.evidence.support import ProviderFallback
-from onnxgate.findings import Hit, Level
+from onnxgate.findings import Hit, Level, unversioned
 from onnxgate.rules.registry import rule
 
 
@@ -32,6 +32,7 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=f"export them as operators and types that `{subject.provider}` implements",
         runtime=subject.runtime,
+        identity=f"{subject.provider} {subject.runs_on} {unversioned(' '.join(sorted(subject.operators)))}",
     )
 
 
