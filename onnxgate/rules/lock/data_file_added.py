@@ -1,0 +1,42 @@
+"""The rule `data-file-added`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.breaks import breaks, quoted
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.evidence.data import new_data_files
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
+def data_file_added(subject: ModelChange) -> Iterator[Hit]:
+    """
+    A model needs a file of external data that it did not need at the baseline.
+
+    ## Why it matters
+    A deployment that copies the `.onnx` file alone ships a model that does not load. `torch.onnx.export` writes
+    weights to `model.onnx.data` by default since PyTorch 2.9, for small models too; callers who load a model from
+    bytes cannot use one at all.
+
+    A data file that has its model's name, and was renamed with it, is none that was added.
+
+    ## What to do
+    Export into one file (`external_data=False`) if it stays below 2 GiB, or under the old name. If every deployment
+    ships the new file, accept the break with an `[[ignore]]` that has this content's `sha256`.
+    """
+    new = new_data_files(subject)
+    if new:
+        noun = "data file" if len(new) == 1 else "data files"
+        yield breaks(
+            subject,
+            f"needs the {noun} {quoted(new)}; it needed {_needed(subject)} {subject.baseline}",
+            "export into one file (`external_data=False`), or with the names that it had",
+        )
+
+
+def _needed(subject: ModelChange) -> str:
+    names = [file.location for file in subject.before.external]
+    return f"only {quoted(names)}" if names else "none"

@@ -1,0 +1,57 @@
+"""The rule `io-reordered`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.breaks import breaks, quoted
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.evidence.interfaces import Matching, match_inputs, match_outputs
+from onnxgate.evidence.order import outputs_pushed_back, reordered
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
+def io_reordered(subject: ModelChange) -> Iterator[Hit]:
+    """
+    Inputs or outputs of a model that stayed stand in another order than at the baseline.
+
+    ## Why it matters
+    `session.run(None, …)[0]` is the first output, whatever it is called; demos, wrappers and many engines take inputs
+    and outputs by position. Where types and shapes fit, nothing fails: scores are read as boxes.
+
+    A new output before others moves them too. What moves because another one is gone is told by `output-removed` and
+    `input-removed` alone.
+
+    ## What to do
+    Export in the old order: the order of `input_names` and `output_names`, of what `forward` takes and returns; put
+    what is new at the end. If the callers are changed together with the model, accept the break with an `[[ignore]]`
+    that has this content's `sha256`.
+    """
+    inputs, outputs = match_inputs(subject), match_outputs(subject)
+    if reordered(inputs):
+        yield _other_order(subject, "inputs", inputs)
+    if reordered(outputs):
+        yield _other_order(subject, "outputs", outputs)
+    elif moved := outputs_pushed_back(subject):
+        first = moved[0]
+        new = [each.value.name for each in outputs.added if each.position < first.now]
+        yield breaks(
+            subject,
+            f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quoted(new)}; "
+            f"it was at position {first.was + 1} {subject.baseline}",
+            "put new outputs at the end",
+            about="outputs",
+        )
+
+
+def _other_order(subject: ModelChange, kind: str, found: Matching) -> Hit:
+    stand = [pair.after.name for pair in sorted(found.pairs, key=lambda pair: pair.now)]
+    stood = [pair.after.name for pair in found.pairs]
+    return breaks(
+        subject,
+        f"{kind} stand in another order: {quoted(stand)}; it was {quoted(stood)} {subject.baseline}",
+        f"export them in the old order: {quoted(stood)}",
+        about=kind,
+    )

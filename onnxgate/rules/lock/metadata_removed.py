@@ -1,0 +1,36 @@
+"""The rule `metadata-removed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.breaks import breaks, quoted
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+
+@rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
+def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
+    """
+    A model has a metadata key no longer that it had at the baseline.
+
+    ## Why it matters
+    Programs read class names, sample rates and vocabularies from a model's metadata, and stop without them:
+    `'sample_rate' does not exist in the metadata`. Exporters write none of it; a script that adds it after the export
+    is easily forgotten, and optimisers drop it.
+
+    ## What to do
+    Add the key again (`model.metadata_props`), best in the script that exports the model. If nobody reads it, accept
+    the break with an `[[ignore]]` that has this content's `sha256`.
+    """
+    left = set(subject.after.metadata_keys)
+    gone = sorted({key for key in subject.before.metadata_keys if key not in left})
+    if gone:
+        said = f"metadata key {quoted(gone)} is" if len(gone) == 1 else f"metadata keys {quoted(gone)} are"
+        was = "it was" if len(gone) == 1 else "they were"
+        yield breaks(
+            subject,
+            f"{said} gone; {was} there {subject.baseline}",
+            f"add {'it' if len(gone) == 1 else 'them'} after the export (`metadata_props`)",
+        )

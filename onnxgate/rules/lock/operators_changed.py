@@ -1,0 +1,40 @@
+"""The rule `operators-changed`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from onnxgate.evidence.breaks import tells
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+OPERATORS_SAID = 6
+
+
+@rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
+def operators_changed(subject: ModelChange) -> Iterator[Hit]:
+    """
+    A model consists of other operators, or of another number of them, than at the baseline.
+
+    ## Why it matters
+    It tells a change of the model, or of its exporter, from new weights. A new operator is what a small or an old
+    runtime may lack: the support stage says so for the runtimes of the lock.
+
+    ## What to do
+    Nothing, if it is meant. If only the weights were to change, compare the versions of the toolchain.
+    """
+    changes = list(_changes(subject.before.operators, subject.after.operators))
+    if changes:
+        more = len(changes) - OPERATORS_SAID
+        said = [*changes[:OPERATORS_SAID], f"{more} more"] if more > 0 else changes
+        yield tells(subject, f"operators differ from those {subject.baseline}: {', '.join(said)}", "operators")
+
+
+def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+    """New ones first, then those that are gone, then those of which there is another number."""
+    yield from (f"{after[name]} `{name}` new" for name in sorted(after.keys() - before.keys()))
+    yield from (f"{before[name]} `{name}` gone" for name in sorted(before.keys() - after.keys()))
+    for name in sorted(after.keys() & before.keys()):
+        if before[name] != after[name]:
+            yield f"{after[name]} `{name}` instead of {before[name]}"

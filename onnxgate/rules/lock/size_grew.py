@@ -1,0 +1,40 @@
+"""The rule `size-grew`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onnxgate.evidence.breaks import tells
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.evidence.data import size_bytes
+from onnxgate.findings import Hit, Level
+from onnxgate.rules.registry import rule
+
+MIB = 2**20
+KIB = 2**10
+
+
+@rule(ModelChange, "size-grew", level=Level.NOTE, since="0.1.0")
+def size_grew(subject: ModelChange) -> Iterator[Hit]:
+    """
+    A model takes at least 10 % more than at the baseline, its external data included.
+
+    ## Why it matters
+    Downloads, containers and devices take what is committed. A model that doubles was often exported in another
+    precision, with weights that are kept twice, or with what training needs.
+
+    ## What to do
+    Nothing, if it is meant. A limit is set with `size-mib` of the model's `budget`.
+    """
+    was, now = size_bytes(subject.before), size_bytes(subject.after)
+    if was and now and 10 * now >= 11 * was:
+        grew = f"{100 * (now - was) // was} % more" if now < 10 * was else f"{now // was} times as much"
+        yield tells(subject, f"takes {_said(now)}; it took {_said(was)} {subject.baseline} ({grew})", "size")
+
+
+def _said(size_bytes: int) -> str:
+    """ "1.5 MiB", "640 KiB", "812 bytes"."""
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:.0f} {name}"
+    return f"{size_bytes} bytes"
