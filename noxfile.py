@@ -85,6 +85,8 @@ def conformance(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """See that the generated reference is what the code says."""
-    session.install(".")
+    """Build the documentation strictly, after seeing that what is generated is what the code says."""
+    session.install(".", *group("docs"))
     session.run("python", "tools/generate_reference.py", "--check")
+    built = session.posargs[0] if session.posargs else "build/docs"
+    session.run("sphinx-build", "-q", "-n", "-W", "--keep-going", "-b", "html", "docs", built)

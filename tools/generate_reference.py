@@ -1,4 +1,4 @@
-"""Write `docs/reference/` from the code: JSON Schemas of config, matrix and report; `--check` fails where stale."""
+"""Write what `docs/` has from the code: schemas, rules, keys; `--check` fails where something is stale."""
 
 from __future__ import annotations
 
@@ -7,21 +7,54 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from reference import commands, keys
+from reference import rules as rule_pages
+from reference.comments import describe
+
+from onnxgate import matrix as matrix_types
+from onnxgate import report as report_types
 from onnxgate import rules
 from onnxgate.config import schema as config
+from onnxgate.config import types as config_types
 from onnxgate.formats import json as report
 from onnxgate.formats import matrix_json as matrix
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+FOLDER = Path(__file__).resolve().parent.parent / "docs"
+CONFIG = """
+What `onnxgate.toml` may hold, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the file. Editors
+complete it by {download}`its JSON Schema <config.schema.json>`. An unknown key or a wrong type is an error that names
+the key and the nearest spelling; all errors of a file are said at once.
+"""
+REPORT = """
+What `onnxgate check --output json` says, and what every other format is made from. Sorted; no clock, no host. Its
+{download}`JSON Schema <report.schema.json>` is published; see [what is promised to be stable](../stability.md).
+"""
+MATRIX = """
+What `onnxgate matrix --output json` says. Its {download}`JSON Schema <matrix.schema.json>` is published.
+"""
 
 
 def contents() -> dict[str, str]:
-    """Every generated file by its name."""
-    return {
-        "config.schema.json": _pretty(config.schema(rules.by_id)),
-        "matrix.schema.json": _pretty(matrix.json_schema()),
-        "report.schema.json": _pretty(report.json_schema()),
+    """Every generated file by its path below `docs/`."""
+    schemas = {
+        "config": describe(config.schema(rules.by_id), _kinds(config_types)),
+        "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
+        "report": describe(report.json_schema(), _kinds(report_types)),
     }
+    return {
+        **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
+        "reference/cli.md": commands.page(),
+        "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",)),
+        "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
+        "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),
+        **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
+    }
+
+
+def _kinds(module: Any) -> dict[str, type]:
+    kinds = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, msgspec.Struct))
+    return {kind.__name__: kind for kind in kinds if kind.__module__ == module.__name__}
 
 
 def _pretty(schema: dict[str, Any]) -> str:
@@ -29,8 +62,10 @@ def _pretty(schema: dict[str, Any]) -> str:
 
 
 def stale(folder: Path) -> list[str]:
-    """Names of files that are not what the code says now."""
-    return [name for name, text in contents().items() if not _is(folder / name, text)]
+    """Paths of files that are not what the code says now, or that it no longer speaks of."""
+    made = contents()
+    pages = {f"rules/{path.name}" for path in (folder / "rules").glob("*.md")}
+    return [name for name, text in made.items() if not _is(folder / name, text)] + sorted(pages - made.keys())
 
 
 def _is(path: Path, text: str) -> bool:
@@ -38,10 +73,14 @@ def _is(path: Path, text: str) -> bool:
 
 
 def write(folder: Path) -> None:
-    """Write all of them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in contents().items():
+    """Write all of them, and take away pages of rules that are no more."""
+    made = contents()
+    for name, text in made.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    for path in (folder / "rules").glob("*.md"):
+        if f"rules/{path.name}" not in made:
+            path.unlink()
 
 
 def main(arguments: list[str]) -> int:
@@ -51,7 +90,7 @@ def main(arguments: list[str]) -> int:
         return 0
     names = stale(FOLDER)
     for name in names:
-        print(f"docs/reference/{name} is stale: run `python tools/generate_reference.py`")
+        print(f"docs/{name} is stale: run `python tools/generate_reference.py`")
     return 1 if names else 0
 
 

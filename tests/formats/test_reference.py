@@ -32,11 +32,14 @@ def test_the_reference_is_current() -> None:
 def test_what_is_stale_is_named(tmp_path: Path) -> None:
     """A file that is missing or other is stale; writing makes all of them current."""
     folder = f"tool.Path({str(tmp_path)!r})"
-    (tmp_path / "report.schema.json").write_text("{}", encoding="utf-8")
+    run(f"tool.write({folder})")
+    (tmp_path / "reference" / "report.schema.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "rules" / "model-changed.md").unlink()
+    (tmp_path / "rules" / "no-more.md").touch()
 
     said = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
 
-    assert said.stdout == "['config.schema.json', 'matrix.schema.json', 'report.schema.json']\n[]\n"
+    assert said.stdout == "['reference/report.schema.json', 'rules/model-changed.md', 'rules/no-more.md']\n[]\n"
 
 
 @pytest.mark.parametrize("project", ["quickstart", "broken"])

@@ -1,0 +1,28 @@
+"""How the documentation is built: `nox -s docs`, strictly: a warning or a broken link fails it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+project = "onnxgate"
+author = "The onnxgate authors"
+project_copyright = "The onnxgate authors, Apache-2.0"
+release = re.findall(r'__version__ = "(.+)"', (ROOT / "onnxgate" / "__init__.py").read_text(encoding="utf-8"))[0]
+version = release
+
+extensions = ["myst_parser"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["deflist", "colon_fence"]
+myst_heading_anchors = 3
+nitpicky = True
+suppress_warnings = ["config.cache"]
+
+html_theme = "furo"
+html_title = "onnxgate"
+html_copy_source = False
+html_show_sphinx = False
+html_extra_path = ["reference/config.schema.json", "reference/report.schema.json", "reference/matrix.schema.json"]

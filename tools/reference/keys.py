@@ -1,0 +1,68 @@
+"""Tables of keys, made from a JSON Schema: one section for each of its types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+
+def page(title: str, introduction: str, schema: Schema, order: tuple[str, ...] = ()) -> str:
+    """A Markdown page over all types of the schema; those of `order` come first, with the words that lead to them."""
+    definitions: Mapping[str, Schema] = schema["$defs"]
+    names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]
+    lines = [f"# {title}", "", introduction.strip(), ""]
+    for name in names:
+        lines += _section(name, definitions[name])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(name: str, definition: Schema) -> Iterator[str]:
+    yield from (f"## {name}", "")
+    if description := definition.get("description"):
+        yield from (" ".join(str(description).split()), "")
+    properties: Mapping[str, Schema] = definition.get("properties", {})
+    if not properties:
+        return
+    required = set(definition.get("required", ()))
+    yield from ("| key | type | default | |", "|---|---|---|---|")
+    for key, entry in properties.items():
+        default = "required" if key in required else _default(entry)
+        yield f"| `{key}` | {_cell(_type(entry))} | {_cell(default)} | {_cell(str(entry.get('description', '')))} |"
+    yield ""
+
+
+def _default(entry: Schema) -> str:
+    value = entry.get("default")
+    return "" if value in (None, "", [], {}) or isinstance(value, dict) else f"`{json.dumps(value)}`"
+
+
+def _type(entry: Schema) -> str:
+    """The type in words."""
+    if "$ref" in entry:
+        name = str(entry["$ref"]).rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in entry:
+        values = entry["enum"]
+        return " or ".join(f"`{value}`" for value in values) if len(values) <= SHORT else "one of the rules"
+    if "anyOf" in entry:
+        return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
+    match entry.get("type"):
+        case "array":
+            return f"array of {_type(entry.get('items', {}))}"
+        case "object":
+            return f"table of {_type(entry.get('additionalProperties', {}))}"
+        case str(name):
+            return {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}.get(name, name)
+        case _:
+            return "any"
+
+
+SHORT = 12
+"""So many choices are written out."""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
