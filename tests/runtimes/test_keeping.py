@@ -150,13 +150,15 @@ def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: 
     assert (False, [], False) == (gathered, list(target.iterdir()), (tmp_path / "kept").exists())
 
 
-@pytest.mark.parametrize("platform", ["/../../../x.any", "/../x.any", "\\..\\x.any"])
+@pytest.mark.parametrize("platform", ["/../../x.any", "/../x.any"])
 def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platform: str) -> None:
     """A lock that somebody wrote by hand leads out of no folder, though to packaging 24 its name has a tag that fits."""
+    (target / "engine-1.0-py3-none-").mkdir()
     strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
     gathered = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
 
-    assert (False, [target], []) == (gathered, list(tmp_path.iterdir()), list(target.iterdir()))
+    assert (False, [target]) == (gathered, list(tmp_path.iterdir()))
+    assert ["engine-1.0-py3-none-"] == [path.name for path in target.rglob("*")]
 
 
 def test_the_most_specific_wheel_is_preferred() -> None:
