@@ -152,7 +152,7 @@ def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: 
 
 @pytest.mark.parametrize("platform", ["/../../x.any", "/../x.any"])
 def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platform: str) -> None:
-    """A lock that somebody wrote by hand leads out of no folder, though to packaging 24 its name has a tag that fits."""
+    """A lock that somebody wrote by hand leads out of no folder, though packaging 24 finds a tag that fits."""
     (target / "engine-1.0-py3-none-").mkdir()
     strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
     gathered = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
