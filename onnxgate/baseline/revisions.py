@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from onnxgate.baseline import commits, git
 from onnxgate.errors import UsageError
 from onnxgate.model.pointer import read_pointer
 
-SAFE = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
-"""A checkout may belong to another user (containers), and its own settings may name programs to run."""
-
 LINK, FILES = "120000", ("100644", "100755")
+FETCH = (
+    "fetch it first; a CI job's checkout has one commit, unless it asks for more: `fetch-depth: 2` for `HEAD^1`, "
+    "`fetch-depth: 0` for branches"
+)
 
 
 class AbsentError(Exception):
@@ -45,14 +45,14 @@ class Revision:
         """
         blob = self._blob(path)
         with to.open("wb") as file:
-            done = _git(self.root, ["cat-file", "blob", blob], stdout=file)
+            done = git.ask(self.root, ["cat-file", "blob", blob], stdout=file, offline=self.offline)
         if done.returncode:
-            raise AbsentError(f"`{path}` at `{self.name}` cannot be read: {_last_line(done.stderr)}")
+            raise AbsentError(f"`{path}` at `{self.name}` cannot be read: {git.last_line(done.stderr)}")
         if read_pointer(to) is not None:
             self._follow(path, to)
 
     def _blob(self, path: str) -> str:
-        listed = _git(self.root, ["ls-tree", "-z", self.commit, "--", f":(literal){path}"])
+        listed = git.ask(self.root, ["ls-tree", "-z", self.commit, "--", f":(literal){path}"])
         entry = listed.stdout.decode("utf-8", "replace").partition("\t")[0].split()
         if len(entry) != 3 or entry[1] != "blob":
             raise AbsentError(f"`{path}` is not at `{self.name}`", is_new=True)
@@ -64,8 +64,8 @@ class Revision:
         """Put the content in the place of its pointer: what lies here, else what `git lfs` fetches."""
         pointer = read_pointer(file)
         assert pointer is not None
-        stored = self._lfs_object(pointer.sha256)
-        if stored.is_file():
+        stored = self.lfs_object(pointer.sha256)
+        if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()
             _link(stored, file)
             return
@@ -75,16 +75,17 @@ class Revision:
             raise AbsentError(lacking, hint=hint)
         smudged = file.with_name(f"{file.name}.smudged")
         with smudged.open("wb") as content:
-            done = _git(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
+            done = git.ask(self.root, ["lfs", "smudge"], stdin=file.read_bytes(), stdout=content)
         if done.returncode or smudged.stat().st_size != pointer.size_bytes:
-            why = _last_line(done.stderr)
+            why = git.last_line(done.stderr)
             raise AbsentError(f"{lacking}{f': {why}' if why else ''}", hint=hint)
         smudged.replace(file)
 
-    def _lfs_object(self, oid: str) -> Path:
-        asked = _git(self.root, ["rev-parse", "--git-common-dir"])
-        folder = self.root / asked.stdout.decode("utf-8", "replace").strip()
-        return (folder / "lfs" / "objects" / oid[:2] / oid[2:4] / oid).absolute()
+    def lfs_object(self, oid: str) -> Path:
+        """Where Git LFS keeps a content here, once it was fetched."""
+        common = self.root / git.words(self.root, ["rev-parse", "--git-common-dir"])
+        storage = git.words(self.root, ["config", "--get", "lfs.storage"]) or "lfs"
+        return (common / storage / "objects" / oid[:2] / oid[2:4] / oid).absolute()
 
 
 def resolve(root: Path | None, name: str, *, offline: bool = False) -> Revision:
@@ -95,11 +96,15 @@ def resolve(root: Path | None, name: str, *, offline: bool = False) -> Revision:
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is no git repository")
-    asked = _git(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
-    commit = asked.stdout.decode("ascii", "replace").strip()
-    if asked.returncode or not commit:
-        hint = "fetch it first; a CI job's checkout has one commit, unless it asks for more (`fetch-depth`)"
-        raise UsageError(f"`--against {name}`: git knows no such revision here", hint=hint)
+    commit = commits.commit_of(root, name)
+    why = ""
+    if not commit and commits.ID.fullmatch(name):
+        why = commits.obtained(root, name, offline=offline)
+        commit = "" if why else name
+    elif not commit:
+        commit, why = commits.walked(root, name, offline=offline)
+    if not commit:
+        raise UsageError(f"`--against {name}`: {why or 'git knows no such revision here'}", hint=FETCH)
     return Revision(root, name, commit, offline)
 
 
@@ -117,18 +122,3 @@ def _link(stored: Path, file: Path) -> None:
         os.link(stored, file)
     except OSError:  # another device, or a system without links
         shutil.copyfile(stored, file)
-
-
-def _git(
-    folder: Path, arguments: Sequence[str], *, stdin: bytes = b"", stdout: object = subprocess.PIPE
-) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", *SAFE, *arguments]
-    try:
-        return subprocess.run(command, cwd=folder, input=stdin, stdout=stdout, stderr=subprocess.PIPE, check=False)  # type: ignore[call-overload,no-any-return]
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
-
-
-def _last_line(stderr: bytes) -> str:
-    lines = stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else ""

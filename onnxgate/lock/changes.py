@@ -8,6 +8,7 @@ from onnxgate.lock.types import Lock, LockedModel, LockedTarget, LockedToolchain
 from onnxgate.model.facts import ModelFacts, ValueInfo
 
 OPERATORS_SAID = 4
+ONLY_BYTES = "its bytes; interface, stamps and operators are the same"
 
 
 def entry_of(facts: ModelFacts) -> LockedModel:
@@ -64,7 +65,7 @@ def model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
         *_keys("metadata key", old.metadata_keys, new.metadata_keys),
         *_data(old, new),
     ]
-    return tuple(said) or ("its bytes; interface, stamps and operators are the same",)
+    return tuple(said) or (ONLY_BYTES,)
 
 
 def misrecorded(entry: LockedModel, facts: LockedModel) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class Operators:
         subjects: list[object] = []
         predictions = {}
         for each in self.known:
-            prediction = _honest(predict(self.prepared, each.implementation, each.limits, each.planned.providers), each)
+            prediction = honest(predict(self.prepared, each.implementation, each.limits, each.planned.providers), each)
             subjects += self._refused(each, prediction)
             subjects += self._unknown(each, prediction)
             if each.judged == "all" or prediction.verdict == "refused":
@@ -179,7 +179,7 @@ def _experimental_name(operation: Operation, implementation: Implementation | No
     return f"{operation.label}({schema.since})" if schema is not None and schema.experimental else ""
 
 
-def _honest(prediction: Prediction, known: Known) -> Prediction:
+def honest(prediction: Prediction, known: Known) -> Prediction:
     """The prediction without what is not known of this runtime: what extensions register, what other kernels do."""
     if known.implementation is None:
         return prediction

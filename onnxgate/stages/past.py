@@ -1,0 +1,226 @@
+"""What models were at a revision: told by the lock there where a digest proves it to be about them, else read."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.baseline import commits
+from onnxgate.baseline.past import write_past
+from onnxgate.baseline.revisions import AbsentError, Revision, inside
+from onnxgate.baseline.tree import Tree
+from onnxgate.config.project import LOCK_NAME
+from onnxgate.errors import LockError
+from onnxgate.lock.changes import facts_of
+from onnxgate.lock.loading import parse_lock
+from onnxgate.lock.types import Lock, LockedModel
+from onnxgate.model import reading
+from onnxgate.model.external import entries, is_external
+from onnxgate.model.facts import ExternalFile, ModelFacts
+from onnxgate.model.identify import really
+from onnxgate.model.pointer import LfsPointer
+from onnxgate.model.structure import UnreadableModel, read_structure, tensors
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+class BrokenError(Exception):
+    """What a file was at the revision is no model: there is nothing that could have been broken since."""
+
+
+@dataclass(slots=True)
+class Past:
+    """The models of one revision. Paths are relative to git's root; facts name them from the config's folder."""
+
+    tree: Tree
+    folder: str  # the config's, below git's root; "" where they are the same
+    scratch: Path  # a folder that exists, for contents
+    _locks: dict[str, Lock | None] = field(default_factory=dict)
+    _facts: dict[str, ModelFacts] = field(default_factory=dict)
+    _submodules: dict[str, Past] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, revision: Revision, folder: str, scratch: Path) -> Past:
+        """The models of a revision; `scratch` is made."""
+        scratch.mkdir(parents=True)
+        return cls(Tree(revision), folder, scratch)
+
+    @property
+    def revision(self) -> Revision:
+        """Which one it is."""
+        return self.tree.revision
+
+    @property
+    def own_lock(self) -> Lock | None:
+        """What was locked where the lock is now; None where there was none that can be read."""
+        return self._lock(posixpath.join(self.folder, LOCK_NAME))
+
+    def relative(self, at: str) -> str:
+        """A path as the project says it."""
+        return posixpath.relpath(at, self.folder or ".")
+
+    def located(self, at: str) -> tuple[Past, str]:
+        """Who knows what a path was, and by which path: that of a submodule is known by a repository of its own.
+
+        Raises:
+            AbsentError: the commit of the submodule cannot be had.
+        """
+        submodule = self.tree.submodule(at)
+        if not submodule:
+            return self, self.tree.file(at)
+        if submodule not in self._submodules:
+            self._submodules[submodule] = self._submodule(submodule)
+        inner = self._submodules[submodule]
+        return inner, inner.tree.file(at[len(submodule) + 1 :])
+
+    def _submodule(self, path: str) -> Past:
+        revision, commit = self.revision, self.tree.entries[path].blob
+        root = revision.root / path
+        why = commits.obtained(root, commit, offline=revision.offline)
+        if why:
+            raise AbsentError(f"the submodule `{path}` was at `{commit[:12]}`: {why}")
+        own = replace(revision, root=root, commit=commit)
+        return Past.at(own, "", self.scratch / f"submodule-{len(self._submodules)}")
+
+    def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
+        """Whether the model at `file` has the content that `at` had, data files included; proved by digests alone."""
+        return self._is_same_file(at, file, facts.sha256) and all(
+            self._is_same_data(at, file, facts, data) for data in facts.external
+        )
+
+    def facts(self, at: str, name: str = "") -> ModelFacts:
+        """What the model was; `name` is what the project calls it.
+
+        Raises:
+            AbsentError: its content cannot be had, and no lock tells of it.
+            BrokenError: it was no model that can be read.
+        """
+        if at not in self._facts:
+            pointer = self.tree.pointer(at)
+            entry = self._proven(at, pointer) if pointer is not None and not self._is_stored(pointer) else None
+            self._facts[at] = self._locked(at, entry) if entry is not None else self._read(at)
+        return msgspec.structs.replace(self._facts[at], path=name or self.relative(at))
+
+    def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
+        """The model without its data.
+
+        Raises:
+            AbsentError: its content is not here; with `fetch`, it cannot be had either.
+        """
+        return read_structure(self._written(at, fetch=fetch))
+
+    def content(self, at: str, folder: Path) -> Path:
+        """The model with all of its data, as far as they are here, in a folder that is made.
+
+        Raises:
+            AbsentError: some of it is not.
+        """
+        return write_past(replace(self.revision, offline=True), at, folder)
+
+    def forget(self, at: str) -> None:
+        """Take no room for a content that nobody asks for any more."""
+        self._file(at).unlink(missing_ok=True)
+
+    def _is_stored(self, pointer: LfsPointer) -> bool:
+        return self.revision.lfs_object(pointer.sha256).is_file()
+
+    def _is_same_file(self, at: str, file: Path, sha256: str) -> bool:
+        pointer = self.tree.pointer(at)
+        return pointer.sha256 == sha256 if pointer is not None else self.tree.is_same(at, file)
+
+    def _is_same_data(self, at: str, file: Path, facts: ModelFacts, data: ExternalFile) -> bool:
+        """Of data that git does not have, what the lock said then; of what nobody knows, nothing can be told."""
+        where = self._data_path(at, data.location)
+        if where:
+            return self._is_same_file(where, file.parent / data.location, data.sha256)
+        entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
+        said = {each.location: each.sha256 for each in entry.external} if entry is not None else {}
+        return said.get(data.location, data.sha256) == data.sha256
+
+    def _data_path(self, at: str, location: str) -> str:
+        path = inside(at, location)
+        return self.tree.file(path) if path is not None else ""
+
+    def _locked(self, at: str, entry: LockedModel) -> ModelFacts:
+        data = self._data(at, [each.location for each in entry.external], entry)
+        return msgspec.structs.replace(facts_of(self.relative(at), entry), external=tuple(data))
+
+    def _read(self, at: str) -> ModelFacts:
+        file = self._written(at, fetch=True)
+        if what := really(file):
+            raise BrokenError(what)
+        try:
+            proto = read_structure(file)
+        except UnreadableModel as reason:
+            raise BrokenError(str(reason)) from reason
+        facts = reading.facts_of(proto, file, self.relative(at))
+        named = sorted({entries(tensor).get("location", "") for _, tensor in tensors(proto) if is_external(tensor)})
+        entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
+        return msgspec.structs.replace(facts, external=tuple(self._data(at, named, entry)))
+
+    def _data(self, at: str, locations: Sequence[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
+        """The data files: what the tree has of each, else what the lock said of it."""
+        said = {each.location: each for each in entry.external} if entry is not None else {}
+        for location in sorted(locations):
+            where = self._data_path(at, location)
+            if where:
+                sha256, size_bytes = self.tree.digest(where)
+                yield ExternalFile(location, size_bytes, sha256)
+            elif location in said:
+                yield said[location]
+
+    def _written(self, at: str, *, fetch: bool) -> Path:
+        """The model's own file; written once."""
+        file = self._file(at)
+        if not file.is_file():
+            revision = self.revision if fetch else replace(self.revision, offline=True)
+            part = file.with_suffix(".part")
+            revision.write(at, part)
+            part.rename(file)
+        return file
+
+    def _file(self, at: str) -> Path:
+        return self.scratch / f"{self.tree.entries[at].blob}.onnx"
+
+    # Locks as they were
+
+    def _proven(self, at: str, content: LfsPointer) -> LockedModel | None:
+        """What a lock that may speak of the path says of exactly this content; by digest, whatever name it gives it."""
+        for lock in self._speaking(at):
+            for entry in lock.models.values():
+                if (entry.sha256, entry.size_bytes) == (content.sha256, content.size_bytes):
+                    return entry
+        return None
+
+    def _speaking(self, at: str) -> Iterator[Lock]:
+        """The lock where it is now, then those of the folders above the path: the config may have moved."""
+        folders = [self.folder, *map(str, _above(at))]
+        for path in dict.fromkeys(posixpath.join(folder, LOCK_NAME) for folder in folders):
+            lock = self._lock(path)
+            if lock is not None:
+                yield lock
+
+    def _lock(self, path: str) -> Lock | None:
+        """A lock as it was; None where there was none, or one that cannot be read now."""
+        if path not in self._locks:
+            text = self.tree.text(path)
+            try:
+                self._locks[path] = parse_lock(text, path) if text is not None else None
+            except LockError:
+                self._locks[path] = None
+        return self._locks[path]
+
+
+def _above(path: str) -> Iterator[str]:
+    """The folders that a path lies in, the nearest first."""
+    folder = posixpath.dirname(path)
+    while folder:
+        yield folder
+        folder = posixpath.dirname(folder)
+    yield ""
