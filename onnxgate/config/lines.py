@@ -34,6 +34,26 @@ def key_lines(text: str) -> dict[Keys, int]:
     return scan.found
 
 
+def key_spans(text: str) -> dict[Keys, tuple[int, int]]:
+    """Where each header and each `key = value` of a valid TOML text begins, and the end of the line that it ends on."""
+    scan = _Scan(text, at=1 if text.startswith("\ufeff") else 0)
+    spans: dict[Keys, tuple[int, int]] = {}
+    while scan.forward():
+        start = scan.at
+        if not (scan.header() if text[start] == "[" else scan.statement()):
+            break
+        spans[scan.newest] = (start, scan.at)
+    return spans
+
+
+def array_span(text: str, start: int) -> tuple[int, int]:
+    """The first array after `start`, brackets included."""
+    scan = _Scan(text, at=text.index("[", start))
+    begin = scan.at
+    scan.skip_array()
+    return begin, scan.at
+
+
 def key_path(keys: Iterable[str]) -> str:
     """Keys as messages have them: `model[0].path`, `opset."ai.onnx"`."""
     text = ""
@@ -61,6 +81,7 @@ class _Scan:
     table: Keys = ()
     arrays: dict[Keys, int] = field(default_factory=dict)  # array of tables -> index of its newest element
     found: dict[Keys, int] = field(default_factory=dict)
+    newest: Keys = ()  # what was read last
     _counted_to: int = 0
     _line: int = 1
 
@@ -85,6 +106,7 @@ class _Scan:
             return False
         self.table = self._resolved(keys, is_array)
         self.found.setdefault(self.table, line)
+        self.newest = self.table
         self._to_end_of_line()
         return True
 
@@ -96,6 +118,7 @@ class _Scan:
             return False
         for length in range(1, len(keys) + 1):
             self.found.setdefault((*self.table, *keys[:length]), line)
+        self.newest = (*self.table, *keys)
         self._skip_value()
         return True
 
@@ -131,7 +154,11 @@ class _Scan:
             return str(loads(f"key = {match.group()}")["key"])
         return None
 
-    def _skip_value(self) -> None:
+    def skip_array(self) -> None:
+        """Go behind the bracket that closes the array which begins here."""
+        self._skip_value(whole_line=False)
+
+    def _skip_value(self, *, whole_line: bool = True) -> None:
         """Go to the end of the line that the value ends on."""
         depth = 0
         while mark := _MARK.search(self.text, self.at):
@@ -145,6 +172,8 @@ class _Scan:
             else:
                 depth += (mark.group() in "[{") - (mark.group() in "]}")
                 self.at += 1
+                if mark.group() == "]" and depth == 0 and not whole_line:
+                    return
         self.at = len(self.text)
 
     def _skip_blanks(self) -> None:

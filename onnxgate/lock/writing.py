@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from packaging.version import Version
 
+from onnxgate.config.spelled import string
 from onnxgate.lock.types import (
     Lock,
     LockedModel,
@@ -127,7 +128,7 @@ def _lines(values: Iterable[tuple[str, Any]]) -> str:
 def _value(value: object) -> str:
     match value:
         case str():
-            return _string(value)
+            return string(value)
         case _Rows():
             return "[\n" + "".join(f"  {_value(row)},\n" for row in value) + "]" if value else "[]"
         case Mapping():
@@ -141,23 +142,4 @@ def _value(value: object) -> str:
 
 
 def _key(key: str) -> str:
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _string(key)
-
-
-# Controls, and characters that a reviewer does not see or that turn the text around them (Source: Unicode 15.1, the
-# ranges of Cc, Cf, Zl and Zp; a fixed list, since each Python has its own Unicode).
-_UNSEEN = re.compile(
-    '["\\\\\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e'
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
-)
-_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-def _string(text: str) -> str:
-    return f'"{_UNSEEN.sub(lambda found: _escaped(found.group()), text)}"'
-
-
-def _escaped(character: str) -> str:
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else string(key)

@@ -328,7 +328,8 @@ rule = "opset-to-new"
         ("[[ignore]]\nrule = 'lock-stale'\nreason = ' '", "line 3: `ignore[0].reason`: expected a reason"),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nsha256 = 'aa'",
-            "line 4: `ignore[0].sha256`: expected the 64 hexadecimal digits that `check --show-ignores` prints, got `aa`",
+            "line 4: `ignore[0].sha256`: expected the 64 hexadecimal digits that `check --show-ignores` prints, "
+            "got `aa`",
         ),
         (
             "[[ignore]]\nrule = 'lock-stale'\nreason = 'x'\nfingerprints = []",

@@ -1,0 +1,212 @@
+"""Entries are added, shortened and taken out, and every other byte stays."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxgate.config.editing import Edit, edited, refuse_read_only, write
+from onnxgate.config.globs import matches
+from onnxgate.config.spelled import entry, fingerprints, literal_glob
+from onnxgate.config.toml import decode, loads
+from onnxgate.config.types import Ignore
+from onnxgate.errors import UsageError
+
+FIRST, SECOND, THIRD = (f"{number:016x}" for number in (1, 2, 3))
+NEW = Ignore(rule="missing-kernel", model="m.onnx", reason="known", fingerprints=(FIRST,))
+TEXT = """\
+# ours
+models = ["*.onnx"]  # all
+
+[targets.cpu]
+runtime = "onnxruntime"
+
+# moves in March
+[[ignore]]
+rule = "opset-too-new"
+reason = '''it "is"
+[[ignore]]
+so'''
+
+  [[ ignore ]]  # two
+  rule = "missing-kernel"
+  fingerprints = [  # a list
+    "0000000000000001", "0000000000000002",
+    "0000000000000003",  # ]
+  ] # end
+  reason = "known"
+# last
+
+[limits]
+time-s = 3
+"""
+
+
+def edit(text: str, prefix: tuple[str, ...] = (), *added: Ignore, **listed: tuple[str, ...]) -> str:
+    """The text afterwards; entries are named `_1`."""
+    change = Edit({int(name[1:]): each for name, each in listed.items()}, added)
+    return edited(text.encode(), prefix, change, "onnxgate.toml").decode()
+
+
+def test_an_entry_is_added_behind_the_last() -> None:
+    """Comments, order and blanks stay."""
+    head, tail = TEXT.split("# last")
+    new = '\n[[ignore]]\nrule = "missing-kernel"\nmodel = "m.onnx"\nfingerprints = ["0000000000000001"]\n'
+
+    assert f'{head}{new}reason = "known"\n# last{tail}' == edit(TEXT, (), NEW)
+
+
+def test_a_list_is_shortened_in_its_place() -> None:
+    """Reason, date and comments of the entry stay."""
+    start, end = TEXT.index("[  # a list"), TEXT.index(" # end")
+
+    assert f'{TEXT[:start]}["0000000000000002"]{TEXT[end:]}' == edit(TEXT, _1=(SECOND,))
+
+
+def test_an_entry_is_taken_out_with_the_blank_line_before_it() -> None:
+    """What stands behind it stays."""
+    start, end = TEXT.index("\n  [[ ignore ]]"), TEXT.index("# last")
+
+    assert TEXT[:start] + TEXT[end:] == edit(TEXT, _1=())
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("text", ["[targets.cpu]\nruntime = 'x'\n", TEXT])
+def test_taking_out_undoes_adding(text: str, start: str, newline: str) -> None:
+    """To the byte, also with other line ends and a byte order mark."""
+    before = start + text.replace("\n", newline)
+    count = before.count("ignore ]]") + before.count("\n[[ignore]]" if "'''" not in before else "March")
+    longer = edit(before, (), NEW)
+
+    assert longer.count("\n") == before.count("\n") + 6
+    assert (longer.count("\r") > 0) == (newline == "\r\n")
+    assert edit(longer, **{f"_{count}": ()}) == before
+
+
+def test_a_file_without_a_last_newline_gets_one() -> None:
+    """The new entry begins on a line of its own."""
+    assert edit("[targets.cpu]\nruntime = 'x'", (), NEW).startswith("[targets.cpu]\nruntime = 'x'\n\n[[ignore]]\n")
+
+
+def test_an_entry_of_a_pyproject_has_its_prefix() -> None:
+    """In a file of others, only ours is changed."""
+    text = "[project]\nname = 'x'\n[tool.onnxgate.targets.cpu]\nruntime = 'x'\n[[ignore]]\nno = 1\n"
+    made = edit(text, ("tool", "onnxgate"), NEW)
+
+    assert made.startswith(f"{text}\n[[tool.onnxgate.ignore]]\n")
+    assert loads(made)["ignore"] == [{"no": 1}]
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [
+        ("ignore = [{ rule = 'lock-stale', reason = 'x' }]\n", ()),
+        ("tool.onnxgate = { models = ['a'] }\n", ("tool", "onnxgate")),
+    ],
+)
+def test_what_cannot_be_added_to_is_refused(text: str, prefix: tuple[str, ...]) -> None:
+    """And nothing is guessed."""
+    with pytest.raises(UsageError, match="cannot be edited"):
+        edit(text, prefix, NEW)
+
+
+def test_inline_entries_cannot_be_shortened() -> None:
+    """The first array of the file is not one of theirs."""
+    text = f"models = ['a']\nignore = [{{ rule = 'x', reason = 'x', fingerprints = ['{FIRST}', '{SECOND}'] }}]\n"
+
+    with pytest.raises(UsageError, match="cannot be edited"):
+        edit(text, _0=(SECOND,))
+
+
+MARKS = st.lists(st.sampled_from([FIRST, SECOND, THIRD]), unique=True, max_size=3).map(tuple)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+IGNORES = st.builds(
+    Ignore,
+    rule=st.sampled_from(["lock-stale", "missing-kernel"]),
+    model=TEXTS,
+    reason=TEXTS,
+    until=st.none() | st.dates(datetime.date(2000, 1, 1)),
+    fingerprints=st.none() | MARKS.filter(bool),
+    sha256=st.none() | st.just("a" * 64),
+)
+
+
+@given(st.lists(IGNORES, max_size=3), st.dictionaries(st.sampled_from([0, 1]), MARKS), st.booleans())
+def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple[str, ...]], crlf: bool) -> None:
+    """Whatever strings an entry has: the file is read as the entries that are meant, and all else as before."""
+    text = TEXT.replace("so'''\n", f"so'''\nfingerprints = ['{FIRST}']\n")
+    data = (text.replace("\n", "\r\n") if crlf else text).encode()
+    made = loads(decode(edited(data, (), Edit(listed, added), "onnxgate.toml")))
+    own = [dict(each) for index, each in enumerate(loads(text)["ignore"]) if listed.get(index) != ()]
+
+    entries = made.get("ignore", [])
+
+    assert [each["rule"] for each in entries] == [each["rule"] for each in own] + [each.rule for each in added]
+    assert [each.get("reason") for each in entries][len(own) :] == [each.reason for each in added]
+    assert made["limits"] == {"time-s": 3}
+
+
+@given(st.text(min_size=1))
+def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
+    """Brackets and stars in a name mean themselves, and an entry never holds a command for a log."""
+    glob = literal_glob(path)
+    text = entry(Ignore(rule="lock-stale", model=glob, reason="x"))
+
+    assert matches(glob, path) or path.startswith("./")
+    assert loads(text)["ignore"][0].get("model", "**") == glob
+    assert "##[" not in text
+    assert not matches(glob, f"{path}x")
+
+
+def test_a_glob_of_a_path_is_no_other_glob() -> None:
+    """A star is a star."""
+    assert not matches(literal_glob("a*.onnx"), "ab.onnx")
+    assert not matches(literal_glob("[ab].onnx"), "a.onnx")
+
+
+def test_many_fingerprints_have_a_line_each() -> None:
+    """So that a change of one is a line of a review."""
+    many = tuple(f"{number:016x}" for number in range(5))
+
+    assert fingerprints(many).count("\n") == 6
+    assert loads(f"x = {fingerprints(many)}")["x"] == list(many)
+
+
+def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
+    """Also where the folder would let it be replaced."""
+    path = tmp_path / "onnxgate.toml"
+    path.write_text("x = 1\n")
+    refuse_read_only(path)
+    path.chmod(0o444)
+
+    with pytest.raises(UsageError, match="is read-only"):
+        refuse_read_only(path)
+
+
+def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
+    """The file that a link leads to is what is written, in one step, and nothing is left beside it."""
+    path = tmp_path / "real.toml"
+    path.write_bytes(b"x = 1\n")
+    path.chmod(0o640)
+    link = tmp_path / "onnxgate.toml"
+    link.symlink_to(path)
+    write(link, b"x = 2\n", b"x = 1\n")
+
+    assert (path.read_bytes(), path.stat().st_mode & 0o777, link.is_symlink()) == (b"x = 2\n", 0o640, True)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["onnxgate.toml", "real.toml"]
+
+
+def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    """Somebody's edit is not undone."""
+    path = tmp_path / "onnxgate.toml"
+    path.write_bytes(b"x = 3\n")
+
+    with pytest.raises(UsageError, match=re.escape("was changed while the models were judged")):
+        write(path, b"x = 2\n", b"x = 1\n")
+    assert path.read_bytes() == b"x = 3\n"
