@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onnxgate.evidence.changes import ModelChange
-from onnxgate.findings import Hit, Level, Said
+from onnxgate.findings import Hit, Level, Said, listed
 
 ACCEPT = "or accept it with an `[[ignore]]` that has this content's `sha256`"
 NAMES_SAID = 6
@@ -33,12 +33,8 @@ def tells(change: ModelChange, message: str, identity: str, *, unless: tuple[Sai
     return Hit(change.place, message, model=change.after.path, follows_from=said, level=Level.NOTE, identity=identity)
 
 
-def quoted(names: Sequence[str], *, most: int = NAMES_SAID) -> str:
+def quoted(names: Sequence[str]) -> str:
     """Names in a row, and how many more there are: "`a`, `b` and 3 more"."""
-    said = ", ".join(f"`{name}`" for name in names[:most])
-    return f"{said} and {len(names) - most} more" if len(names) > most else said
-
-
-def plural(count: int, noun: str) -> str:
-    """ "1 input", "2 inputs"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    said = [f"`{name}`" for name in names[:NAMES_SAID]]
+    more = len(names) - len(said)
+    return listed([*said, f"{more} more"] if more else said)

@@ -6,8 +6,9 @@ import datetime
 import importlib.util
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 import onnx
@@ -15,9 +16,11 @@ import onnx.parser
 
 from onnxgate import gate, judge, rules
 from onnxgate.config.loading import load_config
+from onnxgate.evidence.changes import ModelChange
 from onnxgate.findings import STATIC_STAGES
 from onnxgate.lock.loading import load_lock
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.model.reading import read_facts
 from onnxgate.report import Finding
 
 CASES = Path(__file__).parent.parent.parent / "fixtures" / "rules"
@@ -48,16 +51,40 @@ def unfold(case: Path, folder: Path) -> None:
 
 
 def findings_of(folder: Path) -> list[Finding]:
-    """What all rules say on the recorded evidence, or on the project by its static stages."""
+    """What all rules say on the recorded evidence, on a model and what it was, or on the project by static stages."""
     recorded = folder / "evidence.json"
     if recorded.exists():
         return findings_of_evidence(recorded)
+    if (folder / "before.onnx").exists():
+        return judged_by_all([change_of(folder)])
     return findings_of_project(folder)
+
+
+def change_of(folder: Path) -> ModelChange:
+    """`before.onnx` and `model.onnx` as the reader reads them; `change.json` has what else a change says."""
+    said = folder / "change.json"
+    read = {"before": folder / "before.onnx", "after": folder / "model.onnx"}
+    told = {
+        **{side: msgspec.to_builtins(read_facts(path, "model.onnx")) for side, path in read.items()},
+        "place": {"path": "model.onnx"},
+        "baseline": "at `main`",
+    }
+    return msgspec.convert(_laid_over(told, json.loads(said.read_text()) if said.exists() else {}), ModelChange)
+
+
+def _laid_over(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Keys of `change.json`, also of `before` and `after` one by one."""
+    both: dict[str, Any] = {key: {**told[key], **more[key]} for key in ("before", "after") if key in more}
+    return {**told, **more, **both}
 
 
 def findings_of_evidence(recorded: Path) -> list[Finding]:
     """Rules over subjects that were recorded as JSON: `[{"subject": "Reexport", ...}]`."""
-    subjects = [decode_subject(record) for record in json.loads(recorded.read_text(encoding="utf-8"))]
+    return judged_by_all([decode_subject(record) for record in json.loads(recorded.read_text(encoding="utf-8"))])
+
+
+def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
+    """What all rules say of the subjects, weighed and merged."""
     judged = list(judge.judge(subjects, rules.ALL, {}))
     known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
     return judge.merge(judge.weigh(judged), known)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import onnxgate.rules
 from onnxgate import rules
-from tests.rules.cases import CASES, every_case, findings_of, say, unfold
+from onnxgate.evidence.changes import ModelChange
+from tests.rules.cases import CASES, change_of, every_case, findings_of, judged_by_all, say, unfold
 
 RULE_FILES = sorted(
     path
@@ -41,6 +43,28 @@ def test_finding_says_what_to_do(case: Path, tmp_path: Path) -> None:
     silent = [finding.rule for finding in findings_of(tmp_path) if finding.level == "error" and not finding.fix]
 
     assert silent == []
+
+
+CASES_OF_CHANGE = [case for case in every_case() if (case / "before.onnxtxt").exists()]
+
+
+@pytest.mark.parametrize("case", CASES_OF_CHANGE, ids=lambda case: f"{case.parent.name}/{case.name}")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_nothing_is_said_where_nothing_changed(case: Path, side: str, tmp_path: Path) -> None:
+    """Every rule about change is silent on a model that is its own baseline."""
+    unfold(case, tmp_path)
+    change = change_of(tmp_path)
+    one = getattr(change, side)
+    same = msgspec.structs.replace(change, before=one, after=one, weights=None, minimum=None)
+
+    assert [] == judged_by_all([same])
+
+
+def test_every_rule_about_change_has_such_a_case() -> None:
+    """So that the test above leaves none out."""
+    about_change = {rule.id for rule in rules.ALL if rule.subject is ModelChange}
+
+    assert about_change == {case.parent.name for case in CASES_OF_CHANGE}
 
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)

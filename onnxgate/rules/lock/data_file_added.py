@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.evidence.breaks import breaks, quoted
 from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.data import new_data_files
+from onnxgate.evidence.data import locations, new_data_files
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -27,16 +27,11 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     Export into one file (`external_data=False`) if it stays below 2 GiB, or under the old name. If every deployment
     ships the new file, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    new = new_data_files(subject)
+    new, had = new_data_files(subject), sorted(locations(subject.before).values())
     if new:
         noun = "data file" if len(new) == 1 else "data files"
         yield breaks(
             subject,
-            f"needs the {noun} {quoted(new)}; it needed {_needed(subject)} {subject.baseline}",
-            "export into one file (`external_data=False`), or with the names that it had",
+            f"needs the {noun} {quoted(new)}; it needed {f'only {quoted(had)}' if had else 'none'} {subject.baseline}",
+            "export under the old name" if had else "export into one file (`external_data=False`)",
         )
-
-
-def _needed(subject: ModelChange) -> str:
-    names = [file.location for file in subject.before.external]
-    return f"only {quoted(names)}" if names else "none"

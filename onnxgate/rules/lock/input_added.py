@@ -18,9 +18,9 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     A model asks for an input that it did not ask for at the baseline.
 
     ## Why it matters
-    A caller who feeds what the model took yesterday gets `Missing Input` instead of a result: every graph input must
-    be fed, except one that an initializer gives a default. An exporter adds one when a constant becomes an argument,
-    or when an optional argument of `forward` is given at the export.
+    A caller who feeds what the model took yesterday gets `Required inputs ([…]) are missing from input feed`: every
+    graph input must be fed, except one that an initializer gives a default. An exporter adds one when a constant
+    becomes an argument, or when an optional argument of `forward` is given at the export.
 
     ## What to do
     Export without the new argument, or give the input a default: an initializer of the same name. If the callers are

@@ -17,8 +17,9 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
     A model has an input no longer that it had at the baseline.
 
     ## Why it matters
-    A caller who still feeds it gets `Invalid Feed Input Name`. Exporters and optimisers drop an input that nothing
-    reads, such as `token_type_ids` of a model that ignores them, though every tokenizer hands it over.
+    A caller who still feeds it gets `Invalid input name`, or `Invalid Feed Input Name`. Exporters and optimisers drop
+    an input that nothing reads, such as `token_type_ids` of a model that ignores them, though every tokenizer hands
+    it over.
 
     An input that has a default now is none that is gone. One that had a default and is gone is a warning: only those
     who fed it stumble.
@@ -35,7 +36,7 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
     left = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
     gone = [value.name for value in subject.before.optional_inputs if value.name not in left]
     if gone:
-        noun, verb, were = ("input", "is", "was") if len(gone) == 1 else ("inputs", "are", "were")
+        noun, verb, were = ("input", "is", "it was") if len(gone) == 1 else ("inputs", "are", "they were")
         yield breaks(
             subject,
             f"{noun} {quoted(gone)}, which had a default, {verb} gone; {were} there {subject.baseline}",

@@ -17,8 +17,9 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     An input of a model has another name than at the baseline.
 
     ## Why it matters
-    Callers feed inputs by name: the old name gives `Invalid Feed Input Name`. Exporters that are told no
-    `input_names` take them from the arguments of `forward`, or make them up, and another exporter makes up others.
+    Callers feed inputs by name: the old name gives `Required inputs ([…]) are missing from input feed`. Exporters that
+    are told no `input_names` take them from the arguments of `forward`, or make them up, and another exporter makes up
+    others.
 
     It is taken for the same input where type and shape fit and it stands at the same place, or nothing else fits.
 

@@ -70,4 +70,4 @@ def _said(shared: OneSize) -> str:
 
 
 def _were(shared: OneSize) -> str:
-    return "they were different ones" if shared.were_named else "nothing was said of it"
+    return "they were independent" if shared.were_named else "nothing was said of that"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from onnxgate.evidence.breaks import breaks
 from onnxgate.evidence.changes import ModelChange
 from onnxgate.evidence.interfaces import fed_pairs
-from onnxgate.evidence.narrowing import widened
+from onnxgate.evidence.narrowing import same_kind, widened
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -32,5 +32,5 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
             yield breaks(
                 subject,
                 f"input `{pair.after.name}` takes `{pair.after.type}`; it took `{pair.before.type}` {subject.baseline}",
-                f"take `{pair.before.type}` and cast it inside",
+                f"take `{pair.before.type}`{' and cast it inside' if same_kind(pair) else ''}",
             )

@@ -47,11 +47,15 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _other_order(subject: ModelChange, kind: str, found: Matching) -> Hit:
-    stand = [pair.after.name for pair in sorted(found.pairs, key=lambda pair: pair.now)]
-    stood = [pair.after.name for pair in found.pairs]
+    stand, stood = sorted(found.pairs, key=lambda pair: pair.now), list(found.pairs)
+    while stand[0] == stood[0]:
+        del stand[0], stood[0]
+    while stand[-1] == stood[-1]:
+        del stand[-1], stood[-1]
+    order = quoted([pair.after.name for pair in stood])
     return breaks(
         subject,
-        f"{kind} stand in another order: {quoted(stand)}; it was {quoted(stood)} {subject.baseline}",
-        f"export them in the old order: {quoted(stood)}",
+        f"{kind} stand in the order {quoted([pair.after.name for pair in stand])}; it was {order} {subject.baseline}",
+        f"export them in the order {order}",
         about=kind,
     )

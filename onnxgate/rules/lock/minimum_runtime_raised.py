@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.breaks import breaks, tells
 from onnxgate.evidence.changes import Minimum, ModelChange
-from onnxgate.findings import Hit, Level, name_runtimes, version_order
+from onnxgate.findings import Hit, Level, listed, version_order
 from onnxgate.rules.registry import rule
+
+RELEASES_SAID = 6
 
 
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
@@ -30,16 +32,15 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     minimum = subject.minimum
     if minimum is None:
         return
-    said = _said(minimum)
+    said = _said(minimum, subject.baseline)
     if minimum.lost:
-        lost = name_runtimes([f"onnxruntime {release}" for release in minimum.lost], ())
         yield breaks(
             subject,
-            f"{said}{_was(minimum)} {subject.baseline}; lost of what the targets promise: {lost}",
+            f"{said}; of what the targets promise, it loses {_releases(minimum.lost)}",
             "export at the opset and IR version that it had, or raise the target's requirement",
         )
     elif _raised(minimum):
-        yield tells(subject, f"{said}{_was(minimum)} {subject.baseline}", f"from {minimum.after} on")
+        yield tells(subject, said, f"needs {minimum.after}")
 
 
 def _raised(minimum: Minimum) -> bool:
@@ -49,11 +50,15 @@ def _raised(minimum: Minimum) -> bool:
     return not minimum.after or version_order(minimum.after) > version_order(minimum.before)
 
 
-def _said(minimum: Minimum) -> str:
+def _said(minimum: Minimum, baseline: str) -> str:
     if not minimum.after:
-        return "is predicted to load on no known release of onnxruntime; "
-    return f"is predicted to load from onnxruntime {minimum.after} on; "
+        return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
+    if not _raised(minimum):
+        return f"is predicted to load on fewer releases of onnxruntime than {baseline}"
+    return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"
 
 
-def _was(minimum: Minimum) -> str:
-    return f"it was {minimum.before}" if minimum.before else "it was none"
+def _releases(releases: Sequence[str]) -> str:
+    ordered = sorted(releases, key=version_order)
+    more = len(ordered) - RELEASES_SAID
+    return listed([*ordered[:RELEASES_SAID], f"{more} more"] if more > 0 else ordered)

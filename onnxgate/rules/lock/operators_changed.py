@@ -28,7 +28,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     if changes:
         more = len(changes) - OPERATORS_SAID
         said = [*changes[:OPERATORS_SAID], f"{more} more"] if more > 0 else changes
-        yield tells(subject, f"operators differ from those {subject.baseline}: {', '.join(said)}", "operators")
+        yield tells(subject, f"has other operators than {subject.baseline}: {', '.join(said)}", "operators")
 
 
 def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

@@ -17,7 +17,7 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
     A model has an output no longer that it had at the baseline.
 
     ## Why it matters
-    A caller who asks for it by name gets `Invalid Output Name`; one who takes outputs by position gets another one in
+    A caller who asks for it by name gets `Invalid output name`; one who takes outputs by position gets another one in
     its place, and no error.
 
     ## What to do

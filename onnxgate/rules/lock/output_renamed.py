@@ -17,7 +17,7 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     An output of a model has another name than at the baseline.
 
     ## Why it matters
-    A caller who asks for the old name gets `Invalid Output Name`. `torch.onnx.export` that is told no `output_names`
+    A caller who asks for the old name gets `Invalid output name`. `torch.onnx.export` that is told no `output_names`
     takes the name of the last operation (`add_3`, `linear_1`): it changes when the code of the model does, and with
     the exporter.
 

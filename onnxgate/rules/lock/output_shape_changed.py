@@ -11,6 +11,8 @@ from onnxgate.evidence.narrowing import reshaped, spell, unfixed
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
+NO_SHAPE = "of no known shape"
+
 
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
 def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
@@ -33,10 +35,10 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     for pair in match_outputs(subject).pairs:
         changed = reshaped(pair)
         if changed or unfixed(pair, inputs):
-            now, was = (spell(value, unknown="no shape") for value in (pair.after, pair.before))
             yield breaks(
                 subject,
-                f"output `{pair.after.name}` has {now}; it had {was} {subject.baseline}",
-                f"export it with {was}",
+                f"output `{pair.after.name}` is {spell(pair.after, unknown=NO_SHAPE)}; it was {spell(pair.before)} "
+                f"{subject.baseline}",
+                f"export it as {spell(pair.before)}",
                 level=None if changed else Level.WARNING,
             )

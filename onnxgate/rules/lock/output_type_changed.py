@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from onnxgate.evidence.breaks import breaks
 from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_outputs
-from onnxgate.evidence.narrowing import widened
+from onnxgate.evidence.interfaces import Pair, match_outputs
+from onnxgate.evidence.narrowing import same_kind, widened
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -34,5 +34,12 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
             yield breaks(
                 subject,
                 f"output `{pair.after.name}` is `{pair.after.type}`; it was `{pair.before.type}` {subject.baseline}",
-                f"give `{pair.before.type}`: cast it at the end",
+                _remedy(pair),
             )
+
+
+def _remedy(pair: Pair) -> str:
+    if "map(" in pair.after.type:
+        return f"export `{pair.before.type}` (`zipmap=False` of the scikit-learn converter)"
+    cast = " and cast to it at the end" if same_kind(pair) else ""
+    return f"export `{pair.before.type}`{cast}"

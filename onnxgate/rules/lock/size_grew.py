@@ -17,7 +17,7 @@ KIB = 2**10
 @rule(ModelChange, "size-grew", level=Level.NOTE, since="0.1.0")
 def size_grew(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model takes at least 10 % more than at the baseline, its external data included.
+    A model takes at least 10 % and 1 KiB more than at the baseline, its external data included.
 
     ## Why it matters
     Downloads, containers and devices take what is committed. A model that doubles was often exported in another
@@ -27,7 +27,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     Nothing, if it is meant. A limit is set with `size-mib` of the model's `budget`.
     """
     was, now = size_bytes(subject.before), size_bytes(subject.after)
-    if was and now and 10 * now >= 11 * was:
+    if was and now and 10 * now >= 11 * was and now - was >= KIB:
         grew = f"{100 * (now - was) // was} % more" if now < 10 * was else f"{now // was} times as much"
         yield tells(subject, f"takes {_said(now)}; it took {_said(was)} {subject.baseline} ({grew})", "size")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import plural, tells
+from onnxgate.evidence.breaks import tells
 from onnxgate.evidence.changes import ModelChange, MovedWeights
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
@@ -25,24 +25,21 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     """
     weights = subject.weights
     if weights is not None and (said := _said(weights)):
-        yield tells(subject, f"{said}, against those {subject.baseline}", "weights")
+        yield tells(subject, f"has other weights than {subject.baseline}: {said}", "weights")
 
 
 def _said(weights: MovedWeights) -> str:
-    """ "3 of 40 weights hold other values, by 0.013 at most, in `fc.weight`; 1 weight is new"."""
+    """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
     said = []
     if weights.changed:
-        holds = "holds" if weights.changed == 1 else "hold"
-        said.append(f"{weights.changed} of {plural(weights.of, 'weight')} {holds} other values{_how_far(weights)}")
-    said += [f"{plural(count, 'weight')} {'is' if count == 1 else 'are'} {what}" for count, what in _others(weights)]
+        hold = "holds" if weights.changed == 1 else "hold"
+        said.append(f"{weights.changed} of {weights.of} {hold} other values{_how_far(weights)}")
+    others = ((weights.added, "new"), (weights.removed, "gone"))
+    said += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
     return "; ".join(said)
 
 
 def _how_far(weights: MovedWeights) -> str:
     if weights.largest is None:
         return ""
-    return f", by {weights.largest:.2g} at most{f', in `{weights.name}`' if weights.name else ''}"
-
-
-def _others(weights: MovedWeights) -> list[tuple[int, str]]:
-    return [(count, what) for count, what in ((weights.added, "new"), (weights.removed, "gone")) if count]
+    return f", by at most {weights.largest:.2g}{f' (`{weights.name}`)' if weights.name else ''}"
