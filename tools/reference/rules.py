@@ -64,13 +64,18 @@ def _example(rule_id: str) -> Iterator[str]:
         if case is None:
             continue
         yield from ("", f"## {title}", "", f"*{case.name.replace('-', ' ')}*", "")
-        model = case / "model.onnxtxt"
-        text = model.read_text(encoding="utf-8").rstrip() if model.exists() else ""
-        if text and text.count("\n") < LONGEST:
-            yield from ("```text", text, "```", "")
+        before = _model(case / "before.onnxtxt")
+        if before:
+            yield from ("It was", "", *before, "It is", "")
+        yield from _model(case / "model.onnxtxt")
         said = [line for line in _said(case) if f" {rule_id} " in f"{line} "]
         if said:
             yield from ("```text", *said, "```", "")
+
+
+def _model(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8").rstrip() if path.exists() else ""
+    return ["```text", text, "```", ""] if text and text.count("\n") < LONGEST else []
 
 
 def _case(rule_id: str, *, fires: bool) -> Path | None:
