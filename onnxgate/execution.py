@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from onnxgate import followups
 from onnxgate.calling import call_inputs
@@ -45,6 +46,9 @@ from onnxgate.underway import Prepared, Sourced, Started
 from onnxgate.witnesses import NODE_TIME_S, Witnesses
 from onnxgate.work import Execution, Work
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 def execute(work: Work, host: Host, at_end: Callable[[Execution], None] = lambda _: None) -> Execution:
     """Run what the stages ask for. What could not be run is said in the result.
@@ -74,18 +78,23 @@ class _Executor:
         if self._wants_runs:
             self._warm_up()
         toolchain = self._exporter.find_toolchain() if self._wants_source else None
-        fed = [self._feed(planned) for planned in self._work.models]
+        fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
         names = (name for _, each in fed for name in each.names)
         refuse_unknown(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
         read_ones = zip(self._work.models, fed, strict=True)
-        prepared = [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
+        prepared = [self._about(planned, self._prepare, planned, *each, toolchain) for planned, each in read_ones]
         self._exporter.export_again(toolchain)
-        started = [self._start_runs(each) for each in prepared]
+        started = [self._about(each.planned, self._start_runs, each) for each in prepared]
         for each in started:
-            self._collect(each)
+            self._about(each.prepared.planned, self._collect, each)
         if Stage.RUNTIME in self._work.stages:
             self._judge_budgets()
         return self._done
+
+    def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Take a step with one model; what it asks of the host counts as that model's cost."""
+        with self._host.meter.about(str(planned.model.absolute)):
+            return step(*arguments, **named)
 
     def _warm_up(self) -> None:
         """Have every environment made while models are being exported."""

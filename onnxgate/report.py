@@ -150,15 +150,24 @@ class SharedHit(Part, frozen=True, kw_only=True):
     detail: str = ""
     works_since: str = ""
     works_until: str = ""
+    identity: str = ""
     confirmed: bool = False
 
 
 class SharedIgnore(Part, frozen=True, kw_only=True):
     """An ignore of the config, of which only all shards together know whether it was used."""
 
-    used: bool
-    when_used: tuple[Finding, ...] = ()  # what the gate says of it where any shard used it
-    when_unused: tuple[Finding, ...] = ()
+    rule: str
+    model: str  # the glob
+    reason: str
+    place: ReportedPlace
+    until: str
+    expired: bool
+    sha256: str
+    fingerprints: tuple[str, ...] | None  # those that it lists
+    covered: bool  # the shard leaves nothing open that it is about
+    content_there: bool  # a model of the shard has that content, or may have it
+    found: tuple[str, ...]  # fingerprints that it met, or of those that it lists the ones that are there
 
 
 class AskedName(Part, frozen=True, kw_only=True):
@@ -191,6 +200,7 @@ class Shard(Part, frozen=True, kw_only=True):
     division: tuple[int, ...]  # the shard that judges each of them
     scope: str  # what the whole check leaves out
     locked: tuple[ReportedRuntime, ...]  # every runtime of the lock
+    levels: dict[str, str] = {}  # what the config makes of rules about ignores
     hits: tuple[SharedHit, ...] = ()
     ignores: tuple[SharedIgnore, ...] = ()  # one per entry of the config
     names: tuple[SharedNames, ...] = ()  # one per entry that asks for names

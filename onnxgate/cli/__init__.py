@@ -19,6 +19,8 @@ COMMANDS = {
     "matrix": "Say on which releases models load, from support data, or by really loading them.",
     "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
     "export": "Export models again from their sources.",
+    "plan": "Divide a check among jobs of a CI matrix.",
+    "merge": "Make one verdict of the reports of all shards.",
     "explain": "Say what a rule means and what to do about it.",
 }
 

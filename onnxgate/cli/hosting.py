@@ -10,11 +10,14 @@ from onnxgate.cli.progress import display
 from onnxgate.config.project import Project
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.host import Host, JobLimits
+from onnxgate.runtimes.metering import Meter
 from onnxgate.runtimes.progress import Progress
 from onnxgate.runtimes.store import cache_dir, kept_dir
 
 
-def open_host(project: Project, options: CommonOptions, progress: Progress | None = None) -> Host:
+def open_host(
+    project: Project, options: CommonOptions, progress: Progress | None = None, meter: Meter | None = None
+) -> Host:
     """A host with the config's limits; the caller closes it."""
     limits = project.config.limits
     return Host(
@@ -22,11 +25,12 @@ def open_host(project: Project, options: CommonOptions, progress: Progress | Non
         options.jobs,
         JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
         progress,
+        meter=meter,
     )
 
 
 @contextmanager
-def shown_host(project: Project, options: CommonOptions) -> Iterator[Host]:
+def shown_host(project: Project, options: CommonOptions, meter: Meter | None = None) -> Iterator[Host]:
     """The same with a live display of what is being done, where standard error is a terminal."""
-    with display(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
+    with display(quiet=options.quiet) as progress, open_host(project, options, progress, meter) as host:
         yield host

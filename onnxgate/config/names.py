@@ -12,6 +12,9 @@ from onnxgate.config.project import Project
 from onnxgate.config.spelling import listed, nearest
 from onnxgate.config.types import Tolerance
 
+SPELL = "spell it as the model does; a size or a tolerance that means nothing is not tried"
+"""What to do about a name that no model has."""
+
 
 @dataclass(frozen=True, slots=True)
 class Names:

@@ -47,6 +47,28 @@ def parse(text: str | bytes) -> Report:
     return msgspec.json.decode(text, type=Report)
 
 
+def sealed(report: Report) -> Report:
+    """A shard's report with the digest of what `format` writes of it, so that what is lost from it is missed."""
+    from msgspec.structs import replace
+
+    return report if report.shard is None else replace(report, shard=replace(report.shard, digest=_digest(report)))
+
+
+def is_whole(report: Report) -> bool:
+    """Whether a shard's report is what was sealed."""
+    return report.shard is not None and report.shard.digest == _digest(report)
+
+
+def _digest(report: Report) -> str:
+    import hashlib
+
+    from msgspec.structs import replace
+
+    assert report.shard is not None
+    blank = replace(report, shard=replace(report.shard, digest=""))
+    return hashlib.sha256(encoded(blank).encode()).hexdigest()
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the report."""
     return titled_schema(Report, "A report of onnxgate")

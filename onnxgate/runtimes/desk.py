@@ -7,8 +7,9 @@ import os
 import queue
 import tempfile
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,7 @@ class Ticket:
     job: Job
     limits: JobLimits
     future: Future[Observation]
+    took: Callable[[float], None]  # told how many seconds it was worked on
 
 
 class Desk:
@@ -110,7 +112,9 @@ class Desk:
         what = _what(ticket.job)
         self._office.progress.started(self._seat.name, what)
         limits = ticket.limits
+        began = time.monotonic()
         observation = worker.ask(ticket.job, limits.time_s, memory_limit_mib(ticket.job, limits))
+        ticket.took(time.monotonic() - began)
         self._office.progress.finished(self._seat.name, what, talk.outcome(observation))
         if worker.hopeless and isinstance(observation, Unavailable):
             self._give_up(observation)

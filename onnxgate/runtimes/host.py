@@ -10,6 +10,7 @@ from types import TracebackType
 from onnxgate.runtimes.desk import Desk, Office, Ticket
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.jobs import Job, Observation
+from onnxgate.runtimes.metering import Meter
 from onnxgate.runtimes.progress import Progress, Silent
 from onnxgate.runtimes.seats import JobLimits, Seat
 
@@ -34,7 +35,9 @@ class Host:
         progress: Progress | None = None,
         *,
         worker: Path = WORKER,
+        meter: Meter | None = None,
     ) -> None:
+        self.meter = meter or Meter()
         self._limits = limits or JobLimits()
         self._closing = threading.Event()
         slots = threading.BoundedSemaphore(max(1, jobs))
@@ -50,7 +53,7 @@ class Host:
                 raise RuntimeError("the host is closed")
             if seat not in self._desks:
                 self._desks[seat] = Desk(seat, self._office)
-            self._desks[seat].put(Ticket(job, limits or self._limits, future))
+            self._desks[seat].put(Ticket(job, limits or self._limits, future, self.meter.begin(seat.name, job)))
         return future
 
     def close(self) -> None:

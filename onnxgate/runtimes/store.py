@@ -40,6 +40,11 @@ def inputs_dir() -> Path:
     return cache_dir() / "inputs"
 
 
+def costs_dir() -> Path:
+    """Where it is kept what models cost, one file per content: folders of several machines can be laid together."""
+    return cache_dir() / "costs"
+
+
 def kept_dir() -> Path | None:
     """`ONNXGATE_KEPT_DIR`: what other machines left for this one, of which nothing is believed but by its hash."""
     named = os.environ.get(KEPT_VARIABLE)

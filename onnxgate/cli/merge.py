@@ -1,0 +1,79 @@
+"""`onnxgate merge`: one verdict of the reports of all shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.collecting import Expected
+    from onnxgate.config.project import Project
+
+
+@click.command("merge")
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    help="As of `onnxgate check`; to a file, or to standard output (default: text). Repeatable.",
+)
+@click.option("--key", metavar="KEY", default="", help="The plan's `key`: reports of another plan are no verdict.")
+@common_options
+def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
+    """Make one report of those that `onnxgate check --shard i/N --output json=FILE` wrote.
+
+    REPORTS are files, or folders with *.json. Together they are what one undivided check reports. A shard that is
+    missing, cut off, or of another check is no pass: what is known to be broken is 1, and else the exit status is 3.
+    In a folder of the project, config and lock are compared with those that the shards were judged by.
+    """
+    from onnxgate.cli.outputs import parse_outputs, write_outputs
+    from onnxgate.cli.project import find_project
+    from onnxgate.collecting import collect, read, report_files
+    from onnxgate.merging import merge
+
+    _refuse(key, options)
+    project = find_project(options)
+    files = list(
+        report_files(reports, [Path(file) for _, _, file in (each.partition("=") for each in outputs) if file])
+    )
+    given = [read(file) for file in files]
+    sinks = parse_outputs(outputs)
+    collected = collect(given, _expected(project, key))
+    report = merge(collected.reports, collected.gaps, options.fail_on)
+    config = project.path if project is not None else None
+    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
+    return report.exit
+
+
+def _refuse(key: str, options: CommonOptions) -> None:
+    """Raise where an option would be taken for something that it is not."""
+    import re
+
+    from onnxgate.errors import UsageError
+
+    if options.no_ignores:
+        raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
+    if key and not re.fullmatch("[0-9a-f]{12,64}", key):
+        raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
+
+
+def _expected(project: Project | None, key: str) -> Expected:
+    """What the checkout says about the check, where there is one."""
+    from onnxgate.collecting import Expected
+    from onnxgate.errors import OnnxgateError
+    from onnxgate.shards import text_digest
+
+    if project is None:
+        return Expected(plan=key)
+    try:
+        models = tuple(model.path for model in project.models())
+    except OnnxgateError:
+        models = ()  # a checkout without the models will do
+    lock = text_digest(project.lock_path) if project.lock_path.is_file() else ""
+    return Expected(plan=key, config=text_digest(project.path), lock=lock, models=models)

@@ -1,0 +1,82 @@
+"""`onnxgate plan`: divides a check among jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from onnxgate.cli.options import CommonOptions, common_options
+
+if TYPE_CHECKING:
+    from onnxgate.cli.sharding import Planned
+
+
+@click.command("plan")
+@click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--shards", type=click.IntRange(1, 256), required=True, metavar="N", help="How many jobs, at most.")
+@click.option(
+    "--output",
+    "format_name",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    show_default=True,
+    help="One line for a matrix of GitHub Actions, or a table to read.",
+)
+@common_options
+def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "text"], options: CommonOptions) -> int:
+    """Divide the models, or those that PATHS select, into N shards of like cost.
+
+    The JSON is the `matrix` of a job: `fromJSON` reads it, and each entry's `shard` is what `onnxgate check --shard`
+    takes, with the same PATHS. Shards without a model are left out; where PATHS select none, `include` is empty.
+
+    \b
+    By hand:
+      onnxgate check --shard 1/2 --output json=shard-1.json
+      onnxgate check --shard 2/2 --output json=shard-2.json
+      onnxgate merge shard-1.json shard-2.json
+
+    `1/2` divides by estimates from config and lock, alike on every machine. The plan divides by what the models
+    cost when they were last checked with this cache (its folder `costs`), and each entry says so to its job.
+    """
+    from onnxgate.cli.project import load_project
+    from onnxgate.cli.sharding import plan
+    from onnxgate.lock.loading import load_lock
+
+    project = load_project(options)
+    lock = load_lock(project.lock_path)
+    models = project.models([str(path) for path in paths], base=options.start)
+    planned = plan(project, lock, models, shards)
+    click.echo(_json(planned) if format_name == "json" else _text(planned, options.quiet), nl=False)
+    return 0
+
+
+def _json(planned: Planned) -> str:
+    import json
+
+    entries = [
+        {
+            "shard": str(each),
+            "index": each.index,
+            "of": each.of,
+            "key": each.plan,
+            "models": len(planned.division.of_shard(each.index)),
+        }
+        for each in planned.shards
+    ]
+    return json.dumps({"include": entries}) + "\n"
+
+
+def _text(planned: Planned, quiet: bool) -> str:
+    from onnxgate.formats.escape import log_line
+
+    lines = []
+    for each in planned.shards if not quiet else ():
+        models = planned.division.of_shard(each.index)
+        weight_s = sum(planned.weights_ms[path] for path in models) / 1000
+        lines.append(f"shard {each.index} of {each.of}: {len(models)} models, about {weight_s:.1f} s of work")
+        lines += [log_line(f"  {path}") for path in models]
+    count = len(planned.division.state.models)
+    told = f"{planned.measured} of them measured" if planned.measured else "by estimates: none was measured here"
+    return "\n".join([*lines, f"{count} models in {len(planned.shards)} shards, {told}", ""])
