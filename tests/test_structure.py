@@ -34,7 +34,19 @@ ALLOWED: dict[str, set[str]] = {
     "accepting": {"config", "evidence", "ignores", "rules"},
     "judge": {"fingerprints", "ignores", "rules", "report"},
     "plan": {"config", "lock", "runtimes.jobs"},
-    "stages": {"model", "support", "config", "lock", "runtimes", "inputs", "agreement", "evidence", "plan", "report"},
+    "stages": {
+        "model",
+        "support",
+        "baseline",
+        "config",
+        "lock",
+        "runtimes",
+        "inputs",
+        "agreement",
+        "evidence",
+        "plan",
+        "report",
+    },
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
     "calling": {"config", "feeding", "runtimes", "stages"},
     "work": {
@@ -99,7 +111,7 @@ ALLOWED: dict[str, set[str]] = {
     "matrix": set(),
     "preview": {"evidence.parity", "report"},
     "upgrading": {"evidence", "gate", "lock", "plan", "preview", "report", "stages", "underway", "verdict"},
-    "formats": {"report", "matrix", "preview"},
+    "formats": {"report", "matrix", "preview", "rules"},  # rules: their pages, in SARIF
 }
 
 

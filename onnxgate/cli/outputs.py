@@ -6,7 +6,7 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,9 @@ import click
 from onnxgate.errors import UsageError
 from onnxgate.report import Report
 
-FORMATS = ("text", "json", "github", "summary")
+FORMATS = ("text", "json", "github", "summary", "markdown", "comment", "sarif", "junit", "gitlab")
+DATA = frozenset(("json", "sarif", "junit", "gitlab"))
+"""Formats that programs read, and that nothing else may stand beside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +32,17 @@ def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tup
     """The sinks that `--output` names; `text` where it names none for standard output.
 
     Raises:
-        UsageError: an unknown format, JSON mixed with something else on standard output, or a file that cannot be
+        UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
             written.
     """
     sinks = tuple(_sink(output, known) for output in outputs)
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
         sinks = (*sinks, Sink("text"))
-    if "json" in on_stdout and len(on_stdout) > 1:
-        raise UsageError("`json` shares standard output with another format", hint="write it to a file: `json=FILE`")
+    data = [name for name in on_stdout if name in DATA]
+    if data and len(on_stdout) > 1:
+        hint = f"write it to a file: `{data[0]}=FILE`"
+        raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
             _write_file(sink.file, "")  # before any work is done: an old report must not stand for a new one either
@@ -55,9 +59,15 @@ def _sink(output: str, known: Sequence[str]) -> Sink:
 
 
 def write_outputs(
-    report: Report, sinks: Sequence[Sink], *, quiet: bool, verbose: bool, config: Path | None = None
+    report: Report,
+    sinks: Sequence[Sink],
+    *,
+    quiet: bool,
+    verbose: bool,
+    config: Path | None = None,
+    snippets: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Write the report to every sink. `config` is the file that was judged by.
+    """Write the report to every sink. `config` is the file that was judged by; `snippets` are for `text`.
 
     Raises:
         UsageError: a file cannot be written.
@@ -66,18 +76,31 @@ def write_outputs(
     def rendered(sink: Sink, color: bool, width: int) -> str:
         if sink.format == "text" and sink.file is None and report.replays:
             shown = _from_here(report, config) if config is not None else report
-            return _on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose)
+            return _on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
+        if sink.format == "text":
+            from onnxgate.formats import text
+
+            return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
         return render(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
 
     write_sinks(sinks, rendered)
 
 
-def _on_terminal(report: Report, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
+def _on_terminal(
+    report: Report,
+    *,
+    color: bool,
+    width: int,
+    quiet: bool,
+    verbose: bool,
+    snippets: Mapping[str, Sequence[str]] | None,
+) -> str:
     """With the folder in which inputs are stored on this machine, which no other format names."""
     from onnxgate.formats import text
     from onnxgate.runtimes.store import inputs_dir
 
-    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=inputs_dir())
+    folder = inputs_dir()
+    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=folder, snippets=snippets)
 
 
 def _from_here(report: Report, config: Path) -> Report:

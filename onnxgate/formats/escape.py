@@ -68,15 +68,24 @@ def code(text: str) -> str:
 
 
 _ACTIVE = re.compile(r"[@#]|:(?=\S)|www\.", re.IGNORECASE)
+_BLOCK = re.compile(r"^((?:\d+(?=[.)](?:\s|$)))?)([-+=.)])")
 _MARKUP = re.compile(r"[\\`*_\[\]<>|~&$]")
 
 
 def prose(text: str) -> str:
-    """Markdown text: back-ticked literals stay code spans; no other markup, mention, reference or link is left."""
-    parts = visible(text).split("`")
+    """Markdown text: back-ticked literals stay code spans; no other markup, mention, reference or link is left.
+
+    At the start of a line it begins no list, heading or block of code either, and blank text is shown as such: a list's
+    empty entry would underline the line above it, as a heading.
+    """
+    shown = visible(text).lstrip()
+    if not shown:
+        return code(shown)
+    parts = shown.split("`")
     if len(parts) % 2 == 0:  # an unpaired back-tick
-        return _words(visible(text))
-    return "".join(code(part) if index % 2 else _words(part) for index, part in enumerate(parts))
+        return _BLOCK.sub(r"\1\\\2", _words(shown))
+    written = "".join(code(part) if index % 2 else _words(part) for index, part in enumerate(parts))
+    return _BLOCK.sub(r"\1\\\2", written)
 
 
 def _words(text: str) -> str:

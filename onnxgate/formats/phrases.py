@@ -49,9 +49,9 @@ def subject(finding: Finding) -> str:
     return finding.model or finding.place.path or "the project"
 
 
-def said(finding: Finding) -> str:
+def said(finding: Finding, limit: int = LONG) -> str:
     """Its message, which names the runtimes, and whether what was predicted was seen to happen."""
-    message = short(finding.message, LONG)
+    message = short(finding.message, limit)
     return f"{message}; a real run confirms it" if finding.confirmed else message
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onnxgate.formats import phrases
+from onnxgate.formats import changes, phrases
 from onnxgate.formats.escape import neutral, visible
 from onnxgate.formats.paper import Column, Paper
 from onnxgate.report import Cell, Finding, NotDone, Report
@@ -23,6 +23,8 @@ BODY = 11
 """The column where a finding's text begins: after its level."""
 STORED = Path("<cache>/inputs")
 """Stands for the folder of stored inputs where a report is not read on the machine that made it."""
+MANY_DIFFERENCES = 6
+"""So many differences of a model since the baseline are said; the rest is counted."""
 MANY_MODELS = 20
 """From here on, models that pass everywhere are counted and not listed."""
 
@@ -35,16 +37,19 @@ def format(
     quiet: bool = False,
     verbose: bool = False,
     inputs: Path = STORED,
+    snippets: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The report. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone.
 
-    `inputs` is the folder in which inputs are stored.
+    `inputs` is the folder in which inputs are stored; `snippets` are the lines that would accept a finding in the
+    config, by its fingerprint.
     """
     paper = Paper(color, width)
     lines: list[str] = []
     if not quiet:
         for section in (
-            _findings(report, paper),
+            _changes(report, paper),
+            _findings(report, paper, snippets or {}),
             _replays(report, inputs, paper),
             _table(report, paper, verbose),
             _notes(report, paper),
@@ -60,12 +65,36 @@ def verdict(report: Report, *, color: bool = False) -> str:
     return neutral(f"{Paper(color).ink(word, report.verdict)}{colon}{visible(rest)}")
 
 
-def _findings(report: Report, paper: Paper) -> Iterator[str]:
+def _changes(report: Report, paper: Paper) -> Iterator[str]:
+    """What became of models since the baseline: those with the gravest findings, and the first differences of each."""
+    title = changes.title(report)
+    if not title:
+        return
+    yield paper.ink(title, "heading")
+    every = changes.ordered(report)
+    for change in every[:MANY_MODELS]:
+        yield from paper.wrapped(f"{phrases.short(change.model)} {changes.what(change)}", 2)
+        for difference in changes.differences(change, MANY_DIFFERENCES):
+            yield from paper.wrapped(difference, 4)
+    if len(every) > MANY_MODELS:
+        yield f"  and {phrases.count(len(every) - MANY_MODELS, 'more model')}"
+    yield ""
+
+
+def _findings(report: Report, paper: Paper, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for subject, findings in phrases.by_subject(phrases.spoken(report)):
         yield paper.ink(phrases.short(subject), "heading")
         for finding in findings:
             yield from _finding(finding, paper)
+            yield from _snippet(snippets.get(finding.fingerprint, ()), paper)
         yield ""
+
+
+def _snippet(lines: Sequence[str], paper: Paper) -> Iterator[str]:
+    """What to paste, whatever the terminal's width."""
+    if lines:
+        yield f"{' ' * BODY}{paper.ink('to accept it, paste into the config:', 'quiet')}"
+        yield from (f"{' ' * BODY}{visible(line)}" for line in lines)
 
 
 def _finding(finding: Finding, paper: Paper) -> Iterator[str]:

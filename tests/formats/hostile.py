@@ -5,7 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from onnxgate.report import (
+    Against,
     Cell,
+    Change,
+    Drawing,
+    DrawnEdge,
+    DrawnNode,
     Finding,
     Measured,
     NotDone,
@@ -105,7 +110,7 @@ FIGURES = st.builds(
     bound=st.floats(min_value=0, allow_infinity=False),
     bound_from=TEXT,
 )
-STATES = st.sampled_from(["pass", "warning", "fail", "predicted", "undecided", "skipped", "not asked"])
+STATES = st.sampled_from(["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"])
 CELLS = st.builds(Cell, model=PATH, runtime=RUNTIME, state=STATES, compared=st.booleans())
 RUNTIMES = st.builds(
     ReportedRuntime,
@@ -114,6 +119,29 @@ RUNTIMES = st.builds(
     version=st.sampled_from([f"1.{minor}.1" for minor in range(18, 24)]) | NAME,
     python=TEXT,
     providers=_tuple_of(TEXT, 1),
+)
+CHANGES = st.builds(
+    Change,
+    model=TEXT,
+    kind=st.sampled_from(["added", "removed", "renamed", "changed"]),
+    before=TEXT,
+    said=_tuple_of(TEXT),
+)
+DRAWINGS = st.builds(
+    Drawing,
+    model=TEXT,
+    node=TEXT,
+    nodes=st.lists(
+        st.builds(
+            DrawnNode,
+            name=TEXT,
+            operator=TEXT,
+            kind=st.sampled_from(["node", "failing", "input", "output", "weight", "more"]),
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(tuple),
+    edges=_tuple_of(st.just(DrawnEdge(source=0, target=0, value="x")), 1),
 )
 REPORTS = st.builds(
     Report,
@@ -131,5 +159,8 @@ REPORTS = st.builds(
     skipped=_tuple_of(NOT_DONE, 2),
     measured=_tuple_of(FIGURES, 2),
     remarks=_tuple_of(TEXT, 2),
+    against=st.none() | st.builds(Against, name=TEXT, commit=TEXT),
+    changes=_tuple_of(CHANGES, 2),
+    drawings=_tuple_of(DRAWINGS, 1),
     counts=st.dictionaries(TEXT, st.integers(), max_size=1),
 )

@@ -6,11 +6,21 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxgate.formats import github, json, summary, text
+from onnxgate.formats import comment, github, gitlab, json, junit, markdown, sarif, summary, text
 from onnxgate.report import Report
 from tests.formats.reports import FOLDER, sample
 
-FORMATS = {"json": json.format, "text": text.format, "github": github.format, "md": summary.format}
+FORMATS = {
+    "json": json.format,
+    "text": text.format,
+    "github": github.format,
+    "md": summary.format,
+    "markdown": markdown.format,
+    "comment": comment.format,
+    "sarif": sarif.format,
+    "junit.xml": junit.format,
+    "gitlab.json": gitlab.format,
+}
 
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxgate.formats import escape, github, json, summary, text
+from onnxgate.formats import comment, escape, github, gitlab, json, junit, markdown, sarif, summary, text
 from onnxgate.report import Report
 from tests.formats.hostile import ATTACKS, REPORTS, TEXT
 from tests.github import commands
@@ -22,7 +22,13 @@ PLAIN_FORMATS = {
     "verdict": text.verdict,
     "json": json.format,
     "summary": summary.format,
+    "markdown": markdown.format,
+    "comment": comment.format,
+    "sarif": sarif.format,
+    "junit": junit.format,
+    "gitlab": gitlab.format,
 }
+PAGES = {"summary": summary.format, "markdown": markdown.format, "comment": comment.format}
 SHOWN_BY_TERMINALS = re.compile(r"\x1b\[[0-9;]*m")
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 
@@ -51,7 +57,7 @@ def test_github_gives_our_annotations_and_no_other_command(report: Report) -> No
     assert {key for command in got for key in command.properties} <= {"file", "line", "endLine", "title"}
 
 
-@pytest.mark.parametrize("name", ["text", "verdict", "summary", "github"])
+@pytest.mark.parametrize("name", ["text", "verdict", "github", "junit", *PAGES])
 @slow
 @given(report=REPORTS)
 def test_nothing_that_a_terminal_obeys(name: str, report: Report) -> None:
@@ -86,26 +92,37 @@ def _as_written(report: Report) -> object:
     return json._as_text(msgspec.to_builtins(report))
 
 
+@pytest.mark.parametrize("name", PAGES)
 @slow
 @given(report=REPORTS)
-def test_summary_is_only_the_markdown_that_we_wrote(report: Report) -> None:
+def test_a_page_is_only_the_markdown_that_we_wrote(name: str, report: Report) -> None:
     """Rendered as GitHub renders it: no foreign element, link, heading or mention, and whole tables."""
-    page = _rendered(summary.format(report))
-    spoken = {
-        finding.model or finding.place.path or "the project" for finding in report.findings if not finding.ignored
-    }
-    headings = page.count("<h3>") - bool(report.undecided) - bool(report.skipped)
-    outside_code = html.unescape(re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL))
+    page = _rendered(PAGES[name](report))
+    outside_code = html.unescape(re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page, flags=re.DOTALL))
 
-    assert len(spoken) == headings
-    assert set() == set(re.findall(r"<(\w+)", page)) - OUR_ELEMENTS
+    assert set() == set(re.findall(r"<(\w+)", page)) - OUR_ELEMENTS - ({"pre"} if report.drawings else set())
+    assert page.count("<pre") == (len(report.drawings) if name != "comment" else 0)
     assert not re.search(r"@user|#12\b|https?://", outside_code)
     _check_tables(page, len({(runtime.engine, runtime.version) for runtime in report.runtimes}))
 
 
+@slow
+@given(report=REPORTS)
+def test_headings_are_ours(report: Report) -> None:
+    """The summary has one for each thing that findings are about, and those of its other parts."""
+    page = _rendered(summary.format(report))
+    spoken = {
+        finding.model or finding.place.path or "the project" for finding in report.findings if not finding.ignored
+    }
+    others = (report.undecided, report.skipped, report.drawings, report.against and report.changes)
+
+    assert page.count("<h3>") == len(spoken) + sum(map(bool, others))
+    assert page.count("<h2>") == 1
+
+
 OUR_ELEMENTS = {
-    *("h2", "h3", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "br"),
-    *("details", "summary"),
+    *("h1", "h2", "h3", "p", "strong", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code"),
+    *("br", "details", "summary"),
 }
 
 
