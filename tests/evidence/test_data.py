@@ -1,0 +1,48 @@
+"""Which data files a model needs that it did not need."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.evidence.data import new_data_files, size_bytes
+from onnxgate.findings import Place
+from onnxgate.model.facts import ExternalFile, ModelFacts
+
+FACTS = ModelFacts("models/m.onnx", "", 10, 8, {}, "", (), (), {}, ())
+
+
+def facts(locations: str, path: str = "models/m.onnx", unread: str = "") -> ModelFacts:
+    """A model with external data of 5 bytes a file."""
+    files = tuple(ExternalFile(location, 5, "") for location in locations.split())
+    return msgspec.structs.replace(FACTS, path=path, external=files, unread=tuple(unread.split()))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "new"),
+    [
+        (facts(""), facts("w.bin"), ["w.bin"]),
+        (facts("w.bin"), facts(""), []),
+        (facts("w.bin"), facts("./w.bin"), []),
+        (facts("w.bin"), facts("data/w.bin"), ["data/w.bin"]),
+        (facts("a b"), facts("b c d"), ["c", "d"]),
+        (facts("", unread="w.bin"), facts("w.bin"), []),  # it was needed, and was not there
+        (facts(""), facts("", unread="w.bin"), ["w.bin"]),
+        (facts("old.onnx.data", "x/old.onnx"), facts("m.onnx.data"), []),
+        (facts("old.data", "old.onnx"), facts("m.data"), []),
+        (facts("d/old.onnx_data", "old.onnx"), facts("d/m.onnx_data"), []),
+        (facts("older.data", "old.onnx"), facts("mer.data"), ["mer.data"]),
+        (facts("w.bin", "old.onnx"), facts("v.bin"), ["v.bin"]),
+    ],
+)
+def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -> None:
+    """What is renamed with its model is none of them."""
+    change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`")
+
+    assert new == new_data_files(change)
+
+
+def test_size() -> None:
+    """With all external data, or not known."""
+    assert [20, None] == [size_bytes(facts("a b")), size_bytes(facts("a b", unread="c"))]

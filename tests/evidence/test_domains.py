@@ -1,0 +1,45 @@
+"""Of which domains a model uses operators that somebody else must implement."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.evidence.domains import used_domains
+from onnxgate.model.facts import ModelFacts
+
+
+def facts(operators: str, domains: str = "", functions: str = "", *, has_functions: bool = False) -> ModelFacts:
+    """A model with these operators, imports and local functions."""
+    return ModelFacts(
+        path="m.onnx",
+        sha256="",
+        size_bytes=1,
+        ir_version=8,
+        opsets=dict.fromkeys(["ai.onnx", *domains.split()], 1),
+        producer="",
+        inputs=(),
+        outputs=(),
+        operators=dict.fromkeys(operators.split(), 1),
+        metadata_keys=(),
+        function_opsets={"ai.onnx": 18} if has_functions or functions else {},
+        functions=tuple(functions.split()),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (facts("Relu Conv", "com.microsoft"), {}),
+        (facts("Relu com.microsoft.Gelu com.microsoft.Attention", "com.microsoft"), {"com.microsoft": 2}),
+        (facts("a.b.C.d", "a.b"), {"a.b": 1}),  # a name with a dot in it
+        (facts("a.b.C", "a a.b"), {"a.b": 1}),
+        (facts("pkg.F", "pkg", "pkg.F"), {}),
+        (facts("pkg.F pkg.G", "pkg", "pkg.F"), {"pkg": 1}),
+        # A lock does not say which of them are local functions.
+        (facts("pkg.F com.microsoft.Gelu", "pkg com.microsoft", has_functions=True), {"com.microsoft": 1}),
+        (facts("pkg.F", "pkg"), {"pkg": 1}),
+    ],
+)
+def test_used_domains(model: ModelFacts, expected: dict[str, int]) -> None:
+    """What is imported and not used, or defined in the file, is none."""
+    assert expected == {domain: len(operators) for domain, operators in used_domains(model).items()}

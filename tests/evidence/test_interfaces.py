@@ -1,0 +1,50 @@
+"""Which inputs and outputs are the same ones under another name."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.evidence.interfaces import match
+from onnxgate.model.facts import ValueInfo
+
+FLOAT = "tensor(float)"
+
+
+def value(spelled: str) -> ValueInfo:
+    """ "x:int64[N,4]", "x:[N,4]"; float and of rank 1 where it does not say."""
+    name, _, rest = spelled.partition(":")
+    element, _, shape = rest.partition("[")
+    dims = tuple(int(dim) if dim.isdigit() else dim for dim in shape.rstrip("]").split(",")) if shape else ("N",)
+    return ValueInfo(name, f"tensor({element or 'float'})", None if shape == "none]" else dims)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "renamed", "added", "removed"),
+    [
+        ("a", "b", "a=b", "", ""),
+        ("a x", "b x", "a=b", "", ""),
+        ("x a y", "x b y", "a=b", "", ""),
+        ("a b c", "d e f", "a=d b=e c=f", "", ""),  # each at its place
+        ("a b:int64", "c:int64 d", "a=d b=c", "", ""),  # no place fits; each fits one
+        ("a:int64 x", "x b:int64", "a=b", "", ""),  # elsewhere, and the only one
+        ("a:int64 x b:int64", "x c:int64", "b=c", "", "a"),  # between its neighbours
+        ("a x", "x b:int64", "", "b", "a"),
+        ("a:[N,4]", "b:[N,5]", "", "b", "a"),
+        ("a:[N,4]", "b:[1,4]", "a=b", "", ""),  # narrowed too; that is another finding
+        ("a:[N,4]", "b:[N]", "", "b", "a"),
+        ("a:[none]", "b:[3]", "a=b", "", ""),
+        ("a", "b c", "a=b", "c", ""),  # as far from the front
+        ("a x", "x b c", "", "b c", "a"),  # one of two: nobody knows
+        ("a", "b:int64 c", "a=c", "b", ""),
+        ("", "a", "", "a", ""),
+        ("a", "", "", "", "a"),
+    ],
+)
+def test_renamed(before: str, after: str, renamed: str, added: str, removed: str) -> None:
+    """A name is another one's where place, type and shape leave one way to read it."""
+    found = match([value(each) for each in before.split()], [value(each) for each in after.split()])
+
+    assert renamed.split() == [f"{pair.before.name}={pair.after.name}" for pair in found.pairs if pair.renamed]
+    assert (added.split(), removed.split()) == tuple(
+        [single.value.name for single in side] for side in (found.added, found.removed)
+    )

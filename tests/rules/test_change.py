@@ -1,0 +1,265 @@
+"""What the rules about change say of any interface: nothing of what breaks nobody, one thing of each break."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxgate import judge, rules
+from onnxgate.evidence.changes import ModelChange
+from onnxgate.findings import Place
+from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
+from onnxgate.report import Finding
+
+CHANGE_RULES = [rule for rule in rules.ALL if rule.subject is ModelChange]
+TYPES = ("tensor(float)", "tensor(float16)", "tensor(int64)", "tensor(bool)")
+Values = tuple[ValueInfo, ...]
+
+names = st.text(string.ascii_lowercase, min_size=1, max_size=4)
+dims = st.one_of(st.integers(1, 4), st.sampled_from(["N", "M", "T", "?"]))
+shapes = st.one_of(st.none(), st.lists(dims, max_size=3).map(tuple))
+values = st.builds(ValueInfo, names, st.sampled_from(TYPES), shapes)
+interfaces = st.lists(values, min_size=1, max_size=5, unique_by=lambda value: value.name).map(tuple)
+
+
+ONE_OUTPUT = (ValueInfo("y", "tensor(float)", (1,)),)
+
+
+def facts(inputs: Values, outputs: Values = ONE_OUTPUT) -> ModelFacts:
+    """A model with this interface."""
+    return ModelFacts("m.onnx", "0" * 64, 100, 8, {"ai.onnx": 18}, "", inputs, outputs, {"Relu": 1}, ())
+
+
+def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> list[Finding]:
+    """All that the rules about change find."""
+    change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`", from_lock=from_lock)
+    return judge.merge(judge.weigh(list(judge.judge([change], CHANGE_RULES, {}))), ())
+
+
+def breaks(before: ModelFacts, after: ModelFacts) -> list[str]:
+    """The rules that close the gate."""
+    return [finding.rule for finding in said(before, after) if finding.level == "error"]
+
+
+def with_symbols(value: ValueInfo, spell: Callable[[str], str]) -> ValueInfo:
+    """The value with other names for its axes."""
+    if value.shape is None:
+        return value
+    return msgspec.structs.replace(value, shape=tuple(d if isinstance(d, int) else spell(d) for d in value.shape))
+
+
+def replaced(values: Values, index: int, **fields: object) -> Values:
+    """The interface with one value changed."""
+    changed = msgspec.structs.replace(values[index], **fields)
+    return (*values[:index], changed, *values[index + 1 :])
+
+
+@given(interfaces, interfaces)
+def test_nothing_is_said_of_an_equal_interface(inputs: Values, outputs: Values) -> None:
+    """Whatever it looks like."""
+    assert [] == said(facts(inputs, outputs), facts(inputs, outputs))
+
+
+@given(interfaces, interfaces)
+def test_names_of_axes_break_nobody(inputs: Values, outputs: Values) -> None:
+    """Other names for all, and a name of its own for each axis that had none."""
+    fresh = iter(range(1000))
+
+    def spell(symbol: str) -> str:
+        return f"axis_{next(fresh)}" if symbol == "?" else f"{symbol}_renamed"
+
+    renamed = [tuple(with_symbols(value, spell) for value in side) for side in (inputs, outputs)]
+
+    assert [] == said(facts(inputs, outputs), facts(*renamed))
+
+
+@given(interfaces)
+def test_what_accepts_more_breaks_nobody(inputs: Values) -> None:
+    """Every axis dynamic, and then no shape at all."""
+    dynamic = tuple(
+        msgspec.structs.replace(v, shape=None if v.shape is None else tuple("?" for _ in v.shape)) for v in inputs
+    )
+    unknown = tuple(msgspec.structs.replace(v, shape=None) for v in inputs)
+
+    assert [[], []] == [said(facts(inputs), facts(each)) for each in (dynamic, unknown)]
+
+
+def static(dim: Dim) -> int:
+    """Another size than it was."""
+    return dim + 1 if isinstance(dim, int) else 7
+
+
+MUTATIONS: dict[str, Callable[[Values, int], Values | None]] = {
+    "input-added": lambda values, at: (*values[:at], ValueInfo("added!", "tensor(int8)", (9,)), *values[at:]),
+    "input-removed": lambda values, at: (*values[:at], *values[at + 1 :]),
+    "input-renamed": lambda values, at: replaced(values, at, name="renamed!"),
+    "input-type-changed": lambda values, at: replaced(values, at, type="tensor(int8)"),
+    "input-shape-narrowed": lambda values, at: narrowed(values, at),
+}
+
+
+def narrowed(values: Values, at: int) -> Values | None:
+    """One axis static; None where the value has none."""
+    shape = values[at].shape
+    if not shape:
+        return None
+    axis = at % len(shape)
+    return replaced(values, at, shape=(*shape[:axis], static(shape[axis]), *shape[axis + 1 :]))
+
+
+@pytest.mark.parametrize("rule", MUTATIONS)
+@given(interfaces, st.data())
+def test_one_break_of_an_input_is_one_finding(rule: str, inputs: Values, data: st.DataObject) -> None:
+    """Of the rule that names it, wherever it is."""
+    after = MUTATIONS[rule](inputs, data.draw(st.integers(0, len(inputs) - 1)))
+    if after is not None:
+        assert [rule] == breaks(facts(inputs), facts(after))
+
+
+OUTPUT_MUTATIONS: dict[str, Callable[[Values, int], Values | None]] = {
+    "output-removed": MUTATIONS["input-removed"],
+    "output-renamed": MUTATIONS["input-renamed"],
+    "output-type-changed": MUTATIONS["input-type-changed"],
+    "output-shape-changed": lambda values, at: (
+        None if values[at].shape is None else replaced(values, at, shape=(*(values[at].shape or ()), 1))
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", OUTPUT_MUTATIONS)
+@given(interfaces, st.data())
+def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data: st.DataObject) -> None:
+    """Of the rule that names it, wherever it is."""
+    after = OUTPUT_MUTATIONS[rule](outputs, data.draw(st.integers(0, len(outputs) - 1)))
+    if after is not None:
+        assert [rule] == breaks(facts((), outputs), facts((), after))
+
+
+@given(interfaces, st.integers(0, 5))
+def test_an_output_in_front_of_others_is_told_once(outputs: Values, at: int) -> None:
+    """By its order where others stand behind it, and as new where none does."""
+    new = ValueInfo("added!", "tensor(int8)", (9,))
+    found = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
+
+    assert [("note", "output-added") if at >= len(outputs) else ("error", "io-reordered")] == [
+        (each.level, each.rule) for each in found
+    ]
+
+
+@given(interfaces, st.randoms(use_true_random=False))
+def test_another_order_is_one_finding(outputs: Values, random: object) -> None:
+    """However many stand elsewhere."""
+    shuffled = list(outputs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    assert ([] if tuple(shuffled) == outputs else ["io-reordered"]) == breaks(
+        facts((), outputs), facts((), tuple(shuffled))
+    )
+
+
+@given(interfaces, interfaces)
+@settings(max_examples=300)
+def test_all_that_is_gone_or_new_is_said(before: Values, after: Values) -> None:
+    """Between any two interfaces, each name that came or went stands in a message: no break gets lost."""
+    message = " ".join(each.message for each in said(facts(before), facts(after)) if each.level == "error")
+
+    for name in {value.name for value in before} ^ {value.name for value in after}:
+        assert f"`{name}`" in message
+
+
+@given(interfaces, interfaces, st.randoms(use_true_random=False))
+def test_the_order_of_the_rules_tells_nothing(before: Values, after: Values, random: object) -> None:
+    """Findings are the same, and sorted alike."""
+    change = ModelChange(before=facts(before), after=facts(after), place=Place("m.onnx"), baseline="at `main`")
+    shuffled = list(CHANGE_RULES)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+
+    found = [judge.merge(judge.weigh(list(judge.judge([change], each, {}))), ()) for each in (CHANGE_RULES, shuffled)]
+
+    assert found[0] == found[1]
+
+
+def one_size(before: Sequence[Dim], after: Sequence[Dim]) -> list[tuple[str, str]]:
+    """What is said where each dim is the only axis of an input of its own."""
+    sides = [
+        tuple(ValueInfo(f"x{i}", "tensor(float)", (dim,)) for i, dim in enumerate(side)) for side in (before, after)
+    ]
+    return [(each.level, each.rule) for each in said(facts(sides[0]), facts(sides[1]))]
+
+
+NARROWED = "input-shape-narrowed"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (("N", "M"), ("N", "N"), [("error", NARROWED)]),
+        (("N", 4), ("N", "N"), [("error", NARROWED)]),  # 3 and 4 were accepted
+        ((4, 4), ("N", "N"), []),  # nothing but 4 and 4 was
+        (("N", "N"), ("M", "M"), []),
+        (("N", "N"), ("N", "M"), []),
+        (("?", "?"), ("N", "N"), [("warning", NARROWED)]),
+        (("?", "N"), ("N", "N"), [("warning", NARROWED)]),
+        (("?", "N", "M"), ("N", "N", "N"), [("error", NARROWED)]),
+        (("?", "?"), ("?", "?"), []),
+        (("N", "M"), (4, "M"), [("error", NARROWED)]),
+        (("N", "N"), (4, 4), [("error", NARROWED), ("error", NARROWED)]),
+        (("unk__1", "unk__2"), ("N", "N"), [("warning", NARROWED)]),
+        (("N", "M", "K", "L"), ("A", "A", "B", "B"), [("error", NARROWED), ("error", NARROWED)]),
+    ],
+)
+def test_axes_of_one_size(before: tuple[Dim, ...], after: tuple[Dim, ...], expected: list[tuple[str, str]]) -> None:
+    """Narrowed is what a file said to be independent; of what it did not name it is less sure."""
+    assert expected == one_size(before, after)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "expected"),
+    [
+        ((1, "N"), (1, "N"), []),  # whoever fed 1 gets 1
+        ((1, "N"), (1, "M"), ["warning"]),  # of another axis nothing is known
+        ((1, "N"), (2, "N"), ["warning"]),
+        ((1, "N"), (1, "?"), ["warning"]),
+        (("N", "N"), (1, "N"), ["warning"]),
+        (("N", "N"), ("M", 1), []),
+        (("N", "N"), (1, 2), ["error"]),
+    ],
+)
+def test_sizes_of_outputs(inputs: tuple[Dim, Dim], outputs: tuple[Dim, Dim], expected: list[str]) -> None:
+    """A size that is no longer said is one that callers cannot tell from what they feed."""
+    before, after = (
+        facts((ValueInfo("x", "tensor(float)", (x,)),), (ValueInfo("y", "tensor(float)", (y,)),))
+        for x, y in zip(inputs, outputs, strict=True)
+    )
+
+    assert expected == [each.level for each in said(before, after) if each.rule == "output-shape-changed"]
+
+
+def test_the_lock_says_that_a_model_changed() -> None:
+    """Nothing is said twice: only where `model-changed` is off, ignored or less grave."""
+    before, after = facts((ValueInfo("x", "tensor(float)", (1,)),)), facts(())
+    change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="in the lock", from_lock=True)
+    hits = [hit for rule in CHANGE_RULES for hit in rule.judge(change)]
+
+    assert [("model-changed",)] == [hit.follows_from for hit in hits]
+
+
+def test_a_name_that_stands_twice_among_outputs() -> None:
+    """ONNX Runtime takes such a model; the second one is one of its own."""
+    y = ValueInfo("y", "tensor(float)", (1,))
+
+    assert [] == said(facts((), (y, y)), facts((), (y, y)))
+    assert ["output-removed"] == breaks(facts((), (y, y)), facts((), (y,)))
+
+
+def test_many_values_take_no_time() -> None:
+    """Of a model with thousands of inputs that are all called otherwise, ways are not tried out one by one."""
+    many = tuple(ValueInfo(f"x{i}", "tensor(float)", (1,)) for i in range(5000))
+    others = tuple(ValueInfo(f"z{i}", "tensor(int8)", (1,)) for i in range(5000))
+
+    assert 10_000 == len(breaks(facts(many), facts(others)))
