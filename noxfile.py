@@ -9,7 +9,8 @@ import nox
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 TOOLCHAIN = "fixtures/projects/quickstart/requirements.txt"
-SURFACE = ("action.yml", ".github")
+ACTIONS = ("action.yml", "comment/action.yml")
+WORKFLOWS = [str(path) for where in (".github/workflows", "examples") for path in sorted(Path(where).glob("*.yml"))]
 
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.default_venv_backend = "virtualenv"
@@ -33,10 +34,11 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("ruff", "check", "--target-version=py38", "onnxgate/runtimes/worker")
-    session.run("zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection", *SURFACE)
-    session.run("check-jsonschema", "--builtin-schema=vendor.github-actions", "action.yml")
-    workflows = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    session.run("check-jsonschema", "--builtin-schema=vendor.github-workflows", *workflows)
+    session.run(
+        "zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection", *ACTIONS, *WORKFLOWS
+    )
+    session.run("check-jsonschema", "--builtin-schema=vendor.github-actions", *ACTIONS)
+    session.run("check-jsonschema", "--builtin-schema=vendor.github-workflows", *WORKFLOWS)
 
 
 @nox.session

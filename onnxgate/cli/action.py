@@ -7,38 +7,31 @@ from __future__ import annotations
 
 import io
 import os
-import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from onnxgate.cli.action_inputs import Inputs, Results, arguments, read_inputs
+from onnxgate.cli import action_cache
+from onnxgate.cli.action_inputs import REPORTING, Inputs, Results, part, read_inputs
+from onnxgate.cli.action_outputs import write_outputs
+from onnxgate.cli.action_running import Ran, annotate, run
 from onnxgate.errors import UsageError
-from onnxgate.formats.escape import command_data, log_line, visible
-from onnxgate.report import Report
+
+if TYPE_CHECKING:
+    from onnxgate.report import Report
 
 NO_VERDICT = 3
 VERDICTS = {0: "pass", 1: "fail"}  # of a command that writes no report
-# With these a process can command the runner; what the gate starts runs the repository's own code.
-COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """How the command ended, and what it printed."""
-
-    status: int
-    printed: tuple[str, ...]
+MOST_SHARDS = 256
+"""Jobs of one matrix. Source: GitHub's documentation, 2026-08."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The action's outputs; counts and the report are empty where nothing was judged."""
+    """The action's outputs; what a command does not tell is empty."""
 
     exit_code: int
     verdict: str = "undecided"
@@ -46,42 +39,35 @@ class Outcome:
     warnings: str = ""
     undecided: str = ""
     report: str = ""
+    sarif_file: str = ""
+    matrix: str = ""
+    count: str = ""
 
 
-def act(environment: Mapping[str, str]) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Onward:
+    """What later steps of the action read."""
+
+    comment_file: str = ""
+    comment_subject: str = ""  # tells the comments of several projects in one job apart
+    silent: str = ""  # "true" where a first comment would have nothing to say
+    sarif_category: str = ""
+    keep: str = ""  # "true" where what lies in the cache's folder is to be saved
+
+
+def act(environment: Mapping[str, str]) -> tuple[Outcome, Onward]:
     """Run what the inputs ask for, and say it in the log, in annotations and in the summary."""
     try:
         inputs = read_inputs(environment)
     except UsageError as error:
-        _annotate(error.message, *([f"hint: {error.hint}"] if error.hint else []))
-        return Outcome(error.exit_code)
+        annotate("error", error.message, *([f"hint: {error.hint}"] if error.hint else []))
+        return Outcome(error.exit_code), Onward()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
-    results = Results(folder / "report.json", folder / "annotations.txt", folder / "summary.md")
-    ran = run(inputs, results, environment)
+    results = Results(folder, inputs.shard)
+    ran = run(inputs, results, {**environment, **action_cache.use(inputs, environment)})
     _publish(results, environment)
-    return judge(inputs, results, ran)
-
-
-def run(inputs: Inputs, results: Results, environment: Mapping[str, str]) -> Ran:
-    """Run the command; what it prints goes to the log and commands nothing there."""
-    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *arguments(inputs, results)]
-    kept = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
-    printed: list[str] = []
-    with subprocess.Popen(
-        command,
-        cwd=inputs.folder,
-        env={**kept, "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        errors="replace",
-    ) as process:
-        for line in process.stdout or ():
-            printed.append(line.rstrip("\n"))
-            print(log_line(printed[-1]), flush=True)
-    status = process.returncode
-    return Ran(status if status >= 0 else 128 - status, tuple(printed))
+    outcome, report = judge(inputs, results, ran)
+    return outcome, _onward(inputs, results, outcome, report, environment)
 
 
 def _publish(results: Results, environment: Mapping[str, str]) -> None:
@@ -92,14 +78,16 @@ def _publish(results: Results, environment: Mapping[str, str]) -> None:
             file.write(results.summary.read_bytes())
 
 
-def judge(inputs: Inputs, results: Results, ran: Ran) -> Outcome:
+def judge(inputs: Inputs, results: Results, ran: Ran) -> tuple[Outcome, Report | None]:
     """The outcome of a run; a `check` that left no report, or one that says another status, has not passed."""
     if results.report.exists():
-        return _reported(results.report, ran.status)
-    if inputs.command != "check" and ran.status in VERDICTS:
-        return Outcome(ran.status, VERDICTS[ran.status])
-    _annotate(*_trouble(ran))
-    return Outcome(ran.status or NO_VERDICT)
+        return _reported(results, ran.status)
+    if inputs.command == "plan" and ran.status == 0:
+        return _planned(ran), None
+    if inputs.command not in REPORTING and ran.status in VERDICTS:
+        return Outcome(ran.status, VERDICTS[ran.status]), None
+    annotate("error", *_trouble(ran))
+    return Outcome(ran.status or NO_VERDICT), None
 
 
 def _trouble(ran: Ran) -> list[str]:
@@ -109,43 +97,85 @@ def _trouble(ran: Ran) -> list[str]:
     return said or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
 
 
-def _reported(path: Path, status: int) -> Outcome:
-    report = msgspec.json.decode(path.read_bytes(), type=Report)
+def _reported(results: Results, status: int) -> tuple[Outcome, Report]:
+    import msgspec
+
+    from onnxgate.report import Report
+
+    report = msgspec.json.decode(results.report.read_bytes(), type=Report)
     agreed = report.exit == status
-    return Outcome(
+    outcome = Outcome(
         exit_code=status if agreed else status or NO_VERDICT,
         verdict=report.verdict if agreed else "undecided",
         errors=str(_count(report, "error")),
         warnings=str(_count(report, "warning")),
         undecided=str(len(report.undecided)),
-        report=str(path),
+        report=str(results.report),
+        sarif_file=_written(results.sarif),
     )
+    return outcome, report
+
+
+def _written(path: Path) -> str:
+    return str(path) if path.exists() and path.stat().st_size else ""
 
 
 def _count(report: Report, level: str) -> int:
     return sum(finding.level == level and not finding.ignored for finding in report.findings)
 
 
-def write_outputs(path: Path, outcome: Outcome) -> None:
-    """Append the outputs; a delimiter that nobody can guess keeps one value from setting another."""
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        for name, value in asdict(outcome).items():
-            delimiter = f"onnxgate_{uuid.uuid4()}"
-            file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
+def _planned(ran: Ran) -> Outcome:
+    """The matrix that a plan printed, on one line."""
+    import msgspec
+
+    try:
+        matrix = msgspec.json.decode("\n".join(ran.answered), type=dict[str, list[dict[str, str | int]]])
+        shards = matrix["include"]
+    except (msgspec.MsgspecError, KeyError) as error:
+        annotate("error", f"no plan: what `onnxgate plan` printed is no matrix: {error}")
+        return Outcome(NO_VERDICT)
+    if len(matrix) != 1 or len(shards) > MOST_SHARDS:
+        annotate("error", f"no plan: a matrix has `include` alone and up to {MOST_SHARDS} jobs, not {len(shards)}")
+        return Outcome(NO_VERDICT)
+    text = msgspec.json.encode(matrix).decode()
+    return Outcome(0, "pass", matrix=text, count=str(len(shards)))
 
 
-def _annotate(*lines: str) -> None:
-    text = "\n".join(visible(line) for line in lines)
-    print(f"::error title=onnxgate::{command_data(text)}", flush=True)
+def _onward(
+    inputs: Inputs, results: Results, outcome: Outcome, report: Report | None, environment: Mapping[str, str]
+) -> Onward:
+    restored = environment.get(action_cache.FOLDER_VARIABLE, "")
+    decided = outcome.exit_code in VERDICTS
+    subject = "" if inputs.directory == "." else inputs.directory
+    return Onward(
+        comment_file=_written(results.comment),
+        comment_subject=" ".join(word for word in (subject, inputs.config) if word),
+        silent="true" if report is not None and has_nothing_to_say(report) else "false",
+        sarif_category="-".join(word for word in ("onnxgate", _plain(subject), part(inputs.shard)) if word),
+        keep="true" if decided and action_cache.is_worth_saving(inputs, restored) else "false",
+    )
+
+
+def _plain(text: str) -> str:
+    return "".join(each if each.isalnum() and each.isascii() else "_" for each in text)
+
+
+def has_nothing_to_say(report: Report) -> bool:
+    """Whether all is well, and the models are what they were."""
+    return report.verdict == "pass" and not report.changes and not (_count(report, "error") + _count(report, "warning"))
 
 
 def main() -> None:
     """Run the action's step; any fault of our own ends it with a failure."""
+    speak_plainly()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *act(os.environ))
+
+
+def speak_plainly() -> None:
+    """Have the log in UTF-8, whatever the system thinks of it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    outcome = act(os.environ)
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outcome)
 
 
 if __name__ == "__main__":

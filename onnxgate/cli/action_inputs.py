@@ -11,11 +11,24 @@ from pathlib import Path
 from onnxgate.errors import UsageError
 from onnxgate.findings import ALL_STAGES
 
-COMMANDS = ("check", "lock", "export")
-LATER = ("plan", "merge")
+COMMANDS = ("check", "lock", "export", "plan", "merge")
+REPORTING = ("check", "merge")
+"""These leave a report."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
-NAMES = ("command", "paths", "config", "working-directory", "stages", "fail-on", "summary", "args")
+NAMES = (
+    *("command", "paths", "config", "working-directory", "against", "stages", "shard", "fail-on"),
+    *("summary", "sarif", "comment", "cache", "args"),
+)
+DEFAULTS = {
+    "command": "check",
+    "working-directory": ".",
+    "fail-on": "error",
+    "summary": "true",
+    "sarif": "false",
+    "comment": "false",
+    "cache": "true",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +39,54 @@ class Inputs:
     paths: tuple[str, ...]
     config: str
     folder: Path
+    against: str
     stages: tuple[str, ...]
+    shard: str
     fail_on: str
     summary: bool
+    sarif: bool
+    comment: bool
+    cache: bool
     args: tuple[str, ...]
+    directory: str = "."  # `working-directory` as it was given
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where one run of `check` leaves what the next steps need."""
+    """Where one run leaves what the next steps need."""
 
-    report: Path
-    annotations: Path
-    summary: Path
+    folder: Path
+    shard: str = ""
+
+    @property
+    def report(self) -> Path:
+        """The JSON report; those of several shards can lie in one folder."""
+        return self.folder / (f"onnxgate-{part(self.shard)}.json" if self.shard else "report.json")
+
+    @property
+    def annotations(self) -> Path:
+        """Workflow commands."""
+        return self.folder / "annotations.txt"
+
+    @property
+    def summary(self) -> Path:
+        """The job summary."""
+        return self.folder / "summary.md"
+
+    @property
+    def sarif(self) -> Path:
+        """What code scanning reads."""
+        return self.folder / "onnxgate.sarif"
+
+    @property
+    def comment(self) -> Path:
+        """What is said on the pull request."""
+        return self.folder / "comment.md"
+
+
+def part(shard: str) -> str:
+    """`2-of-4` of `2/4`, and of what `onnxgate plan` writes behind it."""
+    return shard.partition("@")[0].replace("/", "-of-")
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
@@ -47,18 +95,26 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     Raises: UsageError.
     """
     _refuse_pull_request_target(environment)
-    given = {name: environment.get(variable(name), "").strip() for name in NAMES}
-    command = _command(given["command"] or "check")
+    given = {name: environment.get(variable(name), "").strip() or DEFAULTS.get(name, "") for name in NAMES}
+    command = _one_of("command", given["command"], COMMANDS)
     folder = _folder(Path(environment.get("GITHUB_WORKSPACE", ".")), given["working-directory"])
-    return Inputs(
-        command=command,
-        paths=_paths(given["paths"], folder),
-        config=given["config"],
-        folder=folder,
-        stages=_stages(given["stages"], command),
-        fail_on=_one_of("fail-on", given["fail-on"] or "error", FAIL_ON),
-        summary=_one_of("summary", given["summary"] or "true", ("true", "false")) == "true",
-        args=_args(given["args"]),
+    return _agreeing(
+        Inputs(
+            command=command,
+            paths=_paths(given["paths"], folder),
+            config=_no_option("config", given["config"]),
+            folder=folder,
+            against=_against(given["against"]),
+            stages=tuple(_one_of("stages", name, STAGES) for name in given["stages"].replace(",", " ").split()),
+            shard=_shard(given["shard"]),
+            fail_on=_one_of("fail-on", given["fail-on"], FAIL_ON),
+            summary=_flag("summary", given["summary"]),
+            sarif=_flag("sarif", given["sarif"]),
+            comment=_flag("comment", given["comment"]),
+            cache=_flag("cache", given["cache"]),
+            args=_args(given["args"]),
+            directory=given["working-directory"],
+        )
     )
 
 
@@ -75,10 +131,25 @@ def _refuse_pull_request_target(environment: Mapping[str, str]) -> None:
         )
 
 
-def _command(name: str) -> str:
-    if name in LATER:
-        raise UsageError(f"input `command`: `{name}` is not available in this release", hint=_choices(COMMANDS))
-    return _one_of("command", name, COMMANDS)
+def _agreeing(inputs: Inputs) -> Inputs:
+    """Inputs that mean something together."""
+    for name, given, commands in (
+        ("against", inputs.against, ("check",)),
+        ("stages", inputs.stages, ("check",)),
+        ("shard", inputs.shard, ("check",)),
+        ("sarif", inputs.sarif, REPORTING),
+        ("comment", inputs.comment, REPORTING),
+    ):
+        if given and inputs.command not in commands:
+            meant = " and ".join(f"`{each}`" for each in commands)
+            raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
+    if inputs.comment and inputs.shard:
+        raise UsageError(
+            "input `comment`: one shard has no verdict to comment on", hint="comment where the shards are merged"
+        )
+    if inputs.command == "merge" and not inputs.paths:
+        raise UsageError("input `paths`: names no report to merge", hint="give the JSON reports of all shards")
+    return inputs
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
@@ -91,18 +162,38 @@ def _choices(allowed: tuple[str, ...]) -> str:
     return "use one of " + ", ".join(f"`{value}`" for value in allowed)
 
 
+def _flag(name: str, value: str) -> bool:
+    return _one_of(name, value, ("true", "false")) == "true"
+
+
+def _no_option(name: str, value: str) -> str:
+    if value.startswith("-"):
+        raise UsageError(f"input `{name}`: `{value}` begins like an option", hint="options belong in `args`")
+    return value
+
+
+def _against(text: str) -> str:
+    if not text.isprintable() or " " in text:
+        raise UsageError(f"input `against`: `{text}` is no git revision")
+    return _no_option("against", text)
+
+
+def _shard(text: str) -> str:
+    if not text:
+        return ""
+    from onnxgate import shards
+
+    try:
+        return str(shards.parse(text))
+    except UsageError as error:
+        raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
+
+
 def _folder(workspace: Path, name: str) -> Path:
     folder = workspace / name
     if not folder.is_dir():
         raise UsageError(f"input `working-directory`: `{name}` is no folder of this checkout")
     return folder
-
-
-def _stages(text: str, command: str) -> tuple[str, ...]:
-    stages = tuple(_one_of("stages", name, STAGES) for name in text.replace(",", " ").split())
-    if stages and command != "check":
-        raise UsageError(f"input `stages`: is for the command `check` alone, not for `{command}`")
-    return stages
 
 
 def _paths(text: str, folder: Path) -> tuple[str, ...]:
@@ -134,16 +225,21 @@ def _args(text: str) -> tuple[str, ...]:
 
 def arguments(inputs: Inputs, results: Results) -> list[str]:
     """What the command is called with; files stand behind `--`, so that no name is read as an option."""
-    config = ["--config", inputs.config] if inputs.config else []
-    check = _check_options(inputs, results) if inputs.command == "check" else []
+    given = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
+    options = [f"{name}={value}" for name, value in (*given.items(), ("--shard", inputs.shard)) if value]
+    outputs = _outputs(inputs, results) if inputs.command in REPORTING else []
     paths = ["--", *inputs.paths] if inputs.paths else []
-    return [inputs.command, *config, "--fail-on", inputs.fail_on, *check, *inputs.args, *paths]
+    return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
 
 
-def _check_options(inputs: Inputs, results: Results) -> list[str]:
-    stages = ["--stage", ",".join(inputs.stages)] if inputs.stages else []
-    formats = {"json": results.report, "github": results.annotations}
-    if inputs.summary:
-        formats["summary"] = results.summary
-    outputs = [word for name, path in formats.items() for word in ("--output", f"{name}={path}")]
-    return [*stages, "--output", "text", *outputs]
+def _outputs(inputs: Inputs, results: Results) -> list[str]:
+    """What is written, and where; of a shard nothing that its merge says again."""
+    files = {
+        "json": results.report,
+        "github": None if inputs.shard else results.annotations,
+        "summary": results.summary if inputs.summary and not inputs.shard else None,
+        "sarif": results.sarif if inputs.sarif else None,
+        "comment": results.comment if inputs.comment else None,
+    }
+    named = [f"{name}={path}" for name, path in files.items() if path is not None]
+    return [word for output in ("text", *named) for word in ("--output", output)]

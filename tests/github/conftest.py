@@ -31,5 +31,5 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
         workspace=tmp_path / "workspace",
         scratch=tmp_path / "runner",
         environment={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)},
-        stubs={"install": lambda _: {"python": python}},
+        stubs={"install": lambda _: {"python": python}, "restore": lambda _: {"cache-hit": ""}},
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,16 @@ FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_S
 Stub = Callable[[Mapping[str, str]], dict[str, str]]
 
 
+class StubFailure(Exception):  # noqa: N818
+    """The step of somebody else fails."""
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What became of one step."""
 
     outcome: str  # success, failure or skipped
+    allowed: bool = False  # `continue-on-error`: its failure fails nothing
     outputs: dict[str, str] = field(default_factory=dict)
     log: str = ""
     summary: str = ""
@@ -59,7 +64,11 @@ class Engine:
         """What the action does with these inputs (`-` is written `_`)."""
         spec = yaml.safe_load((self.action / "action.yml").read_text(encoding="utf-8"))
         named = {name.replace("_", "-"): value for name, value in given.items()}
-        inputs = {name: named.get(name, str(about.get("default", ""))) for name, about in spec["inputs"].items()}
+        github = {"github": {"token": "the token of the job"}}
+        inputs = {
+            name: named.get(name, interpolate(str(about.get("default", "")), github))
+            for name, about in spec["inputs"].items()
+        }
         steps: dict[str, Step] = {}
         context: dict[str, Any] = {"inputs": inputs, "steps": {}, "status": {}}
         for number, step in enumerate(spec["runs"]["steps"]):
@@ -67,7 +76,7 @@ class Engine:
             _set_status(context, steps)
             steps[name] = self._step(step, context, number)
             context["steps"][name] = {"outputs": steps[name].outputs, "outcome": steps[name].outcome}
-        outputs = {name: interpolate(about["value"], context) for name, about in spec["outputs"].items()}
+        outputs = {name: interpolate(about["value"], context) for name, about in spec.get("outputs", {}).items()}
         unknown = [f"unexpected input `{name}`" for name in named if name not in inputs]
         return _summed(steps, outputs, unknown)
 
@@ -76,9 +85,10 @@ class Engine:
             return Step("skipped")
         stub = self.stubs.get(step.get("id", "")) or self.stubs.get(step.get("uses", "").partition("@")[0])
         values = {name: interpolate(str(text), context) for name, text in step.get("with", step.get("env", {})).items()}
+        allowed = step.get("continue-on-error") is True
         if stub:
-            return Step("success", stub(values))
-        return self._script(step["run"], values, number)
+            return _answered(stub, values, allowed)
+        return replace(self._script(step["run"], values, number), allowed=allowed)
 
     def _script(self, script: str, values: Mapping[str, str], number: int) -> Step:
         assert "${{" not in script, "nothing may be filled into a script"
@@ -98,10 +108,10 @@ class Engine:
             check=False,
         )
         return Step(
-            "success" if ended.returncode == 0 else "failure",
-            key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
-            ended.stdout.decode(errors="replace"),
-            _summary(folder / "GITHUB_STEP_SUMMARY"),
+            outcome="success" if ended.returncode == 0 else "failure",
+            outputs=key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
+            log=ended.stdout.decode(errors="replace"),
+            summary=_summary(folder / "GITHUB_STEP_SUMMARY"),
         )
 
     def _runner_environment(self) -> dict[str, str]:
@@ -112,13 +122,26 @@ class Engine:
             "GITHUB_WORKSPACE": str(self.workspace),
             "GITHUB_ACTION_PATH": str(self.action),
             "RUNNER_TEMP": str(self.scratch),
+            "RUNNER_OS": "Linux",
+            "RUNNER_ARCH": "X64",
             **self.environment,
         }
 
 
+def _answered(stub: Stub, values: Mapping[str, str], allowed: bool) -> Step:
+    try:
+        return Step("success", allowed, stub(values))
+    except StubFailure as failure:
+        return Step("failure", allowed, log=str(failure))
+
+
 def _set_status(context: dict[str, Any], steps: Mapping[str, Step]) -> None:
-    failed = any(step.outcome == "failure" for step in steps.values())
+    failed = _has_failed(steps)
     context["status"] = {"success": not failed, "failure": failed, "always": True, "cancelled": False}
+
+
+def _has_failed(steps: Mapping[str, Step]) -> bool:
+    return any(step.outcome == "failure" and not step.allowed for step in steps.values())
 
 
 def key_values(text: str) -> dict[str, str]:
@@ -144,7 +167,7 @@ def _summary(path: Path) -> str:
 def _summed(steps: Mapping[str, Step], outputs: dict[str, str], warnings: list[str]) -> ActionRun:
     log = "\n".join(step.log for step in steps.values())
     return ActionRun(
-        conclusion="failure" if any(step.outcome == "failure" for step in steps.values()) else "success",
+        conclusion="failure" if _has_failed(steps) else "success",
         outputs=outputs,
         steps=dict(steps),
         log=log,

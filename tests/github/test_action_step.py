@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from pathlib import Path
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from onnxgate.cli import action
+from onnxgate.cli.action_running import COMMAND_FILES
 from onnxgate.report import Finding, NotDone, Report, ReportedPlace
 from tests.github.commands import Command, commands
 from tests.github.engine import key_values
@@ -23,7 +25,8 @@ HOSTILE = [
 ]
 PRELUDE = """
 import os, pathlib, signal, sys
-files = dict(word.split("=", 1) for word in sys.argv if word.startswith(("json=", "github=", "summary=")))
+names = ("json=", "github=", "summary=", "sarif=", "comment=")
+files = dict(word.split("=", 1) for word in sys.argv if word.startswith(names))
 def write(name, text):
     pathlib.Path(files[name]).write_text(text, encoding="utf-8")
 """
@@ -53,7 +56,7 @@ class Step:
         self.monkeypatch = monkeypatch
         self.python = sys.executable
         self.environment = {"GITHUB_WORKSPACE": str(folder), "RUNNER_TEMP": str(folder), "PATH": "/usr/bin:/bin"}
-        self.environment |= {name: str(folder / name) for name in action.COMMAND_FILES}
+        self.environment |= {name: str(folder / name) for name in COMMAND_FILES}
 
     def run(self, script: str, **inputs: str) -> dict[str, str]:
         """The outputs that the step writes."""
@@ -79,7 +82,7 @@ def test_a_report_becomes_outputs(step: Step, tmp_path: Path) -> None:
 
     path = outputs.pop("report")
     expected = {"verdict": "fail", "exit-code": "1", "errors": "1", "warnings": "1", "undecided": "1"}
-    assert (expected, True) == (outputs, Path(path).is_relative_to(tmp_path))
+    assert (expected, True) == ({name: outputs[name] for name in expected}, Path(path).is_relative_to(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ def test_annotations_and_summary_are_published(step: Step, tmp_path: Path, capfd
 def test_the_command_cannot_reach_the_runners_files(step: Step) -> None:
     """The repository's own code runs below the command; the runner's command files are not named to it."""
     outputs = step.run(f"""
-        for name in {action.COMMAND_FILES!r}:
+        for name in {COMMAND_FILES!r}:
             assert name not in os.environ, name
         assert os.environ["NO_COLOR"]
         write("json", {report("pass", 0)!r})
@@ -152,7 +155,7 @@ def test_the_command_cannot_reach_the_runners_files(step: Step) -> None:
     ("inputs", "message"),
     [
         ({"GITHUB_EVENT_NAME": "pull_request_target"}, "`pull_request_target`"),
-        ({"ONNXGATE_INPUT_COMMAND": "plan"}, "`plan` is not available in this release"),
+        ({"ONNXGATE_INPUT_COMMAND": "plans"}, "unknown value `plans`"),
         ({"ONNXGATE_INPUT_COMMAND": "x\n::error::owned"}, r"unknown value `x\n::error::owned`"),
     ],
 )
@@ -175,3 +178,81 @@ def test_an_error_of_the_command_is_annotated_in_its_own_words(step: Step, capfd
 
     expected = Command("error", "error: `targets` is empty\nhint: add one 100%", {"title": "onnxgate"})
     assert [expected] == list(commands(capfd.readouterr().out))
+
+
+@pytest.mark.parametrize(
+    ("printed", "matrix", "count"),
+    [
+        ('{"include": [{"shard": "1/2", "of": 2}, {"shard": "2/2", "of": 2}]}', 2, "2"),
+        ('{\n "include": []\n}', 0, "0"),
+    ],
+)
+def test_a_plan_becomes_a_matrix_on_one_line(step: Step, printed: str, matrix: int, count: str) -> None:
+    """What is said on standard error is no part of it."""
+    outputs = step.run(f"print('busy', file=sys.stderr); print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
+
+    assert ("pass", "0", count) == (outputs["verdict"], outputs["exit-code"], outputs["count"])
+    assert matrix == len(json.loads(outputs["matrix"])["include"])
+    assert "\n" not in outputs["matrix"]
+
+
+TOO_MANY = json.dumps({"include": [{"shard": "1/257"}] * 257})
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["", "no json", "[]", '{"include": 3}', '{"included": []}', '{"include": [], "max": []}', TOO_MANY],
+    ids=["nothing", "text", "list", "number", "other key", "two keys", "too many"],
+)
+def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[str], printed: str) -> None:
+    """No job is started from it, and the step says why."""
+    outputs = step.run(f"print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
+
+    [said] = commands(capfd.readouterr().out)
+    assert ("undecided", "3", "", "") == tuple(outputs[name] for name in ("verdict", "exit-code", "matrix", "count"))
+    assert said.data.startswith("no plan: ")
+
+
+def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its error is on standard error, which is read as well."""
+    outputs = step.run("print('error: no config', file=sys.stderr); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
+
+    assert (outputs["exit-code"], outputs["matrix"]) == ("2", "")
+    assert ["error: no config"] == [said.data for said in commands(capfd.readouterr().out)]
+
+
+def test_later_steps_are_told_what_was_written(step: Step, tmp_path: Path) -> None:
+    """The files for code scanning and for the comment; that of one project is told from another's."""
+    (tmp_path / "models" / "a").mkdir(parents=True)
+    outputs = step.run(
+        f"write('json', {report('fail', 1, 'error')!r}); write('sarif', '{{}}'); write('comment', 'x'); sys.exit(1)",
+        ONNXGATE_INPUT_SARIF="true",
+        ONNXGATE_INPUT_COMMENT="true",
+        ONNXGATE_INPUT_WORKING_DIRECTORY="models/a",
+    )
+
+    assert "{}" == Path(outputs["sarif-file"]).read_text(encoding="utf-8")
+    assert "x" == Path(outputs["comment-file"]).read_text(encoding="utf-8")
+    assert ("onnxgate-models_a", "models/a") == (outputs["sarif-category"], outputs["comment-subject"])
+
+
+def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
+    """Code scanning refuses two files of one category in one run."""
+    shard = {"ONNXGATE_INPUT_SHARD": "2/4", "ONNXGATE_INPUT_SARIF": "true"}
+    outputs = step.run(f"write('json', {report('pass', 0)!r}); write('sarif', '')", **shard)
+
+    assert ("onnxgate-2-of-4", "", "") == (
+        outputs["sarif-category"],
+        outputs["sarif-file"],
+        outputs["comment-file"],
+    )
+    assert "onnxgate-2-of-4.json" == Path(outputs["report"]).name
+
+
+@pytest.mark.parametrize(
+    ("said", "silent"),
+    [(report("pass", 0), "true"), (report("pass", 0, "note"), "true"), (report("pass", 0, "warning"), "false")],
+)
+def test_a_comment_needs_something_to_say(step: Step, said: str, silent: str) -> None:
+    """Where all is well, no first comment is made."""
+    assert silent == step.run(f"write('json', {said!r})")["silent"]

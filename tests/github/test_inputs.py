@@ -9,7 +9,7 @@ import pytest
 from onnxgate.cli.action_inputs import Results, arguments, read_inputs, variable
 from onnxgate.errors import UsageError
 
-RESULTS = Results(Path("report.json"), Path("annotations.txt"), Path("summary.md"))
+RESULTS = Results(Path())
 OUTPUT = ["--output", "text", "--output", "json=report.json", "--output", "github=annotations.txt"]
 SUMMARY = ["--output", "summary=summary.md"]
 ALL = ["--fail-on", "error", *OUTPUT, *SUMMARY]
@@ -17,29 +17,47 @@ ALL = ["--fail-on", "error", *OUTPUT, *SUMMARY]
 GOLDEN = [
     ({}, ["check", *ALL]),
     ({"command": "check", "summary": "false"}, ["check", "--fail-on", "error", *OUTPUT]),
-    ({"stages": "file, lock\nsupport"}, ["check", "--fail-on", "error", "--stage", "file,lock,support", *ALL[2:]]),
+    ({"stages": "file, lock\nsupport"}, ["check", "--stage=file,lock,support", *ALL]),
     ({"fail-on": "never"}, ["check", "--fail-on", "never", *OUTPUT, *SUMMARY]),
-    ({"config": "gate/onnxgate.toml"}, ["check", "--config", "gate/onnxgate.toml", *ALL]),
+    ({"config": "gate/onnxgate.toml"}, ["check", "--config=gate/onnxgate.toml", *ALL]),
     ({"paths": "b.onnx\n\n  a b.onnx \nb.onnx"}, ["check", *ALL, "--", "b.onnx", "a b.onnx"]),
     ({"paths": "--help"}, ["check", *ALL, "--", "--help"]),
     ({"paths": "models/**/*.onnx"}, ["check", *ALL, "--", "models/deep/y.onnx", "models/x.onnx"]),
+    ({"against": "origin/main"}, ["check", "--against=origin/main", *ALL]),
+    ({"sarif": "true"}, ["check", *ALL, "--output", "sarif=onnxgate.sarif"]),
+    ({"comment": "true"}, ["check", *ALL, "--output", "comment=comment.md"]),
+    ({"command": "merge", "paths": "1.json\n2.json"}, ["merge", *ALL, "--", "1.json", "2.json"]),
+    ({"command": "plan", "args": "--shards 4"}, ["plan", "--fail-on", "error", "--shards", "4"]),
     ({"args": "--offline --jobs '2'"}, ["check", *ALL, "--offline", "--jobs", "2"]),
     ({"command": "lock", "args": "--check"}, ["lock", "--fail-on", "error", "--check"]),
     ({"command": "export", "paths": "m.onnx"}, ["export", "--fail-on", "error", "--", "m.onnx"]),
     ({"args": "'; echo PWNED'"}, ["check", *ALL, "; echo PWNED"]),
     ({"paths": "$(touch x); `id`.onnx"}, ["check", *ALL, "--", "$(touch x); `id`.onnx"]),
-    ({"config": "a\nb; rm -rf ."}, ["check", "--config", "a\nb; rm -rf .", *ALL]),
+    ({"config": "a\nb; rm -rf ."}, ["check", "--config=a\nb; rm -rf .", *ALL]),
 ]
 
 REFUSED = [
-    ({"command": "plan"}, "input `command`: `plan` is not available in this release"),
-    ({"command": "merge"}, "input `command`: `merge` is not available in this release"),
     ({"command": "check; echo PWNED"}, "input `command`: unknown value `check; echo PWNED`"),
     ({"command": "--version"}, "input `command`: unknown value `--version`"),
     ({"stages": "file,everything"}, "input `stages`: unknown value `everything`"),
-    ({"stages": "file", "command": "lock"}, "input `stages`: is for the command `check` alone, not for `lock`"),
+    ({"stages": "file", "command": "lock"}, "input `stages`: is for `check` alone, not for `lock`"),
     ({"fail-on": "Error"}, "input `fail-on`: unknown value `Error`"),
     ({"summary": "yes"}, "input `summary`: unknown value `yes`"),
+    ({"sarif": "1"}, "input `sarif`: unknown value `1`"),
+    ({"comment": "auto"}, "input `comment`: unknown value `auto`"),
+    ({"cache": "no"}, "input `cache`: unknown value `no`"),
+    ({"against": "--upload-pack=x"}, "input `against`: `--upload-pack=x` begins like an option"),
+    ({"against": "a b"}, "input `against`: `a b` is no git revision"),
+    ({"against": "main\x1b[2J"}, "input `against`: `main\x1b[2J` is no git revision"),
+    ({"config": "--help"}, "input `config`: `--help` begins like an option"),
+    ({"shard": "5/4"}, "input `shard`: `5/4`; expected 1 to N, and N from 1 to 256"),
+    ({"shard": "1/4; id"}, "input `shard`: `1/4; id`; expected `i/N`"),
+    ({"shard": "1/2", "comment": "true"}, "input `comment`: one shard has no verdict to comment on"),
+    ({"shard": "1/2", "command": "merge"}, "input `shard`: is for `check` alone, not for `merge`"),
+    ({"against": "main", "command": "lock"}, "input `against`: is for `check` alone, not for `lock`"),
+    ({"sarif": "true", "command": "plan"}, "input `sarif`: is for `check` and `merge` alone, not for `plan`"),
+    ({"comment": "true", "command": "lock"}, "input `comment`: is for `check` and `merge` alone, not for `lock`"),
+    ({"command": "merge"}, "input `paths`: names no report to merge"),
     ({"working-directory": "nowhere"}, "input `working-directory`: `nowhere` is no folder of this checkout"),
     ({"paths": "models/*.pt"}, "input `paths`: nothing matches `models/*.pt`"),
     ({"args": "'open"}, "input `args`: cannot be split into words: no closing quotation"),
@@ -90,3 +108,14 @@ def test_pull_request_target_is_refused(workspace: Path) -> None:
     """The repository's own code never runs where secrets are at hand."""
     with pytest.raises(UsageError, match="`pull_request_target`"):
         read_inputs({**environment(workspace, {}), "GITHUB_EVENT_NAME": "pull_request_target"})
+
+
+@pytest.mark.parametrize("shard", ["2/4", "2/4@0123456789ab.eNpj"])
+def test_a_shard_writes_a_report_alone(workspace: Path, shard: str) -> None:
+    """Annotations and the summary are the merge's; reports of all shards can lie in one folder."""
+    inputs = read_inputs(environment(workspace, {"shard": shard, "sarif": "true"}))
+    actual = arguments(inputs, Results(Path(), inputs.shard))
+    named = ["json=onnxgate-2-of-4.json", "sarif=onnxgate.sarif"]
+
+    expected = [word for output in ("text", *named) for word in ("--output", output)]
+    assert ["check", f"--shard={shard}", "--fail-on", "error", *expected] == actual
