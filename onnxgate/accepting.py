@@ -64,6 +64,22 @@ def uses(ignores: Ignores, scope: Scope, met: Iterable[Collection[str]], present
     ]
 
 
+def decided(uses: Iterable[IgnoreUse], others: Collection[str]) -> list[IgnoreUse]:
+    """Those that concern none of the models that are judged elsewhere."""
+    return [each for each in uses if not any(matches_model(each.model, path) for path in others)]
+
+
+def gone(ignores: Ignores, scope: Scope, present: Collection[str]) -> dict[int, frozenset[str]]:
+    """For each entry by its number the fingerprints that no finding has, where it is known that none has."""
+    found, nothing = {}, [()] * len(ignores.entries)
+    for index, (use, entry) in enumerate(zip(uses(ignores, scope, nothing, present), ignores.entries, strict=True)):
+        if entry.fingerprints and use.done:
+            found[index] = frozenset(entry.fingerprints)
+        elif entry.fingerprints and use.stage_ran and use.gone:
+            found[index] = frozenset(entry.fingerprints) - frozenset(present)
+    return found
+
+
 def _use(index: int, entry: Ignore, expired: bool, scope: Scope, found: Collection[str]) -> IgnoreUse:
     models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
     listed = entry.fingerprints or ()
@@ -77,12 +93,13 @@ def _use(index: int, entry: Ignore, expired: bool, scope: Scope, found: Collecti
         used=gone < len(listed) if listed else bool(found),
         stage_ran=scope.covers(entry.rule, models),
         sha256=entry.sha256 or "",
-        content_there=entry.sha256 is None or _may_hold(entry.sha256.lower(), models, scope),
+        content_there=entry.sha256 is None or may_hold(entry.sha256.lower(), models, scope),
         listed=len(listed),
         gone=gone,
     )
 
 
-def _may_hold(sha256: str, models: Collection[str], scope: Scope) -> bool:
+def may_hold(sha256: str, models: Collection[str], scope: Scope) -> bool:
+    """Whether a model has that content, or may have it for all that is known."""
     contents = {scope.contents.get(model, sha256) for model in models}
     return sha256 in contents

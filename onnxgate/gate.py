@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from onnxgate import accepting, judge, replays, rules
 from onnxgate.config.lines import key_lines, nearest_line
-from onnxgate.config.names import Names, unknown_names
+from onnxgate.config.names import SPELL, Names, unknown_names
 from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
+from onnxgate.evidence.lock import ModelAgainstLock
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES, Claim, Hit, Judged, Level, Place, Stage, Undone
+from onnxgate.fingerprints import stamped
 from onnxgate.harvests import Builds, lacking
 from onnxgate.ignores import Ignores
 from onnxgate.inputs.asked import ALL, Asked
@@ -24,7 +26,7 @@ from onnxgate.lock.types import Lock
 from onnxgate.model.content import content_sha256
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel, locked_runtimes, plan_models, unlocked_builds
-from onnxgate.report import Finding
+from onnxgate.report import Change, Finding
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
@@ -34,6 +36,7 @@ from onnxgate.work import Execution, Work
 if TYPE_CHECKING:
     from onnxgate.baseline.revisions import Revision
     from onnxgate.runtimes.host import Host
+    from onnxgate.shards import Share
     from onnxgate.support.harvested import Kept
     from onnxgate.work import Watch
 
@@ -54,7 +57,9 @@ class Request:
     support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
     asked: Asked = ALL  # the input cases
     inputs_folder: Callable[[], Path] | None = None  # where inputs are stored that show a finding; None: nowhere
-    against: Revision | None = None  # the baseline of budgets
+    against: Revision | None = None  # the baseline
+    unheld: str = ""  # why there is none, where one is expected
+    share: Share | None = None  # `models` are one part of a check
     watch: Watch | None = None  # is shown what each model gave, while the files are there
 
 
@@ -71,6 +76,7 @@ class Gathered:
     predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # by model and runtime
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
+    changes: list[Change] = field(default_factory=list)  # since the baseline, by model
     execution: Execution = field(default_factory=Execution)
 
 
@@ -98,6 +104,8 @@ def run(request: Request) -> Outcome:
         _judge(request, gathered, [*against, whole])
     gathered.facts = {each.facts.path: each.facts for each in against}
     gathered.places = {each.facts.path: each.place for each in against}
+    if Stage.LOCK in request.stages:
+        _hold(request, planned, against, gathered)
     if Stage.FILE in request.stages:
         _judge(request, gathered, _sizes(planned, gathered))
     if Stage.SUPPORT in request.stages:
@@ -109,7 +117,7 @@ def run(request: Request) -> Outcome:
     gathered.judged = [each for each in gathered.judged if not _is_answered(each, gathered.execution)]
     if request.stages & {Stage.LOCK, Stage.RUNTIME}:
         gathered.skipped += unlocked_builds(request.project, request.lock, request.models)
-    return _weighed(request, planned, gathered, blocked)
+    return weighed(request, planned, gathered, blocked)
 
 
 def again(request: Request, outcome: Outcome) -> Outcome:
@@ -117,10 +125,10 @@ def again(request: Request, outcome: Outcome) -> Outcome:
     blocked = frozenset(_blocked(request, outcome.gathered))
     if blocked != outcome.blocked:
         return run(request)
-    return _weighed(request, outcome.planned, outcome.gathered, blocked)
+    return weighed(request, outcome.planned, outcome.gathered, blocked)
 
 
-def _weighed(
+def weighed(
     request: Request, planned: tuple[PlannedModel, ...], gathered: Gathered, blocked: frozenset[str]
 ) -> Outcome:
     findings = _findings(request, gathered, blocked)
@@ -161,6 +169,26 @@ def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathere
     gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
     if Stage.FILE in request.stages:
         _judge(request, gathered, files)
+
+
+def _hold(
+    request: Request, planned: Sequence[PlannedModel], models: Sequence[ModelAgainstLock], gathered: Gathered
+) -> None:
+    """What became of the models since the baseline; without one, since they were locked."""
+    gathered.remarks += [request.unheld] if request.unheld else []
+    if request.against is None and not any(each.changes for each in models):
+        return
+    from onnxgate.stages import changes
+
+    if request.against is None:
+        _judge(request, gathered, changes.since_lock(models))
+        return
+    present = changes.Present(request.project, planned, gathered.facts, gathered.places, gathered.away)
+    found = changes.since_revision(present, request.against)
+    gathered.changes = found.changes
+    gathered.undone += found.undone
+    gathered.remarks += found.remarks
+    _judge(request, gathered, found.subjects)
 
 
 def _sizes(planned: Sequence[PlannedModel], gathered: Gathered) -> list[ModelSize]:
@@ -218,7 +246,7 @@ def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathere
 def _blocked(request: Request, gathered: Gathered) -> set[str]:
     """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
     static = [each for each in gathered.judged if each.stage not in accepting.DYNAMIC]
-    return judge.blocked(static, _ignores(request, gathered))
+    return judge.blocked(static, ignores_of(request, gathered))
 
 
 def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: Gathered) -> None:
@@ -257,7 +285,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     gathered.execution = execution
     if Stage.RUNTIME not in asked:
         gathered.undone += _not_compared(execution)
-    gathered.undone += _misnamed(request, gathered.facts)
+    gathered.undone += misnamed(request, gathered.facts)
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
@@ -294,13 +322,16 @@ def _away(file: ModelFile) -> tuple[str, str]:
     return f"its external data `{broken.location}` is not all here", hint
 
 
-def _misnamed(request: Request, facts: Mapping[str, ModelFacts]) -> list[Undone]:
+def misnamed(request: Request, facts: Mapping[str, ModelFacts]) -> list[Undone]:
     """Sizes and tolerances that the config asks for by a name that no model has."""
-    known = {path: Names(_axes(each), [value.name for value in each.outputs]) for path, each in facts.items()}
     asked = {Stage.RUNTIME, Stage.PARITY} & request.stages
-    problems = unknown_names(request.project, known) if asked else ()
-    hint = "spell it as the model does; a size or a tolerance that means nothing is not tried"
-    return [Undone(min(asked, key=ALL_STAGES.index), "", "", problem, hint) for problem in problems]
+    problems = unknown_names(request.project, names_of(facts)) if asked else ()
+    return [Undone(min(asked, key=ALL_STAGES.index), "", "", problem, SPELL) for problem in problems]
+
+
+def names_of(facts: Mapping[str, ModelFacts]) -> dict[str, Names]:
+    """What each model calls its axes and outputs."""
+    return {path: Names(_axes(each), [value.name for value in each.outputs]) for path, each in facts.items()}
 
 
 def _axes(facts: ModelFacts) -> set[str]:
@@ -328,7 +359,7 @@ def _predicted(judged: Sequence[Judged]) -> dict[tuple[str, str], tuple[str, ...
     return {key: tuple(found) for key, found in predicted.items()}
 
 
-def _ignores(request: Request, gathered: Gathered) -> Ignores:
+def ignores_of(request: Request, gathered: Gathered) -> Ignores:
     """The config's, with the content that each model has now."""
     entries = request.project.config.ignore if request.honour_ignores else ()
     contents = {}
@@ -339,11 +370,13 @@ def _ignores(request: Request, gathered: Gathered) -> Ignores:
 
 def _findings(request: Request, gathered: Gathered, blocked: frozenset[str]) -> tuple[Finding, ...]:
     known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
-    ignores = _ignores(request, gathered)
-    judged = judge.stamped(gathered.judged)
+    ignores = ignores_of(request, gathered)
+    judged = stamped(gathered.judged)
     weighed, met = ignores.apply(judge.merge(judge.weigh(judged, ignores.accepts), known))
     present = {each.fingerprint for each in judged}
-    uses = accepting.uses(ignores, _judged_scope(request, gathered, blocked, ignores), met, present)
+    uses = accepting.uses(ignores, judged_scope(request, gathered, blocked, ignores), met, present)
+    if request.share is not None:  # what concerns models of other shards, their merge says
+        uses = accepting.decided(uses, request.share.others(each.path for each in request.models))
     own = list(judge.judge(uses, rules.ALL, request.project.config.rules))
     return tuple(weighed + judge.merge(judge.weigh(own), known))
 
@@ -366,7 +399,7 @@ def _causes(hit: Hit) -> set[str]:
     return {said.rule if isinstance(said, Claim) else said for said in (*hit.explained_by, *hit.follows_from)}
 
 
-def _judged_scope(request: Request, gathered: Gathered, blocked: frozenset[str], ignores: Ignores) -> accepting.Scope:
+def judged_scope(request: Request, gathered: Gathered, blocked: frozenset[str], ignores: Ignores) -> accepting.Scope:
     """What the rules could know: of a model that is not here, broken or not run, they know less."""
     selected = frozenset(model.path for model in request.models)
     stages, held = _judged_stages(request), request.against is not None

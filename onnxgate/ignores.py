@@ -27,7 +27,7 @@ class Ignores:
 
     def accepts(self, judged: Judged) -> bool:
         """Whether an entry that holds is about a hit, which has its fingerprint."""
-        about = self._about(judged.rule, judged.hit.model, judged.fingerprint)
+        about = self.about(judged.rule, judged.hit.model, judged.fingerprint)
         return any(not self.expired(index) for index in about)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
@@ -40,7 +40,7 @@ class Ignores:
         weighed = []
         for finding in findings:
             accepting = None
-            for index in self._about(finding.rule, finding.model, finding.fingerprint):
+            for index in self.about(finding.rule, finding.model, finding.fingerprint):
                 holds = not self.expired(index)
                 if not holds or accepting is None or self.entries[index].fingerprints is not None:
                     met[index].add(finding.fingerprint)
@@ -54,7 +54,7 @@ class Ignores:
         until = self.entries[index].until
         return until is not None and until < self.today
 
-    def _about(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
+    def about(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
         """The entries that are about a finding; one about no model (the lock) is matched by its rule alone."""
         for index in self._by_rule.get(rule, ()):
             entry = self.entries[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,19 @@ import click
 from onnxgate.cli.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from onnxgate.baseline.revisions import Revision
-    from onnxgate.config.project import Project
+    from onnxgate.baseline.choosing import Chosen
+    from onnxgate.cli.ignoring import Ignoring
+    from onnxgate.config.project import Project, SelectedModel
     from onnxgate.findings import Stage
     from onnxgate.inputs.asked import Asked
+    from onnxgate.lock.types import Lock
     from onnxgate.report import Report
     from onnxgate.runtimes.host import Host
+    from onnxgate.runtimes.metering import Meter
+    from onnxgate.shards import Share
 
 
 @click.command("check")
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
     "outputs",
     multiple=True,
     metavar="FORMAT[=FILE]",
-    help="text, json, github or summary; to a file, or to standard output (default: text). Repeatable.",
+    help="text, json, html, github or summary; to a file, or to standard output (default: text). Repeatable.",
 )
 @click.option(
     "--target",
@@ -41,7 +47,8 @@ if TYPE_CHECKING:
 @click.option(
     "--against",
     metavar="REF",
-    help="The git revision whose models are the baseline of `budget`s in time and memory; used for nothing else.",
+    help="The git revision that models are held against: what changed, and `budget`s in time and memory; `none` for "
+    "no such baseline. In CI the default is the base of the pull request, or what was there before the push.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Draw generated inputs otherwise.")
 @click.option(
@@ -50,6 +57,25 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="Only this input case, by the name that findings print. Repeatable.",
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Judge one of N parts of the models; or the part that `onnxgate plan` wrote.",
+)
+@click.option(
+    "--show-ignores", is_flag=True, help="Print with each finding what to paste into the config to accept it."
+)
+@click.option(
+    "--write-ignores",
+    is_flag=True,
+    help="Accept what is there now, but for notes: write it into the config, and take out what is gone.",
+)
+@click.option(
+    "--until",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="With `--write-ignores`: the last day on which new entries hold.",
 )
 @common_options
 def command(
@@ -61,6 +87,10 @@ def command(
     against: str | None,
     seed: int,
     cases: tuple[str, ...],
+    shard: str | None,
+    show_ignores: bool,
+    write_ignores: bool,
+    until: datetime.datetime | None,
     options: CommonOptions,
 ) -> int:
     """Judge the models of the project, or those that PATHS select.
@@ -68,6 +98,7 @@ def command(
     PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
     closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
     """
+    from onnxgate.cli.ignoring import Ignoring
     from onnxgate.cli.outputs import parse_outputs, write_outputs
     from onnxgate.cli.selection import chosen_stages
     from onnxgate.inputs.asked import Asked
@@ -76,17 +107,30 @@ def command(
     asked = chosen_stages(static, stages)
     inputs = Asked(seed, tuple(dict.fromkeys(cases)))
     config = None if target is not None else _config(paths, options)
-    if config is None and against is not None:
+    ignoring = Ignoring(show_ignores, write_ignores, until.date() if until is not None else None)
+    ignoring.refuse(config, shard, options.no_ignores)
+    if config is None and against not in (None, "", "none"):
         from onnxgate.errors import UsageError
 
-        raise UsageError("`--against` means nothing without a config", hint="budgets stand in `onnxgate.toml`")
+        raise UsageError("`--against` means nothing without a config", hint="run `onnxgate init`")
+    if config is None and shard is not None:
+        from onnxgate.errors import UsageError
+
+        raise UsageError("`--shard` means nothing without a config", hint="run `onnxgate init`")
     if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
         report = judge_files(paths, target, options)
     else:
-        report = _gate(config, paths, asked, inputs, against, options)
-    write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
+        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options)
+    write_outputs(
+        report,
+        sinks,
+        quiet=options.quiet,
+        verbose=options.verbose,
+        config=config,
+        snippets=ignoring.snippets,
+    )
     return report.exit
 
 
@@ -114,6 +158,8 @@ def _gate(
     asked: frozenset[Stage],
     inputs: Asked,
     against: str | None,
+    shard: str | None,
+    ignoring: Ignoring,
     options: CommonOptions,
 ) -> Report:
     from onnxgate import gate, rules, verdict
@@ -121,33 +167,76 @@ def _gate(
     from onnxgate.lock.loading import load_lock
     from onnxgate.runtimes.store import inputs_dir
 
+    today = datetime.datetime.now(tz=datetime.timezone.utc).date()
+    before = ignoring.before(config, today)
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
+    models = project.models([str(path) for path in paths], base=options.start)
+    share = _share(shard, project, lock, models, inputs)
+    chosen = _baseline(project, against, asked, options)
+    meter = _meter(asked, inputs)
     request = gate.Request(
         project=project,
         lock=lock,
         lock_text=project.lock_path.read_text(encoding="utf-8"),
         lock_name=project.lock_path.name,
-        models=project.models([str(path) for path in paths], base=options.start),
+        models=models if share is None else share.own(models),
         stages=asked,
-        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(_open_host, project, options),
+        today=today,
+        open_host=functools.partial(_open_host, project, options, meter),
         honour_ignores=not options.no_ignores,
         support_folder=_support_folder,
         asked=inputs,
         inputs_folder=inputs_dir,
-        against=_revision(project, against, options),
+        against=chosen.revision if chosen is not None else None,
+        unheld=chosen.remark if chosen is not None else "",
+        share=share,
     )
-    return verdict.sum_up(request, gate.run(request), options.fail_on)
+    outcome = ignoring.settle(request, gate.run(request), before)
+    report = verdict.sum_up(request, outcome, options.fail_on)
+    if meter is not None:
+        from onnxgate.cli.sharding import keep_costs
+
+        keep_costs(report, project.folder, meter.seconds())
+    return report if share is None else _sealed(report)
 
 
-def _revision(project: Project, against: str | None, options: CommonOptions) -> Revision | None:
-    if against is None:
+def _share(
+    shard: str | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: Asked
+) -> Share | None:
+    if shard is None:
         return None
-    from onnxgate.baseline.revisions import resolve
+    from onnxgate.cli.sharding import share_of
+
+    return share_of(shard, project, lock, models, inputs)
+
+
+def _sealed(report: Report) -> Report:
+    from onnxgate.formats import json
+
+    return json.sealed(report)
+
+
+def _meter(asked: frozenset[Stage], inputs: Asked) -> Meter | None:
+    """What measures the cost of models, where they are judged in full."""
+    if not asked.issuperset({"runtime", "parity", "export"}) or inputs.cases:
+        return None
+    from onnxgate.runtimes.metering import Meter
+
+    return Meter()
+
+
+def _baseline(project: Project, against: str | None, asked: frozenset[Stage], options: CommonOptions) -> Chosen | None:
+    """What models are held against; outside of CI only where it is asked for."""
+    from onnxgate.findings import Stage
+
+    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and asked & {Stage.LOCK, Stage.RUNTIME}
+    if against is None and not in_ci:
+        return None
+    from onnxgate.baseline.choosing import choose
     from onnxgate.config.discovery import find_root
 
-    return resolve(find_root(project.folder), against, offline=options.offline)
+    return choose(find_root(project.folder), against, os.environ, offline=options.offline)
 
 
 def _support_folder() -> Path:
@@ -156,7 +245,7 @@ def _support_folder() -> Path:
     return support_dir()
 
 
-def _open_host(project: Project, options: CommonOptions) -> AbstractContextManager[Host]:
+def _open_host(project: Project, options: CommonOptions, meter: Meter | None) -> AbstractContextManager[Host]:
     from onnxgate.cli.hosting import shown_host
 
-    return shown_host(project, options)
+    return shown_host(project, options, meter)

@@ -33,7 +33,8 @@ def _escaped(character: str) -> str:
 
 def entry(ignore: Ignore, prefix: Keys = ()) -> str:
     """An `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
-    return "\n".join(_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command where a log is read
+    text = "\n".join(_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command where a log is read
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
 
 
 def _lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
@@ -45,7 +46,7 @@ def _lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
         yield f"sha256 = {string(ignore.sha256)}"
     if ignore.fingerprints is not None:
         yield f"fingerprints = {fingerprints(ignore.fingerprints)}"
-    yield f"reason = {string(ignore.reason)}"
+    yield f"reason = {string(ignore.reason)}" if ignore.reason else 'reason = ""  # say why'
     if ignore.until is not None:
         yield f"until = {ignore.until.isoformat()}"
 

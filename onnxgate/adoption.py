@@ -1,0 +1,222 @@
+"""What a repository has today, accepted: entries for all findings that are there, and none for those that come."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from onnxgate import gate, rules
+from onnxgate.accepting import gone, is_about_change
+from onnxgate.config.editing import Edit, edited
+from onnxgate.config.lines import Keys, key_lines
+from onnxgate.config.spelled import entry, literal_glob
+from onnxgate.config.toml import decode
+from onnxgate.config.types import Ignore
+from onnxgate.findings import Level, Stage
+from onnxgate.fingerprints import stamped
+from onnxgate.ignores import Ignores
+from onnxgate.model.content import content_sha256
+from onnxgate.report import Finding
+
+REASON = "present when the gate was adopted"
+OF_ONE_CONTENT = frozenset({"model-changed"})
+"""Rules that are about one content without being about a baseline: whether a model is the locked one."""
+NEVER_ACCEPTED = {
+    "lock-stale": "it says that the lock is not about what the config promises: run `onnxgate lock`",
+    "ignore-expired": "somebody set that date: repair what the entry hides, or give it a new date and a reason",
+    "ignore-unused": "the entry can be removed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The outcome under the new entries, the config that has them, and what there is to say of it."""
+
+    outcome: gate.Outcome
+    data: bytes
+    remarks: tuple[str, ...]
+
+
+def adopt(request: gate.Request, outcome: gate.Outcome, data: bytes, until: datetime.date | None) -> Adopted:
+    """
+    Accept every finding of the outcome that is no note, until nothing new comes to light. `data` is the config.
+
+    To accept a cause shows what follows from it, and to accept that a file is broken lets it be run.
+
+    Raises:
+        UsageError: the entries of the config cannot be edited as they are written there.
+    """
+    project = request.project
+    plan = _Plan(project.config.ignore, request.today, until)
+    while plan.accept(outcome):
+        request = plan.under(request)
+        outcome = gate.again(request, outcome)
+    left = tuple(plan.left(outcome))
+    plan.drop(_gone(request, outcome))
+    edit = plan.edit
+    if edit.listed or edit.added:
+        data = edited(data, project.prefix, edit, project.path.name)
+        outcome = _placed(plan.under(request), outcome, key_lines(decode(data)))
+    return Adopted(outcome, data, (plan.said(project.path.name), *left))
+
+
+def _placed(request: gate.Request, outcome: gate.Outcome, lines: Mapping[Keys, int]) -> gate.Outcome:
+    """The outcome with the lines that the config has now; where a finding of a model is on one that moved, as run."""
+    project = request.project
+    request = replace(request, project=replace(project, lines=lines))
+    moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
+    if moved and any(each.hit.place.path == project.path.name for each in outcome.gathered.judged):
+        return gate.run(request)
+    return gate.again(request, outcome)
+
+
+def _gone(request: gate.Request, outcome: gate.Outcome) -> dict[int, frozenset[str]]:
+    """For each entry by its number the fingerprints that it lists and that no finding has any more."""
+    ignores = gate.ignores_of(request, outcome.gathered)
+    scope = gate.judged_scope(request, outcome.gathered, outcome.blocked, ignores)
+    return gone(ignores, scope, {each.fingerprint for each in stamped(outcome.gathered.judged)})
+
+
+@dataclass(slots=True)
+class _Plan:
+    """The entries that there are, with what they list from now on, and those that are added."""
+
+    entries: tuple[Ignore, ...]
+    today: datetime.date
+    until: datetime.date | None
+    listed: dict[int, set[str]] = field(default_factory=dict)
+    added: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)  # model, rule, content
+    accepted: int = 0
+    dropped: int = 0
+    _own: dict[Ignore, int] = field(default_factory=dict)  # entries like those that are added, but for what they list
+
+    def __post_init__(self) -> None:
+        for index, each in enumerate(self.entries):
+            if each.fingerprints and self._holds(each):
+                self._own[msgspec.structs.replace(each, fingerprints=())] = index
+
+    @property
+    def edit(self) -> Edit:
+        """The entries afterwards; one that lists the same as before is not touched."""
+        changed = {
+            index: tuple(sorted(marks))
+            for index, marks in self.listed.items()
+            if marks != set(self.entries[index].fingerprints or ())
+        }
+        return Edit(changed, [self._entry(*key, marks) for key, marks in sorted(self.added.items()) if marks])
+
+    def under(self, request: gate.Request) -> gate.Request:
+        """The request with the entries as they are to be."""
+        config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
+        return replace(request, project=replace(request.project, config=config))
+
+    def accept(self, outcome: gate.Outcome) -> bool:
+        """Add what the outcome has; False where all that can be is accepted."""
+        before = self.accepted
+        contents = _contents(outcome)
+        for finding in self._open(outcome):
+            marks = self._marks(finding, contents)
+            self.accepted += finding.fingerprint not in marks
+            marks.add(finding.fingerprint)
+        return self.accepted > before
+
+    def _open(self, outcome: gate.Outcome) -> Iterator[Finding]:
+        """What is to be accepted: not what an entry accepted for a while that is over; nobody asked to prolong that."""
+        over = Ignores([each for each in self.entries if not self._holds(each)], self.today, _contents(outcome))
+        for finding in outcome.findings:
+            ended = any(True for _ in over.about(finding.rule, finding.model, finding.fingerprint))
+            if _closes(finding) and finding.rule not in NEVER_ACCEPTED and not ended:
+                yield finding
+
+    def left(self, outcome: gate.Outcome) -> Iterator[str]:
+        """What is there and was not accepted, and why."""
+        closing = [finding for finding in outcome.findings if _closes(finding)]
+        never = [finding.rule for finding in closing if finding.rule in NEVER_ACCEPTED]
+        for rule in sorted(set(never)):
+            yield f"`{rule}` is not accepted by `--write-ignores`: {NEVER_ACCEPTED[rule]}"
+        if ended := len(closing) - len(never):
+            yield f"{_count(ended, 'finding')} not accepted again: the ignore of each has ended"
+
+    def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
+        """Take out what is no longer there, of the entries as they are to be."""
+        kept = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
+        for place, marks in stale.items():
+            if place < len(kept) and marks:
+                index = kept[place]
+                left = self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
+                self.dropped += len(left & marks)
+                left -= marks
+
+    def said(self, name: str) -> str:
+        """What was done, in words."""
+        done = []
+        if self.accepted:
+            done.append(f"accepts {_count(self.accepted, 'finding')} that {_are(self.accepted)} there now")
+        if self.dropped:
+            done.append(f"no longer lists {_count(self.dropped, 'finding')} that {_are(self.dropped)} gone")
+        if not done:
+            return f"`{name}` is as it was: there is nothing to accept, and nothing that it lists is gone"
+        return f"`{name}` {', and '.join(done)}"
+
+    def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
+        """The list that the finding belongs into: of an entry that we wrote, else of a new one."""
+        wanted = self._entry(finding.model, finding.rule, _content(finding, contents), ())
+        index = self._own.get(wanted)
+        if index is not None:
+            return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
+        return self.added.setdefault((finding.model, finding.rule, wanted.sha256 or ""), set())
+
+    def _entry(self, model: str, rule: str, content: str, marks: Iterable[str]) -> Ignore:
+        return Ignore(
+            rule=rule,
+            model=literal_glob(model) if model else "**",
+            reason=REASON,
+            until=self.until,
+            sha256=content or None,
+            fingerprints=tuple(sorted(marks)),
+        )
+
+    def _holds(self, ignore: Ignore) -> bool:
+        return ignore.until is None or ignore.until >= self.today
+
+
+def _closes(finding: Finding) -> bool:
+    return finding.level != Level.NOTE.value and not finding.ignored
+
+
+def _contents(outcome: gate.Outcome) -> dict[str, str]:
+    return {path: content_sha256(facts) for path, facts in outcome.gathered.facts.items()}
+
+
+def _content(finding: Finding, contents: Mapping[str, str]) -> str:
+    """The content that an entry is to hold for, "" where it need not be held to one."""
+    of_one = finding.rule in OF_ONE_CONTENT or is_about_change(finding.rule)
+    return contents.get(finding.model, "") if of_one else ""
+
+
+def snippets(request: gate.Request, outcome: gate.Outcome) -> dict[str, tuple[str, ...]]:
+    """For each finding, by its fingerprint, the lines to paste into the config; the reason is left to be said."""
+    contents, made = _contents(outcome), {}
+    for finding in outcome.findings:
+        rule = rules.by_id.get(finding.rule)
+        if rule is not None and rule.stage is not Stage.GATE:
+            ignore = Ignore(
+                rule=finding.rule,
+                model=literal_glob(finding.model) if finding.model else "**",
+                reason="",
+                sha256=_content(finding, contents) or None,
+                fingerprints=(finding.fingerprint,),
+            )
+            made[finding.fingerprint] = tuple(entry(ignore, request.project.prefix).split("\n"))
+    return made
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
