@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.evidence.changes import Minimum, ModelChange, MovedWeights
 from onnxgate.findings import name_runtimes
@@ -28,13 +28,17 @@ def _releases(minimum: Minimum | None) -> Iterator[str]:
     if minimum is None:
         return
     engine = limits.table().engine
-    known = [f"{engine} {each}" for each in releases.known()]
     if minimum.before != minimum.after:
         now = f"from {engine} {minimum.after} on" if minimum.after else f"on no known release of {engine}"
         yield f"loads {now} instead of from {minimum.before} on" if minimum.before else f"loads {now}, and did on none"
     if minimum.lost:
-        lost = name_runtimes([f"{engine} {each}" for each in minimum.lost], known)
-        yield f"no longer loads on {lost}, which a target promises"
+        yield f"no longer loads on {releases_in_words(minimum.lost)}, which a target promises"
+
+
+def releases_in_words(found: Sequence[str]) -> str:
+    """Releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
+    engine = limits.table().engine
+    return name_runtimes((f"{engine} {each}" for each in found), [f"{engine} {each}" for each in releases.known()])
 
 
 def _weights(moved: MovedWeights | None) -> Iterator[str]:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import posixpath
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnxgate.baseline.git import is_tracked
 from onnxgate.baseline.renames import Newcomer
 from onnxgate.baseline.revisions import AbsentError, Revision
-from onnxgate.config.project import Project
+from onnxgate.config.project import Project, SelectedModel
 from onnxgate.evidence.changes import ModelChange
 from onnxgate.evidence.lock import ModelAgainstLock
 from onnxgate.findings import Place, Stage, Undone
 from onnxgate.lock.changes import facts_of
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.hashing import sha256_of
+from onnxgate.model.identify import really
+from onnxgate.model.pointer import read_pointer
+from onnxgate.model.reading import read_facts
+from onnxgate.model.structure import UnreadableModel
 from onnxgate.plan import PlannedModel
 from onnxgate.report import Change
-from onnxgate.stages.change_words import said
-from onnxgate.stages.contents import Compared, compare
+from onnxgate.stages.change_words import releases_in_words, said
+from onnxgate.stages.contents import Compared, Now, compare
 from onnxgate.stages.past import BrokenError, Past
-from onnxgate.stages.renamed import renamed, vanished
+from onnxgate.stages.renamed import gone_files, renamed, vanished
 
+NOT_IN_GIT = "git does not have it, and only the lock knew it"
 FETCH = "fetch what is missing, or give another baseline with `--against`"
 
 
@@ -35,7 +41,7 @@ class Present:
     planned: Sequence[PlannedModel]
     facts: Mapping[str, ModelFacts]  # of those that can be read, or that the lock tells of
     places: Mapping[str, Place]
-    away: Collection[str]  # models that are not all here
+    away: Mapping[str, tuple[str, str]]  # models that are not all here: why, what helps
 
 
 @dataclass(slots=True)
@@ -87,15 +93,15 @@ class _Comparing:
 
     def compare(self) -> None:
         """All models that can be read, then those that are no more."""
-        here = {each.path: self._path(each.path) for each in self.present.planned}
-        before = self._renamed(here)
+        every = {self._path(model.path): model for model in self.present.project.models()}
+        before, unclear = self._renamed([each for at, each in every.items() if not self._was_there(at)])
         for each in self.present.planned:
             if each.path in self.present.facts:
-                self._decide(each, before.get(each.path, here[each.path]))
-        every = {self._path(model.path) for model in self.present.project.models()}
-        taken = {*before.values(), *self._maybe_renamed(every, here)}
-        for path in vanished(self.past, self.present.project, every):
-            if path not in taken:
+                at = self._path(each.path)
+                self._decide(each, before.get(at, at))
+        gone = () if unclear else vanished(self.past, self.present.project, every)
+        for path in gone:
+            if path not in before.values():
                 self.found.changes.append(Change(model=self.past.relative(path), kind="removed"))
 
     def _path(self, name: str) -> str:
@@ -104,19 +110,26 @@ class _Comparing:
     def _was_there(self, at: str) -> bool:
         return at in self.past.tree.entries or bool(self.past.tree.submodule(at))
 
-    def _renamed(self, here: Mapping[str, str]) -> dict[str, str]:
-        """Today's name -> the path that it had."""
-        facts = {here[path]: each for path, each in self.present.facts.items() if not self._was_there(here[path])}
-        files = {here[each.path]: each.model.absolute for each in self.present.planned}
-        newcomers = [Newcomer(at, files[at], facts[at].sha256) for at in sorted(facts)]
-        found = renamed(self.past, newcomers, facts, self.found.remarks) if newcomers else {}
-        return {facts[at].path: before for at, before in found.items()}
+    def _renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
+        """Today's path -> the one that it had; and whether a new model cannot be read, which may have had any of them.
 
-    def _maybe_renamed(self, every: Collection[str], here: Mapping[str, str]) -> Iterator[str]:
-        """Paths that a new model, which was not asked for or cannot be read, may have had: they are not called gone."""
-        read = {here[path] for path in self.present.facts}
-        if any(not self._was_there(at) for at in every if at not in read):
-            yield from self.past.tree.entries
+        The whole project takes part, whatever is asked for: what one model was called depends on the others.
+        """
+        gone = gone_files(self.past) if new else []
+        if not gone:
+            return {}, False
+        facts = {self._path(each.path): read for each in new if (read := self._facts(each)) is not None}
+        newcomers = [Newcomer(self._path(each.path), each.absolute, _sha256(each.absolute)) for each in new]
+        found = renamed(self.past, gone, newcomers, facts, self.found.remarks)
+        return found, any(each.path not in facts and each.path not in found for each in newcomers)
+
+    def _facts(self, model: SelectedModel) -> ModelFacts | None:
+        if model.path in self.present.facts:
+            return self.present.facts[model.path]
+        try:
+            return None if really(model.absolute) else read_facts(model.absolute, model.path)
+        except (OSError, UnreadableModel):
+            return None
 
     def _decide(self, planned: PlannedModel, at: str) -> None:
         try:
@@ -144,11 +157,9 @@ class _Comparing:
             if self.past.relative(at) != planned.path:
                 self._say(planned, at, ())
             return
-        compared = Compared()
-        if planned.path not in self.present.away:
-            targets = tuple(self.present.project.config.targets[name] for name in planned.model.settings.targets)
-            compared = compare(past, path, before, file, after, targets)
-        self._judge(planned, at, before, compared)
+        targets = tuple(self.present.project.config.targets[name] for name in planned.model.settings.targets)
+        now = Now(after, file, targets, self.present.away.get(planned.path))
+        self._judge(planned, at, before, compare(past, path, before, now))
 
     def _hold_to_lock(self, planned: PlannedModel, at: str) -> None:
         """A model that git does not have at all is known by its lock alone; any other is new."""
@@ -159,7 +170,7 @@ class _Comparing:
             return
         before = facts_of(planned.path, entry)
         if not _is_same_content(before, self.present.facts[planned.path]):
-            self._judge(planned, at, before, Compared(lacking="git does not have its content, only the lock knew it"))
+            self._judge(planned, at, before, Compared(lacking=AbsentError(NOT_IN_GIT)))
 
     def _judge(self, planned: PlannedModel, at: str, before: ModelFacts, compared: Compared) -> None:
         change = ModelChange(
@@ -172,9 +183,22 @@ class _Comparing:
         )
         self.found.subjects.append(change)
         self._say(planned, at, said(change))
-        if compared.lacking:
-            what = f"neither its weights nor the releases that load it were all held against those {self._at}"
-            self.found.remarks.append(f"{planned.path}: {what}: {compared.lacking}")
+        self._admit(planned.path, compared)
+
+    def _admit(self, path: str, compared: Compared) -> None:
+        """Say what was not compared; where that may be a promise that is broken, there is no verdict."""
+        lacking, at = compared.lacking, self._at
+        if compared.may_be_lost and lacking is not None:
+            what = f"whether it loaded {at} on {releases_in_words(compared.may_be_lost)}, where it does not load now"
+            reason = f"{what}, cannot be told: {lacking.reason}"
+            self.found.undone.append(Undone(Stage.LOCK, path, "", reason, lacking.hint or FETCH))
+        elif compared.may_be_lost:
+            lost = releases_in_words(compared.may_be_lost)
+            self.found.remarks.append(f"{path}: does not load on {lost}; whether it did {at} cannot be predicted")
+        if lacking is not None and path not in self.present.away:
+            help_with = f" (`{lacking.hint}`)" if lacking.hint else ""
+            what = f"weights, and the releases that load it, were not all held against those {at}"
+            self.found.remarks.append(f"{path}: {what}: {lacking.reason}{help_with}")
 
     def _say(self, planned: PlannedModel, at: str, words: tuple[str, ...]) -> None:
         name = self.past.relative(at)
@@ -186,3 +210,12 @@ class _Comparing:
 
 def _is_same_content(before: ModelFacts, after: ModelFacts) -> bool:
     return before.sha256 == after.sha256 and sorted(before.external) == sorted(after.external)
+
+
+def _sha256(file: Path) -> str:
+    """That of a file's content; of a Git LFS pointer, of what it stands for; "" of what cannot be opened."""
+    try:
+        pointer = read_pointer(file)
+        return pointer.sha256 if pointer is not None else sha256_of(file)
+    except OSError:
+        return ""

@@ -11,53 +11,78 @@ from onnxgate.config.types import Target
 from onnxgate.evidence.changes import Minimum, MovedWeights
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.stages.minimum import Verdicts, by_operators, by_stamps, concerned
+from onnxgate.stages.minimum import may_be_lost as lost_of
+from onnxgate.stages.minimum import minimum as minimum_of
 from onnxgate.stages.past import Past
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """`lacking`: why not all of it could be compared, with the command that helps."""
+    """`lacking`: why not all of it could be compared. `may_be_lost`: promised releases that may have loaded the model.
+
+    They refuse it now; where nothing lacks, it cannot be predicted whether they did before.
+    """
 
     weights: MovedWeights | None = None
     minimum: Minimum | None = None
-    lacking: str = ""
+    may_be_lost: tuple[str, ...] = ()
+    lacking: AbsentError | None = None
 
 
-def compare(
-    past: Past, path: str, before: ModelFacts, file: Path, after: ModelFacts, targets: tuple[Target, ...]
-) -> Compared:
-    """Of a model that is all here. The old one is fetched only where operators or stamps are others."""
-    lacking = ""
+@dataclass(frozen=True, slots=True)
+class Now:
+    """A model as it is. `away`: why its content is not all here, and what helps."""
+
+    facts: ModelFacts
+    file: Path
+    targets: tuple[Target, ...]
+    away: tuple[str, str] | None = None
+
+
+def compare(past: Past, path: str, before: ModelFacts, now: Now) -> Compared:
+    """What a path was beside what it is now. The old one is fetched only where operators or stamps are others."""
+    lacking = AbsentError(now.away[0], hint=now.away[1]) if now.away else None
+    promised = concerned(now.targets)
     minimum: Minimum | None = None
+    may_be_lost: tuple[str, ...] = ()
+    if promised:
+        then, lacking = _verdicts_then(past, path, before, now, promised, lacking)
+        verdicts = by_stamps(now.facts) if now.away else by_operators(read_structure(now.file), promised)
+        minimum = minimum_of(then, verdicts, promised)
+        may_be_lost = lost_of(then, verdicts, promised)
+    weights, lacking = (None, lacking) if lacking else _moved_since(past, path, now.file)
+    return Compared(weights, minimum, may_be_lost, lacking)
+
+
+def _verdicts_then(
+    past: Past, path: str, before: ModelFacts, now: Now, promised: tuple[Target, ...], lacking: AbsentError | None
+) -> tuple[Verdicts, AbsentError | None]:
+    if lacking is not None:
+        return by_stamps(before), lacking
     try:
-        minimum = _minimum(past, path, file, targets, fetch=_asks(before) != _asks(after))
+        structure = past.structure(path, fetch=_asks(before) != _asks(now.facts))
+        return by_operators(structure, promised), None
     except AbsentError as error:
-        lacking = _said(error)
+        return by_stamps(before), error
+    except UnreadableModel as reason:
+        return by_stamps(before), AbsentError(str(reason))
     finally:
         past.forget(path)
+
+
+def _moved_since(past: Past, path: str, file: Path) -> tuple[MovedWeights | None, AbsentError | None]:
     try:
         with tempfile.TemporaryDirectory(dir=past.scratch) as folder:
-            return Compared(_moved(past.content(path, Path(folder) / "past"), file), minimum, lacking)
+            return _moved(past.content(path, Path(folder) / "past"), file), None
     except AbsentError as error:
-        return Compared(None, minimum, lacking or _said(error))
+        return None, error
 
 
 def _asks(facts: ModelFacts) -> tuple[object, ...]:
     """What a release looks at, as far as facts know it."""
     types = tuple((value.name, value.type) for value in (*facts.inputs, *facts.outputs))
     return facts.ir_version, facts.opsets, facts.function_opsets, facts.operators, types
-
-
-def _minimum(past: Past, path: str, file: Path, targets: tuple[Target, ...], *, fetch: bool) -> Minimum | None:
-    from onnxgate.stages.minimum import concerned, minimum
-
-    promised = concerned(targets)
-    if not promised:
-        return None
-    try:
-        return minimum(past.structure(path, fetch=fetch), read_structure(file), promised)
-    except UnreadableModel as reason:
-        raise AbsentError(str(reason)) from reason
 
 
 def _moved(old: Path, new: Path) -> MovedWeights | None:
@@ -78,7 +103,3 @@ def _moved(old: Path, new: Path) -> MovedWeights | None:
         largest=moved.largest,
         name=moved.name,
     )
-
-
-def _said(error: AbsentError) -> str:
-    return f"{error.reason} (`{error.hint}`)" if error.hint else error.reason

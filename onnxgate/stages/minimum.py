@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from onnxgate.config.types import Target
 from onnxgate.evidence.changes import Minimum
 from onnxgate.lock.types import LockedRuntime
+from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedRuntime
 from onnxgate.stages.operators import honest
 from onnxgate.stages.supported import GPU, known_support
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 Verdict = Literal["loads", "refused", "unknown"]
+Verdicts = Mapping[str, Verdict]
+"""By release, ascending."""
 
 
 def concerned(targets: Sequence[Target]) -> tuple[Target, ...]:
@@ -31,17 +34,17 @@ def concerned(targets: Sequence[Target]) -> tuple[Target, ...]:
     return tuple(each for each in targets if canonicalize_name(Requirement(each.runtime).name) in family)
 
 
-def minimum(before: ModelProto, after: ModelProto, targets: Sequence[Target]) -> Minimum | None:
-    """None where it is the same, or where one release's answer is not known."""
-    then, now = _verdicts(before, targets), _verdicts(after, targets)
-    if "unknown" in (*then.values(), *now.values()):
-        return None
-    found = Minimum(before=_since(then), after=_since(now), lost=_lost(then, now, targets))
-    return found if found.lost or found.before != found.after else None
+def by_stamps(facts: ModelFacts) -> Verdicts:
+    """What is known of a model that is not here: it is refused, or it may load."""
+    taken = {each: limits.limits_of(each) for each in releases.known()}
+    return {
+        release: "unknown" if limit and limits.loads(limit, facts.ir_version, facts.needed_opsets) else "refused"
+        for release, limit in taken.items()
+    }
 
 
-def _verdicts(proto: ModelProto, targets: Sequence[Target]) -> dict[str, Verdict]:
-    """By release, ascending. What an extension or a provider of a target may bring is not known."""
+def by_operators(proto: ModelProto, targets: Sequence[Target]) -> Verdicts:
+    """What each release does with a model. What an extension or a provider of a target may bring is not known."""
     prepared = prepare(proto)
     verdicts: dict[str, Verdict] = {}
     for release in releases.known():
@@ -50,6 +53,20 @@ def _verdicts(proto: ModelProto, targets: Sequence[Target]) -> dict[str, Verdict
         prediction = predict(prepared, known.implementation, known.limits, known.planned.providers)
         verdicts[release] = honest(prediction, known).verdict
     return verdicts
+
+
+def minimum(then: Verdicts, now: Verdicts, targets: Sequence[Target]) -> Minimum | None:
+    """None where it is the same, or where one release's answer is not known."""
+    if "unknown" in (*then.values(), *now.values()):
+        return None
+    lost = _admitted((each for each in then if (then[each], now[each]) == ("loads", "refused")), targets)
+    found = Minimum(before=_since(then), after=_since(now), lost=lost)
+    return found if found.lost or found.before != found.after else None
+
+
+def may_be_lost(then: Verdicts, now: Verdicts, targets: Sequence[Target]) -> tuple[str, ...]:
+    """Promised releases that refuse the model now, and of which nobody knows whether they loaded it before."""
+    return _admitted((each for each in then if (then[each], now[each]) == ("unknown", "refused")), targets)
 
 
 def _planned(release: str, targets: Sequence[Target]) -> PlannedRuntime:
@@ -63,7 +80,7 @@ def _planned(release: str, targets: Sequence[Target]) -> PlannedRuntime:
     )
 
 
-def _since(verdicts: dict[str, Verdict]) -> str:
+def _since(verdicts: Verdicts) -> str:
     """The first release from which on every one loads it; where the newest does not, the first that does."""
     every = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
@@ -72,14 +89,9 @@ def _since(verdicts: dict[str, Verdict]) -> str:
     return span(every, loads)[0] or next((each for each, works in zip(every, loads, strict=True) if works), "")
 
 
-def _lost(then: dict[str, Verdict], now: dict[str, Verdict], targets: Sequence[Target]) -> tuple[str, ...]:
-    """Releases that a requirement admits, be they locked or not; a build of one's own has no release of these."""
+def _admitted(found: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
+    """The releases that a requirement admits, be they locked or not; a build of one's own is none of them."""
     from packaging.requirements import Requirement
 
     admitted = [Requirement(each.runtime).specifier for each in targets if each.python is None]
-    return tuple(
-        release
-        for release in then
-        if then[release] == "loads" and now[release] == "refused"
-        if any(specifier.contains(release) for specifier in admitted)
-    )
+    return tuple(release for release in found if any(specifier.contains(release) for specifier in admitted))

@@ -19,17 +19,25 @@ ALL_BUT_THE_SAME = 90
 
 
 def renamed(
-    past: Past, newcomers: Sequence[Newcomer], facts: Mapping[str, ModelFacts], remarks: list[str]
+    past: Past, gone: Sequence[str], newcomers: Sequence[Newcomer], facts: Mapping[str, ModelFacts], remarks: list[str]
 ) -> dict[str, str]:
-    """Today's path -> what it was called. First by content; of others, where name or likeness and interface agree."""
-    gone = gone_files(past)
-    found = moved(past.tree, gone, newcomers, lambda each, path: past.is_same(path, each.file, facts[each.path]))
+    """Today's path -> what it was called. First by content; of others, where name or likeness and interface agree.
+
+    All newcomers of the project take part, be they asked for or not; `facts` are of those that can be read.
+    """
+
+    def has_same_data(each: Newcomer, path: str) -> bool:
+        return each.path in facts and past.is_same(path, each.file, facts[each.path])
+
+    found = moved(past.tree, gone, newcomers, has_same_data)
     rest = [each for each in newcomers if each.path not in found]
     left = [path for path in gone if path not in found.values()]
     alike = similar(past.tree, left, rest) if rest and left else {}
     guesses = {**{path: (before, 0) for path, before in same_name(left, rest).items()}, **alike}
     for path, (before, percent) in sorted(guesses.items()):
-        if before not in found.values() and _is_heir(past, before, facts[path], percent, remarks):
+        if path not in facts or before in found.values():
+            continue
+        if _is_heir(past, before, facts[path], percent, remarks):
             found[path] = before
     return found
 

@@ -1,0 +1,128 @@
+"""A history of twelve commits, replayed: what each is found to change, in the clones that CI makes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import need
+from tests.end_to_end.conftest import Make
+from tests.end_to_end.history import MOVED, NET, OTHER, STEPS, clone, make_history, publish
+from tests.end_to_end.repository import Repository, brief
+from tests.github.checkout import git
+
+OTHER_BYTES = ("axis made static", "data file", "metadata lost", "weights")
+"""Steps after which an old content decides nothing: what a release looks at is the same."""
+Origin = Callable[[bool], Path]
+Findings = list[tuple[str, str, str]]
+
+
+@pytest.fixture(scope="session")
+def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origin:
+    """The history in a bare repository, plain or in Git LFS."""
+
+    def made(lfs: bool) -> Path:
+        def make(folder: Path) -> None:
+            make_history(command.at(folder / "work"), lfs=lfs)
+            publish(folder / "work", folder / "origin.git", lfs=lfs)
+
+        return made_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
+
+    return made
+
+
+def status_of(findings: Findings) -> int:
+    """What `check` ends with."""
+    return 1 if any(level == "error" for level, _, _ in findings) else 0
+
+
+def expected(index: int) -> Findings:
+    """What the step is about, of the one model that changed."""
+    step = STEPS[index - 1]
+    return [(level, rule, step.net.path) for level, rule in step.findings]
+
+
+def without(rule: str, findings: Findings) -> Findings:
+    """The others."""
+    return [each for each in findings if each[1] != rule]
+
+
+def order(finding: tuple[str, str, str]) -> tuple[int, str, str]:
+    """How a report sorts."""
+    level, rule, model = finding
+    return ("error", "warning", "note").index(level), model, rule
+
+
+def replay(repository: Repository, findings: Findings, *arguments: str, status: int | None = None) -> dict[str, Any]:
+    """The report on the last commit against the one before, which has just these findings."""
+    expected = status_of(findings) if status is None else status
+    report = repository.report("--static", "--against", "HEAD^1", *arguments, status=expected)
+
+    assert [brief(each) for each in report["findings"]] == findings
+    return report
+
+
+@pytest.mark.parametrize(("depth", "arguments"), [(2, ["--offline"]), (1, [])], ids=["depth 2", "depth 1"])
+def test_plain(command: Repository, origin: Origin, tmp_path: Path, depth: int, arguments: list[str]) -> None:
+    """Each commit has the findings of its one change, whether its parent is there or has to be fetched."""
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(False), tmp_path / f"c{index}", f"c{index}", depth, lfs=False, smudged=False)
+        report = replay(command.at(folder), expected(index), *arguments)
+
+        assert (report["undecided"], report["remarks"]) == ([], []), step.said
+        (change,) = report["changes"]
+        assert (change["model"], change["kind"]) == (step.net.path, "renamed" if step.net.path == MOVED else "changed")
+
+
+def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """The same in Git LFS, of which CI fetched the last commit: an old content is fetched where it decides something.
+
+    Where stamps and operators are the same, the lock of then tells what the model was; weights are not compared, and
+    that is said.
+    """
+    need("git-lfs")
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(True), tmp_path / f"c{index}", f"c{index}", 1, lfs=True, smudged=True)
+        report = replay(command.at(folder), without("weights-changed", expected(index)))
+
+        assert (report["undecided"], bool(report["remarks"])) == ([], step.said in OTHER_BYTES), step.said
+        assert all("its content is not here (`git lfs fetch origin " in each for each in report["remarks"])
+
+
+@pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])
+def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudged: bool) -> None:
+    """Nothing of the commit before can be had but its lock, which is enough for all that facts tell.
+
+    Which releases loaded the model they do not: where a promised one refuses it now, there is no verdict.
+    """
+    need("git-lfs")
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(True), tmp_path / f"c{index}", f"c{index}", 2, lfs=True, smudged=smudged)
+        findings = without("minimum-runtime-raised", without("weights-changed", expected(index)))
+        if not smudged:
+            findings += [("note", "lfs-pointer", path) for path in (step.net.path, OTHER)]
+        status = 3 if step.said == "newer opset" else None
+        report = replay(command.at(folder), sorted(findings, key=order), "--offline", status=status)
+
+        assert [(each["stage"], each["model"]) for each in report["undecided"]] == [("lock", NET)] * (status == 3)
+        assert bool(report["remarks"]) == (smudged and step.said != "file renamed"), step.said
+
+
+def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """Which releases are concerned, what is lacking, and the command that gets it; with it there is a verdict."""
+    need("git-lfs")
+    index = next(index for index, step in enumerate(STEPS, 1) if step.said == "newer opset")
+    folder = clone(origin(True), tmp_path / "clone", f"c{index}", 2, lfs=True, smudged=True)
+    repository = command.at(folder)
+    (undecided,) = replay(repository, [], "--offline", status=3)["undecided"]
+    git(folder, *shlex.split(undecided["hint"])[1:])
+
+    assert undecided["reason"].startswith(
+        "whether it loaded at `HEAD^1` on onnxruntime 1.17.0 to 1.17.3, where it does not load now, "
+        f"cannot be told: `{NET}` at `HEAD^1` is a Git LFS pointer, and its content is not here"
+    )
+    assert replay(repository, expected(index), "--offline")["undecided"] == []
