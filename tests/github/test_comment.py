@@ -1,0 +1,357 @@
+"""The comment on a pull request, against a stand-in for GitHub's API (the real one cannot be reached from a test)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.cli import action_comment, github_api, sticky
+from onnxgate.cli.github_api import Api, ApiError, Clock
+from tests.github.commands import Command, commands
+from tests.github.comments import BOT, SLOW, Server, serving
+
+MARK = "<!-- onnxgate:CI:gate -->"
+FORBIDDEN = {"message": "Resource not accessible by integration"}
+PERSON = {"login": "mallory", "type": "User"}
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A fresh API."""
+    with serving() as server:
+        yield server
+
+
+class Job:
+    """A job whose last step comments."""
+
+    def __init__(self, folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.monkeypatch = monkeypatch
+        self.environment = {
+            "GITHUB_API_URL": server.address,
+            "GITHUB_SERVER_URL": "https://github.com",
+            "GITHUB_REPOSITORY": "team/models",
+            "GITHUB_RUN_ID": "1",
+            "GITHUB_WORKFLOW": "CI",
+            "GITHUB_JOB": "gate",
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_EVENT_PATH": str(folder / "event.json"),
+            "ONNXGATE_ACTION_COMMENT": str(folder / "comment.md"),
+            "ONNXGATE_INPUT_TOKEN": "secret",
+        }
+        self.event: Any = pull_request("team/models")
+
+    def comment(self, body: str = "found", **environment: str) -> None:
+        """Run the step."""
+        (self.folder / "comment.md").write_text(body, encoding="utf-8")
+        (self.folder / "event.json").write_text(json.dumps(self.event), encoding="utf-8")
+        for name, value in {**self.environment, **environment}.items():
+            self.monkeypatch.setenv(name, value)
+        action_comment.main()
+
+
+def pull_request(head: str | None) -> dict[str, Any]:
+    """The event of a pull request from that repository; None: it was deleted."""
+    repo = {"full_name": head} if head else None
+    return {"pull_request": {"number": 7, "head": {"repo": repo}, "base": {"repo": {"full_name": "team/models"}}}}
+
+
+@pytest.fixture
+def job(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job of a pull request of the repository itself, which loses no time in waiting."""
+    monkeypatch.setattr(github_api, "PAUSE_S", 0.0)
+    return Job(tmp_path, server, monkeypatch)
+
+
+def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
+    """The annotations of the step."""
+    return list(commands(capfd.readouterr().out))
+
+
+def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server) -> None:
+    """There is one comment, whatever others wrote meanwhile; one that says the same is left alone."""
+    job.comment("one")
+    server.add("thanks", PERSON)
+    job.comment("two")
+    job.comment("two")
+
+    assert [f"{MARK}\ntwo", "thanks"] == [each["body"] for each in server.comments]
+    assert ["POST", "PATCH"] == [each.partition(" ")[0] for each in server.changes]
+    assert {"Bearer secret"} == server.tokens
+
+
+def test_githubs_line_ends_are_no_change(job: Job, server: Server) -> None:
+    """It may give back other line ends than it got."""
+    server.add(f"{MARK}\r\none\r\ntwo")
+    job.comment("one\ntwo\n")
+
+    assert [] == server.changes
+
+
+def test_our_comment_is_found_on_a_later_page(job: Job, server: Server) -> None:
+    """However long the discussion is."""
+    for number in range(250):
+        server.add(f"remark {number}", PERSON)
+    server.add(f"{MARK}\nold")
+    job.comment("new")
+
+    assert f"{MARK}\nnew" == server.comments[250]["body"]
+    assert ["PATCH /repos/team/models/issues/comments/251"] == server.changes
+
+
+def test_pages_without_end_are_not_followed(job: Job, server: Server) -> None:
+    """A server that always has more is asked a bounded number of times."""
+    page = [{"id": 1, "body": "x", "user": PERSON}] * sticky.PAGE
+    server.refuse = lambda method, _: (200, page) if method == "GET" else None
+    job.comment()
+
+    assert sticky.MOST_PAGES + 1 == len(server.asked)
+
+
+def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> None:
+    """Anybody can write the marker; what others wrote is not changed."""
+    server.add(f"{MARK}\nall is well", PERSON)
+    server.add(f"quoted: {MARK}", BOT)
+    job.comment("broken")
+
+    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [each["body"] for each in server.comments]
+
+
+def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> None:
+    """With a token that is no app's, the API says whose it is."""
+    server.login = "release-robot"
+    server.add(f"{MARK}\nold", PERSON)
+    server.add(f"{MARK}\nold", {"login": "release-robot", "type": "User"})
+    job.comment("new")
+
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
+
+
+def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Server) -> None:
+    """But a comment that is there is kept up to date."""
+    job.comment("pass", ONNXGATE_ACTION_SILENT="true")
+    silent = list(server.comments)
+    job.comment("fail", ONNXGATE_ACTION_SILENT="false")
+    job.comment("pass", ONNXGATE_ACTION_SILENT="true")
+
+    assert [] == silent
+    assert [f"{MARK}\npass"] == [each["body"] for each in server.comments]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("CI", "gate", ""), "<!-- onnxgate:CI:gate -->"),
+        (("CI", "gate", "models/a b"), "<!-- onnxgate:CI:gate:models/a b -->"),
+        (("x --> <b>", "a:b", ""), "<!-- onnxgate:x -%2D%3E %3Cb%3E:a%3Ab -->"),
+        (("--\n---", "j", ""), "<!-- onnxgate:-%2D%0A-%2D-:j -->"),
+    ],
+)
+def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: str) -> None:
+    """Workflows and jobs are called by whoever writes them."""
+    actual = sticky.marker(*words)
+
+    assert expected == actual
+    assert actual.index("-->") == len(actual) - 3
+
+
+@pytest.mark.parametrize(("length", "cut"), [(0, False), (1, True)])
+def test_a_body_is_never_longer_than_github_takes(job: Job, server: Server, length: int, cut: bool) -> None:
+    """At the limit it is whole; beyond, the run's summary is named."""
+    job.comment("é" * (sticky.LONGEST - len(MARK) - 1 + length))
+    [comment] = server.comments
+
+    assert len(comment["body"]) <= sticky.LONGEST
+    assert cut == ("https://github.com/team/models/actions/runs/1" in comment["body"])
+
+
+@pytest.mark.parametrize("status", [403, 404, 401])
+def test_a_token_that_may_not_is_a_warning(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], status: int
+) -> None:
+    """It names the permission; the step does not fail."""
+    server.refuse = lambda method, _: (status, FORBIDDEN) if method != "GET" else None
+    job.comment()
+
+    [warning] = said(capfd)
+    assert ("warning", {"title": "onnxgate"}) == (warning.name, warning.properties)
+    assert f"{status} Resource not accessible by integration" in warning.data
+    assert "hint: give the job `pull-requests: write`" in warning.data
+    assert 1 == len(server.changes)
+
+
+@pytest.mark.parametrize("head", ["somebody/models", None])
+def test_a_fork_is_pointed_to_the_second_workflow(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], head: str | None
+) -> None:
+    """Also where the fork was deleted meanwhile."""
+    job.event = pull_request(head)
+    server.refuse = lambda method, _: (403, FORBIDDEN) if method == "POST" else None
+    job.comment()
+
+    [warning] = said(capfd)
+    assert "a pull request from a fork gets a token that can only read" in warning.data
+    assert warning.data.endswith("#comments-on-pull-requests-from-forks")
+
+
+def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
+    """A page that fails twice comes the third time."""
+    answers = iter([(502, b"<html>"), (500, {"message": "x"})])
+    server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
+    job.comment("found")
+
+    assert [f"{MARK}\nfound"] == [each["body"] for each in server.comments]
+    assert ["GET", "GET", "GET", "POST"] == [each.partition(" ")[0] for each in server.asked]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_server_that_stays_broken_is_a_warning(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], method: str
+) -> None:
+    """What creates a comment is sent once: it may have been done."""
+    server.refuse = lambda asked, _: (500, b"") if asked == method else None
+    job.comment()
+
+    [warning] = said(capfd)
+    assert ("warning", "no comment was posted: 500 Internal Server Error") == (
+        warning.name,
+        warning.data.partition("\n")[0],
+    )
+    assert {"GET": 3, "POST": 1}[method] == sum(each.startswith(method) for each in server.asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [(403, {"x-ratelimit-remaining": "0"}), (429, {"retry-after": "3600"}), (429, {})],
+)
+def test_a_rate_limit_is_not_waited_for(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], status: int, headers: dict[str, str]
+) -> None:
+    """And is not taken for a permission that lacks."""
+    server.refuse = lambda *_: (status, {"message": "API rate limit exceeded"}, headers)
+    job.comment()
+
+    [warning] = said(capfd)
+    assert f"the rate limit is reached: {status} API rate limit exceeded" in warning.data
+    assert "pull-requests" not in warning.data
+    assert 1 == len(server.asked)
+
+
+def _deep() -> bytes:
+    return b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"<html>",
+        b"\xff\xfe",
+        _deep(),
+        b"null",
+        b'{"message": "x"}',
+        b'[{"body": "no id"}]',
+        b'[{"id": "1; DROP", "body": "x"}]',
+        b'[{"id": 1, "body": 3}]',
+        b'["::error::owned"]',
+    ],
+    ids=["empty", "html", "no text", "deep", "null", "object", "no id", "text id", "number body", "strings"],
+)
+def test_an_answer_that_is_none_of_githubs_is_a_warning(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], answer: bytes
+) -> None:
+    """Nothing is posted, and nothing in it is obeyed."""
+    server.refuse = lambda method, _: (200, answer) if method == "GET" else None
+    job.comment()
+
+    [warning] = said(capfd)
+    assert ("warning", []) == (warning.name, server.changes)
+
+
+def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """The words of the server command nothing."""
+    server.refuse = lambda *_: (403, {"message": "\n::error::owned\n##[error]owned" + "x" * 9000})
+    job.comment()
+
+    [warning] = said(capfd)
+    assert "warning" == warning.name
+    assert len(warning.data) < 600
+
+
+def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    """The token is for one host."""
+    with serving() as other:
+        server.refuse = lambda *_: (302, {}, {"Location": f"{other.address}/repos/team/models/issues/7/comments"})
+        job.comment()
+
+        assert ([], 1) == (other.asked, len(said(capfd)))
+
+
+@pytest.mark.parametrize("answer", [SLOW, b" " * 4096])
+def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
+    """One that drips is given up, and so is one that is larger than any."""
+    monkeypatch.setattr(github_api, "LARGEST_ANSWER_BYTES", 1024)
+    monkeypatch.setattr(github_api, "PAUSE_S", 0.0)
+    server.refuse = lambda *_: (200, answer)
+    with pytest.raises(ApiError, match="no answer in time" if answer == SLOW else "the answer is too large"):
+        Api(server.address, "t", total_s=0.5).get("/x")
+
+
+def test_waiting_ends_with_the_time(server: Server) -> None:
+    """A server that asks for patience gets what is left of it, and no more."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    server.refuse = lambda *_: (503, b"")
+    with pytest.raises(ApiError, match="503"):
+        Api(server.address, "t", Clock(lambda: now[0], sleep), total_s=3).get("/x")
+
+    assert (2.0, 2) == (now[0], len(server.asked))
+
+
+def test_nobody_there_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+    """A port where nothing listens."""
+    job.comment(GITHUB_API_URL="http://127.0.0.1:9")
+
+    [warning] = said(capfd)
+    assert warning.data.startswith("no comment was posted: no answer: ")
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "level"),
+    [
+        ({"after": "x"}, "push", "notice"),
+        ({"merge_group": {}}, "merge_group", "notice"),
+        ([], "pull_request", "notice"),
+        ({"pull_request": {"number": "7/../8"}}, "pull_request", "notice"),
+        ({"workflow_run": {"event": "push", "head_sha": "0" * 40}}, "workflow_run", "notice"),
+    ],
+)
+def test_without_a_pull_request_nothing_is_posted(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], event: Any, name: str, level: str
+) -> None:
+    """On a push, in a merge queue, or where the event is none that is known."""
+    job.event = event
+    job.comment(GITHUB_EVENT_NAME=name)
+
+    assert ([level], []) == ([each.name for each in said(capfd)], server.asked)
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"ONNXGATE_INPUT_TOKEN": ""}, {"GITHUB_API_URL": "file:///etc"}, {"ONNXGATE_ACTION_COMMENT": "/nowhere"}],
+)
+def test_what_the_step_lacks_is_a_warning(
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], environment: dict[str, str]
+) -> None:
+    """No token, an address that is none, no body."""
+    job.comment(**environment)
+
+    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
