@@ -11,6 +11,7 @@ from onnxgate.plan import locked_runtimes, providers_of
 from onnxgate.replays import shown
 from onnxgate.report import (
     LEVELS,
+    Against,
     Cell,
     CellState,
     Drawing,
@@ -19,6 +20,7 @@ from onnxgate.report import (
     Report,
     ReportedModel,
     ReportedRuntime,
+    Shard,
     decide,
     not_done,
 )
@@ -44,12 +46,23 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         findings=outcome.findings,
         undecided=not_done(gathered.undone),
         skipped=not_done(gathered.skipped),
-        measured=tuple(gathered.execution.measured),
+        measured=tuple(sorted(gathered.execution.measured, key=lambda each: each.model)),
         counts=_counts(outcome),
         replays=shown(gathered.execution.replays, outcome.findings),
-        remarks=tuple(sorted(gathered.remarks)),
+        remarks=tuple(sorted(set(gathered.remarks))),
+        against=_against(request),
+        changes=tuple(gathered.changes),
         drawings=_drawings(request, outcome),
+        shard=_shard(request, outcome),
     )
+
+
+def _shard(request: Request, outcome: Outcome) -> Shard | None:
+    if request.share is None:
+        return None
+    from onnxgate.sharing import shard_of
+
+    return shard_of(request, outcome, request.share, "; ".join(_left_out(request, len(request.share.whole))))
 
 
 def _drawings(request: Request, outcome: Outcome) -> tuple[Drawing, ...]:
@@ -61,6 +74,12 @@ def _drawings(request: Request, outcome: Outcome) -> tuple[Drawing, ...]:
     return draw(outcome.findings, {model.path: model.absolute for model in request.models})
 
 
+def _against(request: Request) -> Against | None:
+    if request.against is None:
+        return None
+    return Against(name=request.against.name, commit=request.against.commit)
+
+
 def _folder(request: Request) -> str:
     folder = request.project.folder.resolve().relative_to(request.project.root.resolve()).as_posix()
     return "" if folder == "." else folder
@@ -68,14 +87,24 @@ def _folder(request: Request) -> str:
 
 def _scope(request: Request) -> str:
     """What was not asked for, in words; a verdict never claims more than was judged."""
+    if request.share is None:
+        return "; ".join(_left_out(request, len(request.models)))
+    others = len(request.share.whole) - len(request.models)
+    elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
+    said = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    return "; ".join([said, *_left_out(request, len(request.share.whole))])
+
+
+def _left_out(request: Request, models: int) -> list[str]:
+    """What is not asked for where so many models are judged."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
     said = [f"{', '.join(left_out)} not asked for"] if left_out else []
-    others = len(request.project.models()) - len(request.models)
+    others = len(request.project.models()) - models
     if others > 0:
         said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
     if request.asked.cases:
         said.append("other input cases not asked for")
-    return "; ".join(said)
+    return said
 
 
 def _models(outcome: Outcome) -> Iterator[ReportedModel]:
