@@ -15,7 +15,7 @@ import click
 from onnxgate.errors import UsageError
 from onnxgate.report import Report
 
-FORMATS = ("text", "json", "github", "summary", "markdown", "comment", "sarif", "junit", "gitlab")
+FORMATS = ("text", "json", "github", "summary", "markdown", "comment", "html", "sarif", "junit", "gitlab")
 DATA = frozenset(("json", "sarif", "junit", "gitlab"))
 """Formats that programs read, and that nothing else may stand beside."""
 
