@@ -11,7 +11,7 @@ import msgspec
 
 from onnxgate import __version__
 from onnxgate.findings import listed
-from onnxgate.formats import json
+from onnxgate.formats.json import is_whole
 from onnxgate.report import VERSION, NotDone, Report, Shard
 from onnxgate.shards import KEY_CHARACTERS, MOST
 
@@ -100,7 +100,7 @@ ONLY = "give `onnxgate merge` what `onnxgate check --shard i/N --output json=FIL
 
 def _damage(report: Report, shard: Shard) -> str:
     """What cannot be so in a report that was written to its end; "" where all of it can."""
-    if not json.is_whole(report):
+    if not is_whole(report):
         return "it was changed after it was written: its content is not that of its digest"
     if not 1 <= shard.of <= MOST or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
         return f"it says that it is shard {shard.index} of {shard.of}, divided as no check is"

@@ -148,9 +148,10 @@ def decode(code: str, models: int) -> tuple[int, ...]:
     try:
         reader = zlib.decompressobj()
         content = reader.decompress(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)), models + 1)
+        whole = reader.eof  # its checksum was there, and was right
     except (binascii.Error, zlib.error, ValueError):
-        content = b""
-    if len(content) != models:
+        content, whole = b"", False
+    if not whole or len(content) != models:
         raise UsageError(
             "`--shard` does not hold the weights of these models: it is cut off, or of another plan",
             hint="give what `onnxgate plan` wrote as `shard`, for this commit and these PATHS",
