@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onnxgate import followups
 from onnxgate.calling import call_inputs
@@ -46,6 +46,9 @@ from onnxgate.underway import Prepared, Sourced, Started
 from onnxgate.witnesses import NODE_TIME_S, Witnesses
 from onnxgate.work import Execution, Work
 
+if TYPE_CHECKING:
+    from onnxgate.store import Store
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -75,7 +78,7 @@ class _Executor:
         self._wants_source = bool(work.stages & {Stage.PARITY, Stage.EXPORT})
 
     def run(self) -> Execution:
-        if self._wants_runs:
+        if self._wants_runs and self._work.store is None:
             self._warm_up()
         toolchain = self._exporter.find_toolchain() if self._wants_source else None
         fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
@@ -111,6 +114,21 @@ class _Executor:
     def _submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None) -> Future[Observation]:
         return self._host.submit(self._seat(planned.runtime), job, limits=limits)
 
+    def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
+        """Have a model run, unless it is known what comes of it."""
+        store, seat = self._work.store, self._seat(planned.runtime)
+        if store is None:
+            return self._host.submit(seat, job)
+        known = store.find(seat, job)
+        if known is None:
+            future = self._host.submit(seat, job)
+            future.add_done_callback(lambda done: _keep(store, seat, job, done))
+        else:
+            self._done.reused.append((job.model, planned.name))
+            future = Future()
+            future.set_result(known)
+        return future
+
     def _feed(self, planned: PlannedModel) -> tuple[Reading, Fed]:
         reading = read(planned.model.absolute, planned.path)
         call = functools.partial(call_inputs, self._work.project, self._host)
@@ -142,7 +160,7 @@ class _Executor:
         ran: list[Ran] = []
 
         def begin(job: Run) -> None:
-            self._submit(planned, job).add_done_callback(lambda done: end(job, done))
+            self._run(planned, job).add_done_callback(lambda done: end(job, done))
 
         def end(job: Run, done: Future[Observation]) -> None:
             try:
@@ -254,6 +272,11 @@ class _Executor:
 
     def _ask_race(self, planned: PlannedRuntime, job: Race) -> Observation:
         return self._submit(planned, job).result()
+
+
+def _keep(store: Store, seat: Seat, job: Run, done: Future[Observation]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        store.keep(seat, job, done.result())
 
 
 def _results(started: Started) -> list[Ran]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from onnxgate.baseline.revisions import Revision
     from onnxgate.runtimes.host import Host
     from onnxgate.shards import Share
+    from onnxgate.store import Store
     from onnxgate.support.harvested import Kept
     from onnxgate.work import Watch
 
@@ -60,6 +61,7 @@ class Request:
     against: Revision | None = None  # the baseline
     unheld: str = ""  # why there is none, where one is expected
     share: Share | None = None  # `models` are one part of a check
+    results_folder: Path | None = None  # where results of the same content may be taken from; None: all is run
     watch: Watch | None = None  # is shown what each model gave, while the files are there
 
 
@@ -278,6 +280,7 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
         kept=gathered.kept,
         asked=request.asked,
         against=request.against,
+        store=_store(request, runnable, gathered),
         watch=request.watch,
     )
     with request.open_host() as host:
@@ -289,6 +292,15 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
+
+
+def _store(request: Request, runnable: Sequence[PlannedModel], gathered: Gathered) -> Store | None:
+    if request.results_folder is None:
+        return None
+    from onnxgate.store import Store
+
+    contents = {str(each.model.absolute): content_sha256(gathered.facts[each.path]) for each in runnable}
+    return Store(request.results_folder, contents)
 
 
 def _keep_replays(request: Request, execution: Execution) -> None:

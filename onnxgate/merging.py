@@ -32,7 +32,7 @@ from onnxgate.report import (
 from onnxgate.shared import Shared
 
 T = TypeVar("T")
-SUMMED = ("models", "without_source", "ran", "compared")
+SUMMED = ("models", "without_source", "ran", "compared", "reused")
 """Counts that are about models alone."""
 
 

@@ -189,5 +189,6 @@ def _counts(outcome: Outcome) -> dict[str, int]:
         "skipped": len(not_done(gathered.skipped)),
         "ran": len(gathered.execution.ran),
         "compared": len(gathered.execution.compared),
+        "reused": len(gathered.execution.reused),
     }
     return counts

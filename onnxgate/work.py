@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onnxgate.baseline.revisions import Revision
     from onnxgate.stages.parity import ParityModel
     from onnxgate.stages.runtime import Ran
+    from onnxgate.store import Store
     from onnxgate.support.harvested import Kept
     from onnxgate.support.operations import Prediction
 
@@ -39,6 +40,7 @@ class Execution:
     compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
     cases: dict[str, tuple[Case, ...]] = field(default_factory=dict)  # what each model was run on; gone with the files
     replays: tuple[Replay, ...] = ()
+    reused: list[tuple[str, str]] = field(default_factory=list)  # (model's file, runtime) of each run taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +58,5 @@ class Work:
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     asked: Asked = ALL  # the input cases
     against: Revision | None = None  # of which models with budgets are the baselines
+    store: Store | None = None  # results that may be taken over
     watch: Watch | None = None  # is shown what each model gave, while the files are there

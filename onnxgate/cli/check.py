@@ -165,7 +165,7 @@ def _gate(
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
-    from onnxgate.runtimes.store import inputs_dir
+    from onnxgate.runtimes.store import inputs_dir, results_dir
 
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     before = ignoring.before(config, today)
@@ -191,6 +191,7 @@ def _gate(
         against=chosen.revision if chosen is not None else None,
         unheld=chosen.remark if chosen is not None else "",
         share=share,
+        results_folder=results_dir(),
     )
     outcome = ignoring.settle(request, gate.run(request), before)
     report = verdict.sum_up(request, outcome, options.fail_on)

@@ -20,6 +20,7 @@ from onnxgate.runtimes import wheels
 
 WHEELS = "wheels"
 NPM = "npm"
+RESULTS = "results"
 CHUNK_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -109,15 +110,15 @@ def _keep(wheel: Path, place: Path) -> None:
 def sweep(folder: Path, packages: Iterable[Pinned]) -> list[str]:
     """Remove all that the lock does not vouch for; what was not the locked thing that it claimed to be.
 
-    What is left: wheels that have the hash which the lock names, and the cache of npm, which npm believes by the
-    integrity of each package that the lock has. What is removed without a word was left by another lock.
+    What is left: wheels that have the hash which the lock names, the cache of npm, which npm believes by the integrity of
+    each package that the lock has, and results, which are found by digests of all that they depend on. What is removed without a word was left by another lock.
     """
     locked = {wheel.sha256: wheel for each in packages if isinstance(each, LockedPackage) for wheel in each.wheels}
     if folder.is_symlink() or not folder.is_dir():
         _remove(folder)
         return []
     for entry in sorted(folder.iterdir()):
-        if entry.name not in (WHEELS, NPM) or entry.is_symlink() or not entry.is_dir():
+        if entry.name not in (WHEELS, NPM, RESULTS) or entry.is_symlink() or not entry.is_dir():
             _remove(entry)
     _remove_links(folder / NPM)
     return [entry.name for entry in _kept(folder / WHEELS) if _is_forged(entry, locked.get(entry.parent.name))]

@@ -51,6 +51,12 @@ def kept_dir() -> Path | None:
     return Path(named).absolute() if named else None
 
 
+def results_dir() -> Path | None:
+    """Where results of earlier checks are, with what other machines left."""
+    kept = kept_dir()
+    return kept / "results" if kept else None
+
+
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What marks an environment as ready; it is written last, at once."""
 

@@ -1,0 +1,209 @@
+"""Results by content: what is taken over, and what is never."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Load, Observation, Refused, Run, RunResult
+from onnxgate.runtimes.seats import Seat
+from onnxgate.store import Store
+
+RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
+
+
+def seat(sha256: str = "ab", **changes: Any) -> Seat:
+    """A locked runtime, whose wheel has that hash."""
+    wheel = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256=sha256 * 32)
+    package = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(wheel,))
+    return Seat.of_runtime(msgspec.structs.replace(RUNTIME, **changes), [package])
+
+
+class Machine:
+    """A folder with a model, an input, a store, and what a runtime would write."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kept = folder / "kept"
+        self.fed = folder / "x.npy"
+        np.save(self.fed, np.ones(3, np.float32))
+        self.content = "1" * 64
+        self.count = 0
+
+    def store(self) -> Store:
+        """A store that a later check opens anew."""
+        return Store(self.kept, {"/m.onnx": self.content})
+
+    def job(self, **changes: Any) -> Run:
+        """A run of one case, with a folder of its own for outputs."""
+        self.count += 1
+        output = self.folder / f"out{self.count}"
+        output.mkdir()
+        plain = Run(
+            model="/m.onnx",
+            cases=(Case(name="a", origin="generated", inputs={"x": str(self.fed)}),),
+            output=str(output),
+        )
+        return msgspec.structs.replace(plain, **changes)
+
+    def gave(self, job: Run, **changes: Any) -> Observation:
+        """What running it gave: one output, and one that numpy cannot hold."""
+        path = Path(job.output, "0", "0.npy")
+        path.parent.mkdir()
+        np.save(path, np.arange(4, dtype=np.float64))
+        case = msgspec.structs.replace(CaseResult(outputs=(str(path), None)), **changes)
+        return Completed(result=RunResult(providers=("CPU",), outputs=("y", "z"), cases=(case,)))
+
+    def kept_once(self) -> None:
+        """Run it once, and keep that."""
+        job = self.job()
+        self.store().keep(seat(), job, self.gave(job))
+
+    def entry(self) -> Path:
+        """The one entry's folder."""
+        (folder,) = self.kept.iterdir()
+        return folder
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine on which nothing was run yet."""
+    return Machine(tmp_path)
+
+
+def test_the_same_is_taken_over(machine: Machine) -> None:
+    """The outputs lie where the new job wants them."""
+    machine.kept_once()
+    job = machine.job()
+    found = machine.store().find(seat(), job)
+
+    assert isinstance(found, Completed)
+    assert isinstance(found.result, RunResult)
+    first, second = found.result.cases[0].outputs
+    assert second is None
+    assert str(Path(job.output, "0", "0.npy")) == first
+    assert [0.0, 1.0, 2.0, 3.0] == np.load(str(first)).tolist()
+
+
+def test_whatever_is_other_is_run(machine: Machine) -> None:
+    """Another model, input, level, provider, wheel, release or Python is another run."""
+    machine.kept_once()
+    store = machine.store()
+    others = [
+        (seat("cd"), machine.job()),
+        (seat(release="1.23.1"), machine.job()),
+        (seat(python="3.12"), machine.job()),
+        (seat(), machine.job(optimization="disabled")),
+        (seat(), machine.job(providers=("Other",))),
+        (seat(), machine.job(again=False)),
+        (seat(), machine.job(extensions=("more",))),
+        (seat(), machine.job(model="/other.onnx")),
+        (seat(environment=".venv"), machine.job()),
+    ]
+
+    assert [None] * len(others) == [store.find(where, job) for where, job in others]
+
+    np.save(machine.fed, np.zeros(3, np.float32))
+    assert machine.store().find(seat(), machine.job()) is None
+    np.save(machine.fed, np.ones(3, np.float32))
+    machine.content = "2" * 64
+    assert machine.store().find(seat(), machine.job()) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"failure": Failure(type="Fail", text="no")}, {"unstable": ("y",)}, {"aliased": ("y",)}],
+    ids=["failed", "unstable", "aliased"],
+)
+def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) -> None:
+    """It is run again, so that it is seen again."""
+    job = machine.job()
+    machine.store().keep(seat(), job, machine.gave(job, **changes))
+
+    assert not machine.kept.exists()
+
+
+def test_refused_is_not_kept(machine: Machine) -> None:
+    """Nor what is no run at all."""
+    machine.store().keep(seat(), machine.job(), Refused(failure=Failure(type="Fail", text="no")))
+    machine.store().keep(seat(), Load(model="/m.onnx"), Refused(failure=Failure(type="Fail", text="no")))
+
+    assert not machine.kept.exists()
+
+
+def spoil_output(entry: Path) -> None:
+    """Other numbers."""
+    np.save(entry / "0" / "0.npy", np.zeros(4))
+
+
+def spoil_shape(entry: Path) -> None:
+    """A header that promises more than there is, with the hash put right."""
+    content = (entry / "0" / "0.npy").read_bytes().replace(b"(4,)", b"(9,)")
+    (entry / "0" / "0.npy").write_bytes(content)
+    say(entry, "0/0.npy", content)
+
+
+def spoil_pickle(entry: Path) -> None:
+    """An array of objects, with the hash put right."""
+    np.save(entry / "0" / "0.npy", np.array([{}], dtype=object), allow_pickle=True)
+    say(entry, "0/0.npy", (entry / "0" / "0.npy").read_bytes())
+
+
+def spoil_path(entry: Path) -> None:
+    """A way out of the folder."""
+    text = (entry / "entry.json").read_text(encoding="utf-8")
+    (entry / "entry.json").write_text(text.replace("0/0.npy", "../0/0.npy"), encoding="utf-8")
+
+
+def spoil_link(entry: Path) -> None:
+    """A link to the right content."""
+    (entry / "0" / "0.npy").rename(entry / "elsewhere.npy")
+    (entry / "0" / "0.npy").symlink_to(entry / "elsewhere.npy")
+
+
+def spoil_entry(entry: Path) -> None:
+    """Half of the record."""
+    content = (entry / "entry.json").read_bytes()
+    (entry / "entry.json").write_bytes(content[: len(content) // 2])
+
+
+def spoil_cases(entry: Path) -> None:
+    """A case less."""
+    record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    record["result"]["cases"], record["files"] = [], {}
+    (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def say(entry: Path, name: str, content: bytes) -> None:
+    """Make the record say that a file is this."""
+    record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    record["files"][name] = hashlib.sha256(content).hexdigest()
+    (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_output, spoil_shape, spoil_pickle, spoil_path, spoil_link, spoil_entry, spoil_cases]
+)
+def test_what_is_spoiled_is_run(machine: Machine, spoil: Any) -> None:
+    """And the entry is gone, so that the new result can be kept."""
+    machine.kept_once()
+    spoil(machine.entry())
+
+    assert machine.store().find(seat(), machine.job()) is None
+    assert [] == list(machine.kept.iterdir())
+
+
+def test_full_disk(machine: Machine) -> None:
+    """What cannot be kept is no fault."""
+    machine.kept.write_text("a file where the folder should be", encoding="utf-8")
+    job = machine.job()
+    machine.store().keep(seat(), job, machine.gave(job))
+
+    assert machine.store().find(seat(), machine.job()) is None
