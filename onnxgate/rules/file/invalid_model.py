@@ -52,5 +52,6 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         fix="export the model again; if the exporter wrote this, ask it for another opset",
         level=Level.WARNING if subject.loads_anyway else None,
         follows_from=SAID_BY.get(subject.about, ()),
-        identity=unnumbered(subject.checker_error),
+        # The checker stops at its first fault; all that are of operators are told by the rules that it follows from.
+        identity=subject.about or unnumbered(subject.checker_error),
     )
