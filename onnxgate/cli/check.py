@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     "outputs",
     multiple=True,
     metavar="FORMAT[=FILE]",
-    help="text, json, html, github or summary; to a file, or to standard output (default: text). Repeatable.",
+    help="text, json, html, markdown, github, summary, comment, sarif, junit or gitlab; to a file, or to standard "
+    "output (default: text). Repeatable.",
 )
 @click.option(
     "--target",

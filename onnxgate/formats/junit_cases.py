@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from onnxgate.formats import phrases
 from onnxgate.report import Cell, Finding, NotDone, Report
 
+Item = TypeVar("Item", Finding, NotDone)
 Outcome = Literal["", "failure", "error", "skipped"]
 OF_RUNTIMES = ("support", "runtime", "parity")
 """Stages that judge a model on each of its runtimes."""
@@ -83,8 +84,8 @@ def cases_of_project(report: Report) -> list[Case]:
     return [_of_stage(stage, heap).case(stage, _closing(report)) for stage in _named(heap)]
 
 
-def _by_model(items: Sequence[Finding] | Sequence[NotDone]) -> dict[str, list]:  # type: ignore[type-arg]
-    groups: dict[str, list[Finding | NotDone]] = {}
+def _by_model(items: Sequence[Item]) -> dict[str, list[Item]]:
+    groups: dict[str, list[Item]] = {}
     for item in items:
         groups.setdefault(item.model, []).append(item)
     return groups
@@ -115,7 +116,8 @@ def _of_every_cell(item: NotDone, state: str, states: Container[str]) -> bool:
 
 
 def _named(heap: Heap) -> list[str]:
-    return list(dict.fromkeys(one.stage for one in (*heap.findings, *heap.undecided, *heap.skipped)))
+    items: tuple[Finding | NotDone, ...] = (*heap.findings, *heap.undecided, *heap.skipped)
+    return list(dict.fromkeys(one.stage for one in items))
 
 
 def _of_stage(stage: str, heap: Heap) -> Heap:

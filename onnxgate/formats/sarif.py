@@ -77,7 +77,7 @@ def _log(report: Report, groups: Sequence[Group], most: int) -> Object:
                 "automationDetails": {"id": category(report)},
                 "columnKind": "unicodeCodePoints",
                 "invocations": [_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
-                "artifacts": [artifact(report, model) for model in report.models],
+                "artifacts": [artifact(report, model) for model in dict.fromkeys(report.models)],
                 "results": list(_results(report, shown, rules)),
             }
         ],
