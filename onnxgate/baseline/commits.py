@@ -69,9 +69,12 @@ def walked(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
     commit = commit_of(root, (match["base"] or "HEAD").replace("@", "HEAD") if match else "")
     if match is None or not commit:
         return "", ""
-    for number in _numbers(match["steps"]):
+    numbers = _numbers(match["steps"])
+    if len(numbers) > FURTHEST:
+        return "", f"it lies more than {FURTHEST} commits back, and is not here"
+    for number in numbers:
         found = parents(root, commit)
-        if not 0 < number <= len(found):
+        if number > len(found):
             return "", f"`{commit[:12]}` has {len(found)} parent{'s' if len(found) != 1 else ''}"
         commit = found[number - 1]
         if why := obtained(root, commit, offline=offline):
@@ -83,11 +86,11 @@ def _numbers(steps: str) -> list[int]:
     """Which parent each step goes to: `^2~2` is the second, its first, and that one's first."""
     numbers: list[int] = []
     for step in _STEP.finditer(steps):
-        if step[1] is not None:
-            numbers.append(int(step[1] or 1))
-        else:
+        if step[1] is None:
             numbers += [1] * min(int(step[2] or 1), FURTHEST + 1)
-    return numbers if len(numbers) <= FURTHEST else [0]
+        elif step[1] != "0":  # itself
+            numbers.append(int(step[1] or 1))
+    return numbers
 
 
 def _remote(root: Path) -> str:
