@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,7 @@ def test_an_answer_that_is_none_of_githubs_is_a_warning(
 
     [warning] = said(capfd)
     assert ("warning", []) == (warning.name, server.changes)
+    assert re.match("no comment was posted: (the answer is no JSON|an answer that is none of GitHub's)", warning.data)
 
 
 def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureFixture[str]) -> None:
@@ -345,13 +347,26 @@ def test_without_a_pull_request_nothing_is_posted(
 
 
 @pytest.mark.parametrize(
-    "environment",
-    [{"ONNXGATE_INPUT_TOKEN": ""}, {"GITHUB_API_URL": "file:///etc"}, {"ONNXGATE_ACTION_COMMENT": "/nowhere"}],
+    ("name", "value", "expected"),
+    [
+        ("ONNXGATE_INPUT_TOKEN", "", "the input `token` is empty"),
+        ("GITHUB_API_URL", "file:///etc", "`file:///etc` is no address of an API"),
+        ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the gate left none"),
+    ],
 )
 def test_what_the_step_lacks_is_a_warning(
-    job: Job, server: Server, capfd: pytest.CaptureFixture[str], environment: dict[str, str]
+    job: Job, server: Server, capfd: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
     """No token, an address that is none, no body."""
-    job.comment(**environment)
+    job.comment(**{name: value})
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    [warning] = said(capfd)
+    assert ("warning", f"no comment was posted: {expected}", []) == (warning.name, warning.data, server.asked)
+
+
+def test_a_comment_of_nobody_is_not_ours(job: Job, server: Server) -> None:
+    """The account of an author may be gone, and the API may not say whose token it is."""
+    server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
+    job.comment("new")
+
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
