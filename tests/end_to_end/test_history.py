@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,3 +130,104 @@ def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path
         f"cannot be told: `{NET}` at `HEAD^1` is a Git LFS pointer, and its content is not here"
     )
     assert replay(repository, expected(index), "--offline")["undecided"] == []
+
+
+def pull_request(origin: Path, index: int, *, name: str = "refs/pull/7/merge") -> str:
+    """The merge that GitHub makes of a step and the commit before it, as a ref of the origin."""
+    base, head = (git(origin, "rev-parse", f"c{number}") for number in (index - 1, index))
+    merge = git(origin, "commit-tree", f"{head}^{{tree}}", "-p", base, "-p", head, "-m", "merge")
+    git(origin, "update-ref", name, merge)
+    return merge
+
+
+def checkout(origin: Path, folder: Path, ref: str) -> Path:
+    """What `actions/checkout` does: one commit, and no branch."""
+    git(folder.parent, "init", "--quiet", str(folder))
+    git(folder, "remote", "add", "origin", origin.as_uri())
+    git(folder, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", ref)
+    git(folder, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    return folder
+
+
+def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, **variables: str) -> Repository:
+    """The command as a workflow runs it."""
+    (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
+    own = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_REF": ref, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    return repository.given(**own, **variables)
+
+
+@pytest.fixture
+def copy(origin: Origin, tmp_path: Path) -> Path:
+    """The plain history, to add refs to."""
+    return Path(shutil.copytree(origin(False), tmp_path / "origin.git"))
+
+
+def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """One commit is checked out, the token can only read, and nobody said `--against`: the base is found."""
+    merge = pull_request(copy, 2)
+    folder = checkout(copy, tmp_path / "clone", "refs/pull/7/merge")
+    head = {"ref": "main", "sha": "a" * 40, "repo": {"fork": True, "full_name": "stranger/repository"}}
+    event = {"action": "synchronize", "before": "b" * 40, "pull_request": {"head": head, "base": {"ref": "main"}}}
+    own = {"GITHUB_SHA": merge, "GITHUB_BASE_REF": "main", "GITHUB_HEAD_REF": "main"}
+    repository = in_actions(command.at(folder), tmp_path, "refs/pull/7/merge", event, **own)
+    report = repository.report("--static", status=1)
+
+    assert [brief(each) for each in report["findings"]] == expected(2)
+    assert report["against"] == {"name": "HEAD^1", "commit": git(copy, "rev-parse", "c1")}
+    assert "at `HEAD^1`" in report["findings"][0]["message"]
+    assert repository.report("--static", "--against", "none")["against"] is None
+
+
+def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """A group of several pull requests is held against what it is to be merged onto."""
+    base = git(copy, "rev-parse", "c1")
+    ref = "refs/heads/gh-readonly-queue/main/pr-7"
+    folder = checkout(copy, tmp_path / "clone", "refs/heads/c3")
+    event = {"action": "checks_requested", "merge_group": {"base_sha": base, "head_ref": ref}}
+    report = in_actions(command.at(folder), tmp_path, ref, event).report("--static", status=1)
+
+    assert [each["rule"] for each in report["findings"]] == ["input-renamed", "input-type-changed"]
+    assert report["against"] == {"name": base[:12], "commit": base}
+
+
+def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """Its first push is held against where it left the default branch; of that, nothing is known."""
+    git(copy, "update-ref", "refs/heads/main", "c4")
+    folder = checkout(copy, tmp_path / "clone", "refs/heads/c6")
+    git(folder, "fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    event = {"before": "0" * 40, "created": True, "repository": {"default_branch": "main"}}
+    report = in_actions(command.at(folder), tmp_path, "refs/heads/c6", event).report("--static", status=1)
+    first = in_actions(command.at(folder), tmp_path, "refs/heads/main", event).report("--static")
+
+    assert [each["rule"] for each in report["findings"]] == ["output-removed"]
+    assert report["against"] == {"name": "origin/main", "commit": git(copy, "rev-parse", "c4")}
+    assert (first["against"], first["changes"], first["remarks"]) == (
+        None,
+        [],
+        ["no baseline: nothing tells what was there before; give `--against REF`"],
+    )
+
+
+def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """Git mistrusts it, as in containers; the baseline is read and fetched all the same."""
+    if os.name == "nt" or os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, 12345, 12345)
+    mistrusted = subprocess.run(["git", "-C", folder, "status"], capture_output=True, text=True, check=False)
+
+    assert "dubious ownership" in mistrusted.stderr
+    replay(command.at(folder), expected(1))
+
+
+def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """By default; what was asked for and is not there is a fault of the usage, with what helps."""
+    folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
+    repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
+    text = repository.run("check", "--static").out
+    asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
+
+    assert "no baseline: nothing tells what was there before; give `--against REF`" in text
+    assert "`--against HEAD^1`: it is `" in asked.err
+    assert "`fetch-depth: 2` for `HEAD^1`" in asked.err
