@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from reference import commands, keys
+from reference import action, commands, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
@@ -44,6 +44,7 @@ def contents() -> dict[str, str]:
     }
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
+        "reference/action.md": action.page(),
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",)),
         "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
