@@ -37,8 +37,8 @@ def tag(name: str, /, *children: Child, **attributes: Value) -> Markup:
 
 
 def joined(children: Iterable[Child], between: str = "") -> Markup:
-    """Children one after the other; text is escaped, and iterables are gone through."""
-    return Markup(between.join(_flat(children)))
+    """Children one after the other; text is escaped, and iterables are gone through. One text is one child."""
+    return Markup(between.join(_flat((children,) if isinstance(children, str) else children)))
 
 
 def lines(*children: Child) -> Markup:

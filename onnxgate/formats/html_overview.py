@@ -83,7 +83,7 @@ def matrix(report: Report, anchors: Anchors) -> Markup | None:
         return None
     rows = phrases.matrix(report)
     compared = any(cell.compared for row in rows.values() for cell in row.values())
-    counts = Counter(cell.state for row in rows.values() for cell in row.values())
+    counts: Counter[str] = Counter(cell.state for row in rows.values() for cell in row.values())
     table = tag(
         "table",
         tag("caption", "models by runtimes", class_="unseen"),
@@ -118,7 +118,7 @@ def _row(model: str, cells: Sequence[Cell | None], anchors: Anchors) -> Markup:
     first = next(iter(anchors.by_model.get(model, ())), None)
     name = code(phrases.short(model))
     head = tag("a", name, href=f"#finding-{first}") if first is not None else name
-    return tag("tr", tag("th", head, scope="row"), (_cell(cell, anchors) for cell in cells), data_name=model)
+    return tag("tr", tag("th", head, scope="row"), (_cell(cell, anchors) for cell in cells))
 
 
 def _cell(cell: Cell | None, anchors: Anchors) -> Markup:

@@ -157,8 +157,8 @@ def _label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) ->
         return None
     at, y = scale.at(worst.value), row * ROW + LINE + 4
     left = at > 14 if worst.metric in phrases.RATIOS else at > 86
-    place = {"class_": "worst left", "dx": -9} if left else {"class_": "worst", "dx": 9}
-    return tag("text", f"{worst.value:.2g}", x=_percent(at), y=y, **place)
+    style, beside = ("worst left", -9) if left else ("worst", 9)
+    return tag("text", f"{worst.value:.2g}", x=_percent(at), y=y, dx=beside, class_=style)
 
 
 def _percent(at: float) -> str:

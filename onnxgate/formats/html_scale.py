@@ -30,14 +30,17 @@ class Scale:
             return NOT_FINITE
         if self.logarithmic and value <= 0:
             return ZERO
-        place = ((math.log10(value) if self.logarithmic else value) - self.low) / (self.high - self.low)
+        return self._place(math.log10(value) if self.logarithmic else value)
+
+    def _place(self, where: float) -> float:
+        place = (where - self.low) / (self.high - self.low)
         return round((START + place * (END - START)) * 2) / 2
 
     def ticks(self) -> list[tuple[float, str]]:
         """Places with what stands there."""
         if self.logarithmic:
             step = max(1, math.ceil((self.high - self.low) / TICKS))
-            return [(self.at(10.0**power), _power(power)) for power in range(int(self.low), int(self.high) + 1, step)]
+            return [(self._place(power), _power(power)) for power in range(int(self.low), int(self.high) + 1, step)]
         each = (self.high - self.low) / (TICKS - 1)
         return [(self.at(value), f"{value:.4g}") for value in (self.low + each * n for n in range(TICKS))]
 
@@ -54,7 +57,8 @@ def scale_of(figures: Sequence[Measured]) -> Scale | None:
     if metric in phrases.RATIOS or metric in phrases.COSTS:
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         pad = max((high - low) * 0.1, 10.0 ** (math.floor(math.log10(max(abs(high), abs(low), 1e-9))) - 3))
-        return Scale(low - pad, high if metric in ("cosine", "top1") and high == 1.0 else high + pad, False)
+        linear = Scale(low - pad, high if metric in ("cosine", "top1") and high == 1.0 else high + pad, False)
+        return linear if math.isfinite(linear.high - linear.low) else None
     positive = [math.log10(each) for each in numbers if each > 0]
     if not positive:
         return None
