@@ -123,7 +123,8 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"lock", "model", "runtimes"},
     "preview": {"evidence.parity", "report"},
     "upgrading": {"evidence", "gate", "lock", "plan", "preview", "report", "stages", "underway", "verdict"},
-    "formats": {"report", "matrix", "preview", "rules"},  # rules: their pages, in SARIF
+    # of rules, their pages: in SARIF
+    "formats": {"report", "matrix", "model.difference", "model.facts", "preview", "rules"},
 }
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "init": "Look at the repository and write config, lock, workflow and hook entries.",
     "check": "Judge the models: do they load, run and agree on every locked runtime?",
     "matrix": "Say on which releases models load, from support data, or by really loading them.",
+    "diff": "Say what changed between two models, in words.",
     "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
     "export": "Export models again from their sources.",
     "plan": "Divide a check among jobs of a CI matrix.",

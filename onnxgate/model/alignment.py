@@ -8,12 +8,12 @@ taken out leaves the counterparts of all others as they were.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from onnxgate.model.fingerprints import Fingerprints, Strictness, Symbols
+from onnxgate.model.fingerprints import Fingerprints, Likeness, Strictness, Symbols
 from onnxgate.model.neighbours import Neighbours
 from onnxgate.model.sequences import common, increasing
-from onnxgate.model.wiring import Operator, Source, Wiring, telling
+from onnxgate.model.wiring import Operator, Source, Wiring
 
 LEVELS: tuple[Strictness, ...] = ("shaped", "loose")
 Keys = tuple[list[int], list[int]]
@@ -77,22 +77,29 @@ class Alignment:
                 return (source.kind, source.name)
 
     def _align(self) -> None:
-        exact = self._keys("exact")
+        self._prints = {level: self._fingerprints(level) for level in (*LEVELS, "exact")}
+        if any(self._whole(level) and self._alike(level) for level in LEVELS):
+            return
+        forward, backward = self._keys("exact")
+        self._group([forward, backward])
+        self._group([forward])
+        self._group([backward])
+        self._by_weights("exact")
+        self._by_weights("alike")
         for level in LEVELS:
-            if self._whole(level) and self._alike(exact, self._keys(level)):
-                return
-        self._group([exact[0], exact[1]])
-        self._group([exact[0]])
-        self._group([exact[1]])
-        self._by_content()
-        for level in LEVELS:
-            forward, backward = self._keys(level)
-            self._group([forward, backward])
+            if self.is_complete:
+                break
+            self._group([*self._keys(level)])
             self._group([self._keys(level)[0]], names_first=True)
             self._group([self._keys(level)[1]], names_first=True)
             self._in_order(level)
             Neighbours(self).spread()
         Neighbours(self).settle()
+
+    @property
+    def is_complete(self) -> bool:
+        """There is no pair of nodes left that could be counterparts."""
+        return len(self.forth) == min(len(self.old.nodes), len(self.new.nodes))
 
     def _fingerprints(self, level: Strictness) -> tuple[Fingerprints, Fingerprints]:
         def old_leaf(source: Source) -> Hashable:
@@ -101,26 +108,25 @@ class Alignment:
         def new_leaf(source: Source) -> Hashable:
             return self.value(source, is_old=False)
 
-        def anchor(new: int) -> int | None:
-            return new if new in self.back else None
-
         return (
-            Fingerprints(self.old, self._symbols, level, lambda it: it, old_leaf, self.forth.get),
-            Fingerprints(self.new, self._symbols, level, self._operator, new_leaf, anchor),
+            Fingerprints(self.old, self._symbols, level, lambda it: it, old_leaf),
+            Fingerprints(self.new, self._symbols, level, self._operator, new_leaf),
         )
 
     def _keys(self, level: Strictness) -> tuple[Keys, Keys]:
         """Forward and backward fingerprints, each of old and new."""
-        old, new = self._fingerprints(level)
-        return (old.forward(), new.forward()), (old.backward(), new.backward())
+        old, new = self._prints[level]
+        known = {index: index for index in self.back}
+        return (old.forward(self.forth), new.forward(known)), (old.backward(self.forth), new.backward(known))
 
     def _whole(self, level: Strictness) -> bool:
         """Both graphs are wired alike altogether."""
-        old, new = self._fingerprints(level)
+        old, new = self._prints[level]
         return len(self.old.nodes) == len(self.new.nodes) and old.whole() == new.whole()
 
-    def _alike(self, exact: tuple[Keys, Keys], keys: tuple[Keys, Keys]) -> bool:
+    def _alike(self, level: Strictness) -> bool:
         """Counterparts of graphs that are wired alike; what weights hold tells twins apart."""
+        keys, exact = self._keys(level), self._keys("exact")
         self._group([*keys, *exact])
         self._group([*keys, exact[0]])
         self._group([*keys, exact[1]])
@@ -154,11 +160,11 @@ class Alignment:
             for index, other in zip(*rest, strict=True):
                 self.pair(index, other)
 
-    def _by_content(self) -> None:
-        """Nodes with weights that no other node has, as far as they stand in the same order."""
-        old, new = (it.own() for it in self._fingerprints("exact"))
-        first = _unique(old, [i for i in self.old.order if i not in self.forth and telling(self.old, i)])
-        second = _unique(new, [i for i in self.new.order if i not in self.back and telling(self.new, i)])
+    def _by_weights(self, likeness: Likeness) -> None:
+        """Nodes with weights that no other node has, or like no other's, as far as they stand in the same order."""
+        old, new = self._prints["shaped"]
+        first = _unique(old.with_weights(likeness, [i for i in self.old.order if i not in self.forth]))
+        second = _unique(new.with_weights(likeness, [i for i in self.new.order if i not in self.back]))
         found = [(first[key], second[key]) for key in first if key in second]
         found.sort(key=lambda it: self._ranks[0][it[0]])
         for place in increasing([self._ranks[1][new] for _, new in found]):
@@ -166,7 +172,7 @@ class Alignment:
 
     def _in_order(self, level: Strictness) -> None:
         """Nodes of equal fingerprints of their own that stand in the same order between those that are known."""
-        old, new = (it.own() for it in self._fingerprints(level))
+        old, new = (it.own() for it in self._prints[level])
         known = sorted((self._ranks[0][i], self._ranks[1][j]) for i, j in self.forth.items())
         spine = [known[place] for place in increasing([rank for _, rank in known])]
         before = (-1, -1)
@@ -207,8 +213,9 @@ def _ranks(wiring: Wiring) -> list[int]:
     return ranks
 
 
-def _unique(keys: Sequence[int], among: Sequence[int]) -> dict[int, int]:
-    groups: defaultdict[int, list[int]] = defaultdict(list)
-    for index in among:
-        groups[keys[index]].append(index)
+def _unique(keys: Iterable[tuple[int, Hashable]]) -> dict[Hashable, int]:
+    """The nodes that alone have their key."""
+    groups: defaultdict[Hashable, list[int]] = defaultdict(list)
+    for index, key in keys:
+        groups[key].append(index)
     return {key: indices[0] for key, indices in groups.items() if len(indices) == 1}

@@ -35,6 +35,7 @@ _NUMBERS = {
     15: "<c16",
 }
 _BFLOAT16 = 16
+_SKETCHED, _SAMPLED = 16, 65536
 _HALVES = {21: 0, 22: 8}
 """Types of four bits, low half first; the second number is what wraps to negative."""
 _FLOAT8 = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
@@ -60,15 +61,35 @@ def drift(old: Weight, new: Weight) -> Drift | None:
         return None
     if len(old.tensors) == 2 and _bytes(old, 1) != _bytes(new, 1):  # sparse ones, of other elements
         return None
-    return _compared(_numbers(old.tensors[0], old), _numbers(new.tensors[0], new), math.prod(new.tensors[0].dims))
+    return _compared(numbers(old), numbers(new), math.prod(new.tensors[0].dims))
+
+
+def sketch(weight: Weight) -> tuple[object, ...] | None:
+    """Where its extreme elements stand; None for small weights, for such as have none, and for what cannot be read."""
+    import numpy as np
+
+    if math.prod(weight.dims) < _SKETCHED:
+        return None
+    try:
+        stretch = next(numbers(weight) or iter(()), None)
+    except (UnreadableWeightError, OSError):
+        return None
+    if stretch is None or stretch.dtype.kind == "c" or len(stretch) < _SKETCHED:
+        return None
+    values = stretch[:_SAMPLED].astype(np.float64)
+    if not np.isfinite(values).all() or values.max() == values.min():
+        return None
+    order = np.argpartition(values, (0, 1, len(values) - 3, len(values) - 2, len(values) - 1))
+    return (weight.dims, *map(int, order[[0, 1, -3, -2, -1]]))
 
 
 def _bytes(weight: Weight, index: int) -> bytes:
     return b"".join(chunks(weight.tensors[index], weight.model))
 
 
-def _numbers(tensor: TensorProto, weight: Weight) -> Iterator[Array] | None:
-    """The tensor's elements, stretch by stretch; None where they are no numbers."""
+def numbers(weight: Weight) -> Iterator[Array] | None:
+    """The weight's elements, stretch by stretch; None where they are no numbers."""
+    tensor = weight.tensors[0]
     element = ELEMENT_TYPES.get(tensor.data_type)
     if element is None or tensor.data_type == STRING or not _is_known(tensor.data_type):
         return None
@@ -82,9 +103,9 @@ def _is_known(data_type: int) -> bool:
 def _decoded(tensor: TensorProto, weight: Weight) -> Iterator[Array]:
     left = math.prod(tensor.dims)
     for chunk in chunks(tensor, weight.model):
-        numbers = _as_numbers(chunk, tensor.data_type)[:left]
-        left -= len(numbers)
-        yield numbers
+        stretch = _as_numbers(chunk, tensor.data_type)[:left]
+        left -= len(stretch)
+        yield stretch
 
 
 def _as_numbers(chunk: bytes, data_type: int) -> Array:
@@ -137,17 +158,17 @@ def _compared(old: Iterator[Array] | None, new: Iterator[Array] | None, total: i
     return Drift(elements, total, largest if math.isfinite(largest) else None, relative)
 
 
-def _wide(numbers: Array) -> Array:
+def _wide(stretch: Array) -> Array:
     """Numbers of which differences are exact enough; integers of 64 bits lose nothing that is looked at."""
     import numpy as np
 
-    return numbers.astype(np.complex128 if numbers.dtype.kind == "c" else np.float64)
+    return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 
-def _energy(numbers: Array) -> float:
+def _energy(stretch: Array) -> float:
     import numpy as np
 
-    values = np.abs(numbers) if numbers.dtype.kind == "c" else numbers
+    values = np.abs(stretch) if stretch.dtype.kind == "c" else stretch
     finite = values if np.isfinite(values).all() else values[np.isfinite(values)]
     return float(np.dot(finite, finite))
 

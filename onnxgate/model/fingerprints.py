@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Literal
 
-from onnxgate.model.wiring import Node, Operator, Source, Weight, Wiring
+from onnxgate.model.drift import sketch
+from onnxgate.model.wiring import Node, Operator, Source, Weight, Wiring, telling
 
 Strictness = Literal["exact", "shaped", "loose"]
 """What of a node counts: everything; all but what weights hold; the operators alone."""
+
+
+Likeness = Literal["exact", "alike"]
+"""What counts of what a weight holds: all of it; where its largest and smallest elements stand, which fine-tuning and
+another type of numbers leave in their places."""
 
 
 class Symbols:
@@ -34,8 +40,7 @@ def weight_key(weight: Weight, strictness: Strictness) -> Hashable:
 
 
 class Fingerprints:
-    """Those of one graph's nodes. `leaf` gives the key of what comes from outside of it, `anchor` that of a node whose
-    counterpart is known (None: it is not)."""
+    """Those of one graph's nodes. `leaf` gives the key of what comes from outside of it."""
 
     def __init__(
         self,
@@ -44,50 +49,54 @@ class Fingerprints:
         strictness: Strictness,
         operator: Callable[[Operator], Operator],
         leaf: Callable[[Source], Hashable],
-        anchor: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         self._wiring, self._symbols, self._strictness = wiring, symbols, strictness
-        self._operator, self._leaf, self._anchor = operator, leaf, anchor
-        self.local = [self._local(node) for node in wiring.nodes]
+        self._operator, self._leaf = operator, leaf
+        self._local_keys = [self._local(node) for node in wiring.nodes]
+        self._weight_keys = [self._weights(node) for node in wiring.nodes]
+        self._ends = _ends(wiring)
 
-    def forward(self) -> list[int]:
-        """By what each node computes from the graph's inputs."""
+    def forward(self, known: Mapping[int, int]) -> list[int]:
+        """By what each node computes from the graph's inputs. `known` gives nodes that have counterparts a number."""
         found = [-1] * len(self._wiring.nodes)
         for index in self._wiring.order:
-            anchor = self._anchor(index)
-            if anchor is not None:
-                found[index] = self._symbols.of(("pair", anchor))
+            if index in known:
+                found[index] = _anchor(known[index])
                 continue
-            sources = tuple(self._source(source, found) for source in self._wiring.nodes[index].every)
-            found[index] = self._symbols.of(("forward", self.local[index], sources))
+            sources = tuple([self._source(source, found) for source in self._wiring.nodes[index].every])
+            found[index] = self._symbols.of(("forward", self._local_keys[index], sources))
         return found
 
-    def backward(self) -> list[int]:
+    def backward(self, known: Mapping[int, int]) -> list[int]:
         """By what becomes of each node's outputs."""
         found = [-1] * len(self._wiring.nodes)
-        ends: dict[int, list[Hashable]] = {}
-        for position, source in enumerate(self._wiring.outputs):
-            if source.kind == "node":
-                ends.setdefault(source.node, []).append((source.index, "output", position))
         for index in reversed(self._wiring.order):
-            anchor = self._anchor(index)
-            if anchor is not None:
-                found[index] = self._symbols.of(("pair", anchor))
+            if index in known:
+                found[index] = _anchor(known[index])
                 continue
-            uses = sorted((out, found[reader], slot) for out, reader, slot in self._wiring.consumers[index])
-            key = ("backward", self.local[index], self._weights(index), tuple(uses), tuple(ends.get(index, ())))
-            found[index] = self._symbols.of(key)
+            uses = [(out, found[reader], slot) for out, reader, slot in self._wiring.consumers[index]]
+            own = (self._local_keys[index], self._weight_keys[index], self._ends.get(index))
+            found[index] = self._symbols.of(("backward", *own, tuple(sorted(uses))))
         return found
 
     def own(self) -> list[int]:
         """By each node alone: its operator, attributes and weights."""
-        return [
-            self._symbols.of(("own", self.local[node.index], self._weights(node.index))) for node in self._wiring.nodes
-        ]
+        keys = zip(self._local_keys, self._weight_keys, strict=True)
+        return [self._symbols.of(("own", *key)) for key in keys]
+
+    def with_weights(self, likeness: Likeness, nodes: Iterable[int]) -> Iterator[tuple[int, Hashable]]:
+        """Those of the nodes that have weights which tell them apart, each with a key of what these hold."""
+        for index in nodes:
+            if not telling(self._wiring, index):
+                continue
+            weights = map(self._wiring.weight, self._wiring.nodes[index].sources)
+            keys = tuple([_likeness(weight, likeness) if weight is not None else None for weight in weights])
+            if any(keys):
+                yield index, (self._local_keys[index], keys)
 
     def whole(self) -> Hashable:
         """Of the whole graph: what its outputs are, and what its nodes without use compute."""
-        forward = self.forward()
+        forward = self.forward({})
         outputs = tuple(self._source(source, forward) for source in self._wiring.outputs)
         ends = {source.node for source in self._wiring.outputs}
         idle = (i for i, uses in enumerate(self._wiring.consumers) if not uses and i not in ends)
@@ -102,19 +111,21 @@ class Fingerprints:
         weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
         return ("weight", weight_key(weight, self._strictness)) if weight is not None else None
 
-    def _weights(self, index: int) -> Hashable:
-        sources: Iterable[Source] = self._wiring.nodes[index].sources
-        return tuple((slot, key) for slot, source in enumerate(sources) if (key := self._weight(source)))
+    def _weights(self, node: Node) -> Hashable:
+        return tuple([(slot, key) for slot, source in enumerate(node.sources) if (key := self._weight(source))])
 
     def _local(self, node: Node) -> int:
         operator = self._operator(node.operator)
         if self._strictness == "loose":
             return self._symbols.of((operator, tuple(node.bodies)))
+        attributes = tuple(sorted(node.attributes.items()))
+        if not node.held and not node.bodies:
+            return self._symbols.of((operator, attributes))
         held = tuple(
             (name, tuple(weight_key(weight, self._strictness) for weight in weights))
             for name, weights in sorted(node.held.items())
         )
-        return self._symbols.of((operator, tuple(sorted(node.attributes.items())), held, self._bodies(node)))
+        return self._symbols.of((operator, attributes, held, self._bodies(node)))
 
     def _bodies(self, node: Node) -> Hashable:
         if self._strictness != "exact":
@@ -131,3 +142,21 @@ class Fingerprints:
             return (source.kind, places.get(source.name, source.name) if source.kind == "outer" else source.index)
 
         return Fingerprints(body, self._symbols, self._strictness, self._operator, leaf).whole()
+
+
+def _anchor(number: int) -> int:
+    """A fingerprint that no key has."""
+    return -2 - number
+
+
+def _ends(wiring: Wiring) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Which outputs of the graph each node makes: (its output, the graph's)."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    for position, source in enumerate(wiring.outputs):
+        if source.kind == "node":
+            found[source.node] = (*found.get(source.node, ()), (source.index, position))
+    return found
+
+
+def _likeness(weight: Weight, likeness: Likeness) -> Hashable:
+    return weight.content if likeness == "exact" else sketch(weight)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from onnxgate.model.wiring import Source, Wiring, telling
+from onnxgate.model.wiring import NOTHING, Source, Wiring, telling
 
 if TYPE_CHECKING:
     from onnxgate.model.alignment import Alignment
 
 _PASSES = 4
+_MOST_DOUBTFUL = 4000
 _CROWD = 40
 """Of so many readers of one value and more, neighbours tell nothing."""
 _ATTRIBUTES, _NAME = 0.3, 0.1
@@ -55,7 +57,8 @@ class Neighbours:
     def settle(self) -> None:
         """Exchange counterparts where others fit better, part those that nothing supports, and spread again."""
         for _ in range(_PASSES):
-            exchanged = [self._exchange(old) for old in list(self._it.forth)]
+            doubtful = [old for old, new in self._it.forth.items() if not self._perfect(old, new)]
+            exchanged = [self._exchange(old) for old in doubtful[:_MOST_DOUBTFUL]]
             self.spread()
             if not any(exchanged):
                 break
@@ -117,37 +120,83 @@ class Neighbours:
         return self._inputs(old, new) >= 1 and self._outputs(old, new) >= 1
 
     def _exchange(self, old: int) -> bool:
-        """Give a node another counterpart where both neighbourhoods then fit better."""
+        """Give a node another counterpart where that leaves less to be said, or both neighbourhoods fit better."""
         new = self._it.forth.get(old)
-        if new is None or self._perfect(old, new):
-            return False
+        return new is not None and any(self._try(proposal) for proposal in self._proposals(old, new))
+
+    def _proposals(self, old: int, new: int) -> Iterator[dict[int, int | None]]:
+        """Other counterparts for a node and for the one that it has now; None takes a node's from it."""
+        free = [
+            it
+            for it in sorted(self._near_back(new))
+            if it != old and it not in self._it.forth and self._it.operators(it, new)
+        ]
         others = [it for it in self._near(old) if it != new and self._it.operators(old, it)]
-        for other in sorted(others, key=lambda it: -self.fit(old, it))[:3]:
-            rivals = [self._it.back[other]] if other in self._it.back else self._rivals(old, new)
-            if any(self._try(old, new, other, rival) for rival in rivals):
-                return True
-        return False
+        for other in sorted(others, key=lambda it: (-self.fit(old, it), it))[:3]:
+            holder = self._it.back.get(other)
+            if holder is not None:
+                yield {old: other, holder: new if self._it.operators(holder, new) else None}
+            else:
+                for rival in free[:3]:
+                    yield {old: other, rival: new}
+                yield {old: other}
+        for rival in free[:3]:
+            yield {old: None, rival: new}
 
-    def _rivals(self, old: int, new: int) -> list[int | None]:
-        """Nodes without a counterpart that may have the one that is given up, or none."""
-        free = [it for it in self._near_back(new) if it not in self._it.forth and it != old]
-        return [*(it for it in free if self._it.operators(it, new)), None]
+    def _try(self, proposal: dict[int, int | None]) -> bool:
+        """Make the exchange where it gains something."""
+        was = {old: self._it.forth.get(old) for old in proposal}
+        olds = list(proposal)
+        news = list({new for new in (*proposal.values(), *was.values()) if new is not None})
+        affected = self._affected(olds, news)
+        self._assign(proposal)
+        affected |= self._affected(olds, news)
+        after = self._worth(olds, news, affected)
+        self._assign(was)
+        before = self._worth(olds, news, affected)
+        gains = after[0] < before[0] or (after[0] == before[0] and after[1] > before[1] + _GAIN)
+        if gains:
+            self._assign(proposal)
+        return gains
 
-    def _try(self, old: int, new: int, other: int, rival: int | None) -> bool:
-        held = self.fit(old, new) + (self.fit(rival, other) if rival is not None and rival in self._it.forth else 0)
-        was = self._it.forth.get(rival) if rival is not None else None
-        self._it.pair(old, other)
-        if rival is not None and self._it.operators(rival, new):
-            self._it.pair(rival, new)
-        gained = self.fit(old, other) + (self.fit(rival, new) if rival in self._it.forth else 0)
-        if gained > held + _GAIN:
-            return True
-        self._it.pair(old, new)
-        if rival is not None:
-            self._it.part(rival)
-            if was is not None:
-                self._it.pair(rival, was)
-        return False
+    def _assign(self, counterparts: dict[int, int | None]) -> None:
+        for old in counterparts:
+            self._it.part(old)
+        for old, new in counterparts.items():
+            if new is not None:
+                self._it.pair(old, new)
+
+    def _worth(self, olds: list[int], news: list[int], affected: set[int]) -> tuple[int, float]:
+        """How much there is to be said of these nodes and of what they affect, and how well they fit."""
+        forth = self._it.forth
+        said = sum(old not in forth for old in olds) + sum(new not in self._it.back for new in news)
+        said += sum(self.changes(old, forth[old]) for old in {*affected, *olds} if old in forth)
+        said += self._changed_ends(olds, news)
+        return said, sum(self.fit(old, forth[old]) for old in olds if old in forth)
+
+    def _affected(self, olds: list[int], news: list[int]) -> set[int]:
+        """Nodes of old that have counterparts and read from these, or through nodes that have none."""
+        found = {reader for old in olds for reader in _ends_of(self._it.old, old, self._it.forth)}
+        return found | {self._it.back[reader] for new in news for reader in _ends_of(self._it.new, new, self._it.back)}
+
+    def changes(self, old: int, new: int) -> int:
+        """How many inputs of two counterparts come from elsewhere; one more where their attributes differ."""
+        before, after = self._it.old.nodes[old], self._it.new.nodes[new]
+        slots = zip_longest(before.every, after.every, fillvalue=NOTHING)
+        return sum(self._is_elsewhere(a, b) for a, b in slots) + (before.attributes != after.attributes)
+
+    def _is_elsewhere(self, old: Source, new: Source) -> bool:
+        if self._it.same(old, new):
+            return False
+        if old.kind == new.kind == "weight":
+            return False
+        return not self.through(old, new)
+
+    def _changed_ends(self, olds: list[int], news: list[int]) -> int:
+        ends = {position for old in olds for _, position in self._ends[0].get(old, ())}
+        ends |= {position for new in news for _, position in self._ends[1].get(new, ())}
+        old, new = self._it.old.outputs, self._it.new.outputs
+        return sum(self._is_elsewhere(old[it], new[it]) for it in ends if it < min(len(old), len(new)))
 
     def _near(self, old: int) -> set[int]:
         """Where the counterparts of a node's neighbours say that its own is."""
@@ -161,6 +210,7 @@ class Neighbours:
         for _, reader, slot in self._it.old.consumers[old][:_CROWD]:
             sources = self._it.new.nodes[self._it.forth[reader]].sources if reader in self._it.forth else ()
             found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        found.update(_made_by(self._it.new, self._ends[0].get(old, ())))
         return found
 
     def _near_back(self, new: int) -> set[int]:
@@ -169,9 +219,12 @@ class Neighbours:
             if source.kind == "node" and source.node in self._it.back:
                 uses = self._it.old.consumers[self._it.back[source.node]]
                 found.update(reader for _, reader, _ in uses[:_CROWD])
+            elif source.kind == "input":
+                found.update(self._readers[0].get(self._it.value(source, is_old=False), ())[:_CROWD])
         for _, reader, slot in self._it.new.consumers[new][:_CROWD]:
             sources = self._it.old.nodes[self._it.back[reader]].sources if reader in self._it.back else ()
             found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        found.update(_made_by(self._it.old, self._ends[1].get(new, ())))
         return found
 
     def _part(self) -> None:
@@ -245,3 +298,10 @@ def _ends(wiring: Wiring) -> dict[int, set[tuple[int, int]]]:
         if source.kind == "node":
             found.setdefault(source.node, set()).add((source.index, position))
     return found
+
+
+def _made_by(wiring: Wiring, ends: Iterable[tuple[int, int]]) -> Iterator[int]:
+    """What makes these outputs of a graph."""
+    for _, position in ends:
+        if position < len(wiring.outputs) and wiring.outputs[position].kind == "node":
+            yield wiring.outputs[position].node

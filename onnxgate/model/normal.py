@@ -103,12 +103,12 @@ def _opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
 
 
 def _interface(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    (old_inputs, old_outputs), (new_inputs, new_outputs) = _sides_of(first), _sides_of(second)
+    (old_inputs, old_outputs), (new_inputs, new_outputs) = sides_of(first), sides_of(second)
     yield from _sides("input", old_inputs, new_inputs)
     yield from _sides("output", old_outputs, new_outputs)
 
 
-def _sides_of(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
+def sides_of(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
     """Inputs and outputs; names of axes that a converter made up are numbered from the first of them."""
     numbers: dict[Dim, str] = {}
     for value in (*(taken := values(inputs(model.graph))), *(given := values(model.graph.output))):
@@ -129,7 +129,7 @@ def _sides(role: str, before: tuple[ValueInfo, ...], after: tuple[ValueInfo, ...
         yield from _names(role, [*old], [*new])
     for name in new:
         if name in old:
-            yield from _value(f"{role} `{name}`", old[name], new[name])
+            yield from value_words(f"{role} `{name}`", old[name], new[name])
 
 
 def _names(role: str, old: list[str], new: list[str]) -> Iterator[str]:
@@ -147,7 +147,8 @@ def _listed(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _value(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
+def value_words(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
+    """What differs between two inputs or outputs, each beginning with the label."""
     if old.type != new.type:
         yield f"{label} is {new.type or 'of no type'}, was {old.type or 'of no type'}"
     if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):

@@ -148,10 +148,22 @@ def linked_weights(alignment: Alignment) -> Iterator[tuple[Weight, Weight]]:
     old, new = alignment.old, alignment.new
     for first, second in alignment.forth.items():
         before, after = old.nodes[first], new.nodes[second]
-        yield from _both(old, before.sources, new, after.sources)
+        yield from _of_node(old, before.sources, new, after.sources)
         for name, held in before.held.items():
             yield from zip(held, after.held.get(name, ()), strict=False)
     yield from _both(old, old.outputs, new, new.outputs)
+
+
+def _of_node(
+    old: Wiring, before: Iterable[Source], new: Wiring, after: Iterable[Source]
+) -> Iterator[tuple[Weight, Weight]]:
+    """Input by input; where all of them are there in another order, by what they hold."""
+    pairs = list(_both(old, before, new, after))
+    first, second = Counter(it.content for it, _ in pairs), {it.content: it for _, it in pairs}
+    if first == Counter(it.content for _, it in pairs):
+        yield from ((it, second[it.content]) for it, _ in pairs)
+    else:
+        yield from pairs
 
 
 def _both(
