@@ -352,7 +352,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
 
 
 def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
-    """Its content need not be here; with content that is, the lock is not asked."""
+    """Its content need not be here."""
     repository.lock()
     point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
@@ -386,6 +386,23 @@ def test_lock_that_lies(repository: Repository) -> None:
     lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
     (repository.folder / "onnxgate.lock").write_text(render(lie))
     commit(repository.root)
+    repository.write("a.onnx", TWO)
+
+    assert only(repository.since()).before.operators == {"Add": 1}
+
+
+def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
+    """The same in Git LFS, where the content was fetched."""
+    lock = repository.lock()
+    entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
+    lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
+    (repository.folder / "onnxgate.lock").write_text(render(lie))
+    content = point(repository.folder / "models" / "a.onnx")
+    commit(repository.root)
+    oid = hashlib.sha256(content).hexdigest()
+    stored = repository.root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(content)
     repository.write("a.onnx", TWO)
 
     assert only(repository.since()).before.operators == {"Add": 1}
