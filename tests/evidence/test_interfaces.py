@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from onnxgate.evidence.interfaces import match
+from onnxgate.evidence import interfaces
+from onnxgate.evidence.interfaces import MOST_WAYS, match
 from onnxgate.model.facts import ValueInfo
 
 FLOAT = "tensor(float)"
@@ -26,6 +29,7 @@ def value(spelled: str) -> ValueInfo:
         ("x a y", "x b y", "a=b", "", ""),
         ("a b c", "d e f", "a=d b=e c=f", "", ""),  # each at its place
         ("a b:int64", "c:int64 d", "a=d b=c", "", ""),  # no place fits; each fits one
+        ("a b:int64 c", "d e f:int64", "a=d b=f c=e", "", ""),  # what stands at its place leaves one way for the rest
         ("a:int64 x", "x b:int64", "a=b", "", ""),  # elsewhere, and the only one
         ("a:int64 x b:int64", "x c:int64", "b=c", "", "a"),  # between its neighbours
         ("a x", "x b:int64", "", "b", "a"),
@@ -35,6 +39,7 @@ def value(spelled: str) -> ValueInfo:
         ("a:[none]", "b:[3]", "a=b", "", ""),
         ("a", "b c", "a=b", "c", ""),  # as far from the front
         ("a x", "x b c", "", "b c", "a"),  # one of two: nobody knows
+        ("a b x", "x c", "", "c", "a b"),  # of one of two: likewise
         ("a", "b:int64 c", "a=c", "b", ""),
         ("", "a", "", "a", ""),
         ("a", "", "", "", "a"),
@@ -48,3 +53,14 @@ def test_renamed(before: str, after: str, renamed: str, added: str, removed: str
     assert (added.split(), removed.split()) == tuple(
         [single.value.name for single in side] for side in (found.added, found.removed)
     )
+
+
+def test_ways_are_counted_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with thousands of inputs that are all called otherwise costs no more than their number."""
+    tried = itertools.count()
+    monkeypatch.setattr(interfaces, "compatible", lambda before, after: next(tried) < 0)
+    side = [value(f"a{index}") for index in range(1000)]
+
+    match(side, [value(f"b{index}") for index in range(1000)])
+
+    assert next(tried) < MOST_WAYS

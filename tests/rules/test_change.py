@@ -255,11 +255,3 @@ def test_a_name_that_stands_twice_among_outputs() -> None:
 
     assert [] == said(facts((), (y, y)), facts((), (y, y)))
     assert ["output-removed"] == breaks(facts((), (y, y)), facts((), (y,)))
-
-
-def test_many_values_take_no_time() -> None:
-    """Of a model with thousands of inputs that are all called otherwise, ways are not tried out one by one."""
-    many = tuple(ValueInfo(f"x{i}", "tensor(float)", (1,)) for i in range(5000))
-    others = tuple(ValueInfo(f"z{i}", "tensor(int8)", (1,)) for i in range(5000))
-
-    assert 10_000 == len(breaks(facts(many), facts(others)))
