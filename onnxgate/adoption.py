@@ -28,7 +28,10 @@ NEVER_ACCEPTED = {
     "lock-stale": "it says that the lock is not about what the config promises: run `onnxgate lock`",
     "ignore-expired": "somebody set that date: repair what the entry hides, or give it a new date and a reason",
     "ignore-unused": "the entry can be removed",
+    "not-a-model": "nothing of such a file can be judged: repair it, or name it in `exclude`",
+    "lfs-pointer": "it says what this checkout lacks, and not what is wrong with the model",
 }
+"""Why some rules are left to close the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,15 +131,15 @@ class _Plan:
         over = Ignores([each for each in self.entries if not self._holds(each)], self.today, _contents(outcome))
         for finding in outcome.findings:
             ended = any(True for _ in over.about(finding.rule, finding.model, finding.fingerprint))
-            if _closes(finding) and finding.rule not in NEVER_ACCEPTED and not ended:
+            if _closes(finding) and not _never(finding) and not ended:
                 yield finding
 
     def left(self, outcome: gate.Outcome) -> Iterator[str]:
         """What is there and was not accepted, and why."""
         closing = [finding for finding in outcome.findings if _closes(finding)]
-        never = [finding.rule for finding in closing if finding.rule in NEVER_ACCEPTED]
-        for rule in sorted(set(never)):
-            yield f"`{rule}` is not accepted by `--write-ignores`: {NEVER_ACCEPTED[rule]}"
+        never = [(finding.rule, why) for finding in closing if (why := _never(finding))]
+        for rule, why in sorted(set(never)):
+            yield f"`{rule}` is not accepted by `--write-ignores`: {why}"
         if ended := len(closing) - len(never):
             yield f"{_count(ended, 'finding')} not accepted again: the ignore of each has ended"
 
@@ -185,6 +188,12 @@ class _Plan:
 
 def _closes(finding: Finding) -> bool:
     return finding.level != Level.NOTE.value and not finding.ignored
+
+
+def _never(finding: Finding) -> str:
+    """Why a finding is not to be accepted, "" where it may be."""
+    is_pointer = finding.rule == "external-data-corrupt" and "git lfs pull" in finding.fix
+    return NEVER_ACCEPTED.get("lfs-pointer" if is_pointer else finding.rule, "")
 
 
 def _contents(outcome: gate.Outcome) -> dict[str, str]:

@@ -297,6 +297,19 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
     assert old.read("onnxgate.toml") == written
 
 
+def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
+    """A checkout without Git LFS accepts nothing for those that have it, and what is no model is to be excluded."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
+    old.write("models/m00.onnx", pointer)
+    old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
+    ended = old.run(*STATIC, "--write-ignores", status=1)
+
+    assert "`lfs-pointer` is not accepted by `--write-ignores`: it says what this checkout lacks" in ended.out
+    assert "`not-a-model` is not accepted by `--write-ignores`: nothing of such a file can be judged" in ended.out
+    assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
+    assert "models/m02.onnx" in {each["model"] for each in entries(old)}
+
+
 def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
     """Known faults are accepted, and the exit status is that of what is left."""
     offline = old.given(**cold)
