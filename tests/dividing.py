@@ -34,6 +34,11 @@ models = ["*.onnx"]
 runtime = "onnxruntime>=1.18,<1.20"
 [targets.new]
 runtime = "onnxruntime==1.20.1"
+[targets.unused]
+runtime = "onnxruntime==1.22.1"
+[[model]]
+path = "*.onnx"
+targets = ["old", "new"]
 [[model]]
 path = "a.onnx"
 targets = ["old"]
@@ -178,7 +183,7 @@ def make_project(folder: Path) -> Project:
 def request_of(project: Project, chosen: frozenset[Stage], share: Share | None = None) -> Request:
     """A check of the project, or of one part of it."""
     models = project.models()
-    rows = {"old": (runtime("1.18.1"), runtime("1.19.2")), "new": (runtime("1.20.1"),)}
+    rows = {"old": (runtime("1.18.1"), runtime("1.19.2")), "new": (runtime("1.20.1"),), "unused": (runtime("1.22.1"),)}
     locked = {
         name: LockedTarget(policy=target_policy(_target(project, name)), runtimes=each) for name, each in rows.items()
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from onnxgate import __version__
 from onnxgate.collecting import Expected, Given, collect, decode
 from onnxgate.config.project import Project
-from onnxgate.findings import ALL_STAGES, Stage
+from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage
 from onnxgate.formats import json
 from onnxgate.gate import Gathered
 from onnxgate.merging import Whole, merge
@@ -124,6 +125,11 @@ def sound() -> Gathered:
     return Gathered(facts={path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS})
 
 
+def replace_in(gathered: Gathered, *judged: Judged) -> Gathered:
+    """The same with what rules say."""
+    return dataclasses.replace(gathered, judged=list(judged))
+
+
 def reasons(report: Report) -> str:
     """Why it is undecided."""
     return "\n".join(each.reason for each in report.undecided)
@@ -142,6 +148,20 @@ def test_sound_shards(parts: list[Report]) -> None:
     assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == said(whole)[:2]
     assert len(said(whole)) == 4
     assert whole.exit == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
+    """Whichever shard uses it, it is used."""
+    hit = Hit(Place("onnxgate.lock"), "does not run", model=path, runtime="onnxruntime 1.19.2")
+    gathered = replace_in(sound(), Judged("run-failed", Stage.RUNTIME, Level.ERROR, hit))
+    report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
+
+    assert [("error", "run-failed", "about all")] == [
+        (each.level, each.rule, each.ignored) for each in report.findings if each.stage == "runtime"
+    ]
+    assert "run-failed" not in "".join(each.message for each in report.findings if each.stage == "gate")
+    assert "lock-stale" in "".join(each.message for each in report.findings if each.stage == "gate")
 
 
 def test_every_field_is_merged() -> None:

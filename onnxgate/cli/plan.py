@@ -31,11 +31,8 @@ def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "
     The JSON is the `matrix` of a job: `fromJSON` reads it, and each entry's `shard` is what `onnxgate check --shard`
     takes, with the same PATHS. Shards without a model are left out; where PATHS select none, `include` is empty.
 
-    \b
-    By hand:
-      onnxgate check --shard 1/2 --output json=shard-1.json
-      onnxgate check --shard 2/2 --output json=shard-2.json
-      onnxgate merge shard-1.json shard-2.json
+    By hand: `onnxgate check --shard 1/2 --output json=shard-1.json`, elsewhere the same with `2/2` and `shard-2.json`,
+    then `onnxgate merge shard-1.json shard-2.json`.
 
     `1/2` divides by estimates from config and lock, alike on every machine. The plan divides by what the models
     cost when they were last checked with this cache (its folder `costs`), and each entry says so to its job.

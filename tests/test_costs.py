@@ -1,0 +1,105 @@
+"""What models cost: measured where it was, estimated alike on every machine where it was not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate import costs
+from onnxgate.findings import ALL_STAGES, STATIC_STAGES
+from onnxgate.lock.types import Lock
+from onnxgate.plan import PlannedModel, plan_models
+from onnxgate.runtimes.jobs import Export, Load, Probe
+from onnxgate.runtimes.metering import Meter
+from tests.dividing import PATHS, make_project, request_of
+from tests.lock.locks import MODEL
+
+ALL = frozenset(ALL_STAGES)
+SHA256 = MODEL.sha256
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> tuple[tuple[PlannedModel, ...], Lock]:
+    """Five models, of which one is locked."""
+    request = request_of(make_project(tmp_path), ALL)
+    lock = Lock(targets=request.lock.targets, models={"d.onnx": MODEL})
+    return plan_models(request.project, lock, request.models), lock
+
+
+def test_kept(tmp_path: Path) -> None:
+    """What was kept is found again; the last time counts."""
+    for seconds in (1.0, 2.5):
+        costs.save(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
+
+    assert {"onnxruntime 1.18.1": 2.5} == costs.load(tmp_path / "costs", SHA256)
+    assert [SHA256] == [each.name for each in (tmp_path / "costs").iterdir()]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"x": "y"}', b'{"x": -1}', b'{"x": 1e300}', b"\xff"])
+def test_damaged(tmp_path: Path, content: bytes) -> None:
+    """A file that holds no costs is as good as none."""
+    (tmp_path / SHA256).write_bytes(content)
+
+    assert {} == costs.load(tmp_path, SHA256)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    """Nothing is kept then, and nothing fails."""
+    (tmp_path / "costs").write_text("")
+    costs.save(tmp_path / "costs", SHA256, {"x": 1.0})
+
+    assert {} == costs.load(tmp_path / "costs", SHA256)
+
+
+def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
+    """They follow from config and lock; more runtimes cost more, and nothing run costs least."""
+    full, static = (costs.estimates_ms(*planned, stages) for stages in (ALL, frozenset(STATIC_STAGES)))
+
+    assert costs.weights_ms(*planned, ALL, tmp_path) == (full, 0)
+    assert set(PATHS) == set(full)
+    assert full["a.onnx"] > full["b.onnx"]
+    assert all(static[path] < full[path] for path in PATHS)
+
+
+def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
+    """What was measured counts as it is; what was not is scaled by how far the estimates were off."""
+    estimates = costs.estimates_ms(*planned, ALL)
+    names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
+    costs.save(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
+    weights, measured = costs.weights_ms(*planned, ALL, tmp_path)
+
+    assert measured == 1
+    assert 100_000 * len(names) <= weights["d.onnx"] < 100_000 * len(names) + 100
+    assert all(weights[path] > 100 * estimates[path] for path in PATHS)
+
+
+def load(model: str) -> Load:
+    """A job about a file."""
+    return Load(model=model)
+
+
+def test_metered() -> None:
+    """Work counts for the model that it is about, also where the job names another file."""
+    meter = Meter()
+    meter.begin("r", load("/a.onnx"))(1.0)
+    with meter.about("/b.onnx"):
+        meter.begin("r", load("/scratch/node.onnx"))(2.0)
+        with meter.about("/c.onnx"):
+            meter.begin("r", load("/scratch/node.onnx"))(4.0)
+        later = meter.begin("s", load("/scratch/node.onnx"))
+    later(8.0)
+    meter.begin("r", Probe())(16.0)
+
+    assert {"/a.onnx": {"r": 1.0}, "/b.onnx": {"r": 2.0, "s": 8.0}, "/c.onnx": {"r": 4.0}} == meter.seconds()
+
+
+def test_second_exports_are_metered() -> None:
+    """They are submitted when the first ones are done, by whichever thread: the source tells the model."""
+    meter, job = Meter(), Export(source="x.py:build", output="/o", folder="/f", opset=None, ir_version_max=None)
+    meter.begin("toolchain", job)(1.0)
+    with meter.about("/a.onnx"):
+        meter.begin("toolchain", job)(2.0)
+    meter.begin("toolchain again", job)(4.0)
+
+    assert {"/a.onnx": {"toolchain": 2.0, "toolchain again": 4.0}} == meter.seconds()
