@@ -482,6 +482,17 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     ]
 
 
+def test_entry_without_a_file(repository: Repository) -> None:
+    """What a stale lock still had of a model that git did not have is no baseline of a new one."""
+    (repository.folder / "models" / "a.onnx").unlink()
+    repository.commit(locked=False)
+    repository.write("a.onnx", TWO)
+    git(repository.root, "add", "--all")
+    found = repository.since()
+
+    assert (said(found), found.subjects) == ([("added", "models/a.onnx", "")], [])
+
+
 def test_links(repository: Repository) -> None:
     """A link is the file that it led to then; one that leads out of the repository is known to nobody."""
     (repository.folder / "models" / "link.onnx").symlink_to("a.onnx")
