@@ -14,16 +14,17 @@ from onnxgate.report import Finding
 
 @dataclass(slots=True)
 class Ignores:
-    """Entries, by rule. `contents` has the SHA-256 of each model's content, where that is known."""
+    """Entries, by rule and by what they list. `contents` has each model's content, where that is known."""
 
     entries: Sequence[Ignore]
     today: datetime.date
     contents: Mapping[str, str] = field(default_factory=dict)
-    _by_rule: dict[str, list[int]] = field(default_factory=dict)
+    _by_key: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # rule; fingerprint, "" for any
 
     def __post_init__(self) -> None:
         for index, entry in enumerate(self.entries):
-            self._by_rule.setdefault(entry.rule, []).append(index)
+            for fingerprint in ("",) if entry.fingerprints is None else entry.fingerprints:
+                self._by_key.setdefault((entry.rule, fingerprint), []).append(index)
 
     def accepts(self, judged: Judged) -> bool:
         """Whether an entry that holds is about a hit, which has its fingerprint."""
@@ -56,10 +57,9 @@ class Ignores:
 
     def about(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
         """The entries that are about a finding; one about no model (the lock) is matched by its rule alone."""
-        for index in self._by_rule.get(rule, ()):
+        plain, listing = self._by_key.get((rule, ""), ()), self._by_key.get((rule, fingerprint or "none"), ())
+        for index in sorted((*plain, *listing)):
             entry = self.entries[index]
-            if entry.fingerprints is not None and fingerprint not in entry.fingerprints:
-                continue
             if entry.sha256 is not None and (not model or self.contents.get(model) != entry.sha256.lower()):
                 continue
             if not model or matches_model(entry.model, model):
