@@ -67,13 +67,14 @@ def _json(planned: Planned) -> str:
 
 def _text(planned: Planned, quiet: bool) -> str:
     from onnxgate.formats.escape import log_line
+    from onnxgate.formats.phrases import count
 
     lines = []
     for each in planned.shards if not quiet else ():
         models = planned.division.of_shard(each.index)
         weight_s = sum(planned.weights_ms[path] for path in models) / 1000
-        lines.append(f"shard {each.index} of {each.of}: {len(models)} models, about {weight_s:.1f} s of work")
+        lines.append(f"shard {each.index} of {each.of}: {count(len(models), 'model')}, about {weight_s:.1f} s of work")
         lines += [log_line(f"  {path}") for path in models]
-    count = len(planned.division.state.models)
+    total = count(len(planned.division.state.models), "model")
     told = f"{planned.measured} of them measured" if planned.measured else "by estimates: none was measured here"
-    return "\n".join([*lines, f"{count} models in {len(planned.shards)} shards, {told}", ""])
+    return "\n".join([*lines, f"{total} in {count(len(planned.shards), 'shard')}, {told}", ""])
