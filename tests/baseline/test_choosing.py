@@ -308,3 +308,15 @@ def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
 
     assert git(root, "rev-parse", "--is-shallow-repository") == "false"
     assert git(root, "for-each-ref") == refs
+
+
+def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What git tells its hooks of the repository that runs them does not lead to another one's commits."""
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init", "--quiet")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    found = choose(origin.folder, "main", {})
+
+    assert found.revision is not None
+    assert found.revision.commit == origin.newer_main
