@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.github.checkout import commit
 from tests.github.commands import Command
+
+STUBS = Path(__file__).parent / "stubs"
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """One run of a workflow with one job."""
+    """One run of a workflow; outcomes of steps are asked for where it has one job."""
 
     status: int
     entries: tuple[dict[str, Any], ...]
@@ -44,6 +49,10 @@ class Workflow:
         """The job's summary."""
         return "".join(entry["content"] for entry in self.entries if entry.get("command") == "summary")
 
+    def job(self, name: str) -> Workflow:
+        """What is known of one job, by a part of its name."""
+        return Workflow(self.status, tuple(entry for entry in self.entries if name in str(entry.get("job", ""))))
+
     def log(self) -> str:
         """All that was printed."""
         return "\n".join(str(entry.get("msg", "")).rstrip("\n") for entry in self.entries)
@@ -63,8 +72,16 @@ class Actor:
 
     def push(self, workflow: Path, **environment: str) -> Workflow:
         """What a push would run."""
+        return self.start(workflow, "push", None, **environment)
+
+    def start(self, workflow: Path, event: str, payload: object, **environment: str) -> Workflow:
+        """What the event would run; `payload` is what GitHub tells of it."""
+        options = [f"--env={name}={value}" for name, value in environment.items()]
+        if payload is not None:
+            (self.scratch / "event.json").write_text(json.dumps(payload), encoding="utf-8")
+            options.append(f"--eventpath={self.scratch / 'event.json'}")
         ended = subprocess.run(
-            [*self._command(workflow), *(f"--env={name}={value}" for name, value in environment.items())],
+            [*self._command(workflow, event), *options],
             cwd=self.repository,
             env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
             stdin=subprocess.DEVNULL,
@@ -75,7 +92,21 @@ class Actor:
         entries = (json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{"))
         return Workflow(ended.returncode, tuple(entries))
 
-    def _command(self, workflow: Path) -> list[str]:
+    def _command(self, workflow: Path, event: str) -> list[str]:
         stubs = [f"--local-repository={name}={folder}" for name, folder in self.actions.items()]
         options = ["--platform=ubuntu-24.04=-self-hosted", "--no-cache-server", "--json"]
-        return [str(self.program), "push", *options, f"--action-cache-path={self.scratch}", *stubs, "-W", str(workflow)]
+        return [str(self.program), event, *options, f"--action-cache-path={self.scratch}", *stubs, "-W", str(workflow)]
+
+
+def stubs(folder: Path, texts: Iterable[str]) -> dict[str, Path]:
+    """Folders that stand for the actions of others which these files use, by name and commit."""
+    used = {name for text in texts for name in re.findall(r"uses: ((?:actions|github)/\S+)", text)}
+    known = {path.name: path for path in STUBS.iterdir()}
+    found: dict[str, Path] = {}
+    for name, _, revision in (each.partition("@") for each in sorted(used)):
+        owner, repository = name.split("/")[:2]
+        if repository in known:
+            shutil.copytree(known[repository], folder / repository, dirs_exist_ok=True)
+            commit(folder / repository)
+            found[f"{owner}/{repository}@{revision}"] = folder / repository
+    return found

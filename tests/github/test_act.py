@@ -10,46 +10,22 @@ import pytest
 import yaml
 
 from tests.conftest import need
-from tests.github.actor import Actor, Workflow
-from tests.github.checkout import ROOT, commit
+from tests.github.actor import Actor, Workflow, stubs
+from tests.github.checkout import ROOT
 
 pytestmark = [pytest.mark.surface, pytest.mark.index]
 
-SETUP_PYTHON = next(
-    step["uses"]
-    for step in yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
-    if "setup-python" in step.get("uses", "")
-)
 QUICKSTART = "fixtures/projects/quickstart"
 BROKEN = "fixtures/projects/broken"
 STATIC = {"stages": "file,lock,support"}
-STUB = """
-name: setup-python
-description: Stands for actions/setup-python and answers with the Python that is here
-inputs:
-  python-version: {{description: the version, required: true}}
-  update-environment: {{description: whether PATH is changed, default: "true"}}
-outputs:
-  python-path: {{description: the interpreter, value: "${{{{ steps.found.outputs.path }}}}"}}
-runs:
-  using: composite
-  steps:
-    - id: found
-      shell: bash
-      env: {{CHANGES: "${{{{ inputs.update-environment }}}}"}}
-      run: |
-        echo "asked to change the environment: $CHANGES"
-        echo "path={python}" >> "$GITHUB_OUTPUT"
-"""
 
 
 @pytest.fixture(scope="module")
 def actor(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Actor:
     """`act` on a clone of this checkout."""
-    stub = tmp_path_factory.mktemp("setup-python")
-    (stub / "action.yml").write_text(STUB.format(python=sys.executable), encoding="utf-8")
-    commit(stub)
-    return Actor(need("act"), clone, tmp_path_factory.mktemp("act"), {SETUP_PYTHON: stub})
+    scratch = tmp_path_factory.mktemp("act")
+    texts = [(ROOT / "action.yml").read_text(encoding="utf-8")]
+    return Actor(need("act"), clone, scratch, stubs(scratch / "stubs", texts))
 
 
 def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
@@ -58,7 +34,7 @@ def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
     steps = [{"uses": "actions/checkout@v6"}, {"uses": "./", "id": "gate", "with": given}]
     workflow = {"on": "push", "jobs": {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}}
     (folder / "workflow.yml").write_text(yaml.safe_dump(workflow), encoding="utf-8")
-    return actor.push(folder / "workflow.yml")
+    return actor.push(folder / "workflow.yml", STUB_PYTHON=sys.executable, STUB_FOLDER=str(folder))
 
 
 def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
@@ -128,7 +104,12 @@ def test_our_own_workflow_runs_the_whole_gate(actor: Actor, tmp_path: Path, tool
     changed = {"on": "push", "jobs": {"gate": {**job, "steps": [*steps, reading]}}}
     (tmp_path / "workflow.yml").write_text(yaml.safe_dump(changed), encoding="utf-8")
 
-    ran = actor.push(tmp_path / "workflow.yml", VIRTUAL_ENV=str(toolchain.parent.parent))
+    ran = actor.push(
+        tmp_path / "workflow.yml",
+        VIRTUAL_ENV=str(toolchain.parent.parent),
+        STUB_PYTHON=sys.executable,
+        STUB_FOLDER=str(tmp_path),
+    )
 
     assert (ran.status, ran.outputs("gate")["verdict"]) == (0, "pass"), ran.log()
     report = json.loads(ran.printed("reading"))
