@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from onnxgate import gate, rules
+from onnxgate import gate, rules, weighing
 from onnxgate.accepting import gone, is_about_change
 from onnxgate.config.editing import Edit, edited
 from onnxgate.config.lines import Keys, key_lines
@@ -20,6 +20,7 @@ from onnxgate.fingerprints import stamped
 from onnxgate.ignores import Ignores
 from onnxgate.model.content import content_sha256
 from onnxgate.report import Finding
+from onnxgate.request import Outcome, Request
 
 REASON = "present when the gate was adopted"
 OF_ONE_CONTENT = frozenset({"model-changed"})
@@ -38,12 +39,12 @@ NEVER_ACCEPTED = {
 class Adopted:
     """The outcome under the new entries, the config that has them, and what there is to say of it."""
 
-    outcome: gate.Outcome
+    outcome: Outcome
     data: bytes
     remarks: tuple[str, ...]
 
 
-def adopt(request: gate.Request, outcome: gate.Outcome, data: bytes, until: datetime.date | None) -> Adopted:
+def adopt(request: Request, outcome: Outcome, data: bytes, until: datetime.date | None) -> Adopted:
     """
     Accept every finding of the outcome that is no note, until nothing new comes to light. `data` is the config.
 
@@ -66,7 +67,7 @@ def adopt(request: gate.Request, outcome: gate.Outcome, data: bytes, until: date
     return Adopted(outcome, data, (plan.said(project.path.name), *left))
 
 
-def _placed(request: gate.Request, outcome: gate.Outcome, lines: Mapping[Keys, int]) -> gate.Outcome:
+def _placed(request: Request, outcome: Outcome, lines: Mapping[Keys, int]) -> Outcome:
     """The outcome with the lines that the config has now; where a finding of a model is on one that moved, as run."""
     project = request.project
     request = replace(request, project=replace(project, lines=lines))
@@ -76,10 +77,10 @@ def _placed(request: gate.Request, outcome: gate.Outcome, lines: Mapping[Keys, i
     return gate.again(request, outcome)
 
 
-def _gone(request: gate.Request, outcome: gate.Outcome) -> dict[int, frozenset[str]]:
+def _gone(request: Request, outcome: Outcome) -> dict[int, frozenset[str]]:
     """For each entry by its number the fingerprints that it lists and that no finding has any more."""
-    ignores = gate.ignores_of(request, outcome.gathered)
-    scope = gate.judged_scope(request, outcome.gathered, outcome.blocked, ignores)
+    ignores = weighing.ignores_of(request, outcome.gathered)
+    scope = weighing.judged_scope(request, outcome.gathered, outcome.blocked, ignores)
     return gone(ignores, scope, {each.fingerprint for each in stamped(outcome.gathered.judged)})
 
 
@@ -111,12 +112,12 @@ class _Plan:
         }
         return Edit(changed, [self._entry(*key, marks) for key, marks in sorted(self.added.items()) if marks])
 
-    def under(self, request: gate.Request) -> gate.Request:
+    def under(self, request: Request) -> Request:
         """The request with the entries as they are to be."""
         config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
         return replace(request, project=replace(request.project, config=config))
 
-    def accept(self, outcome: gate.Outcome) -> bool:
+    def accept(self, outcome: Outcome) -> bool:
         """Add what the outcome has; False where all that can be is accepted."""
         before = self.accepted
         contents = _contents(outcome)
@@ -126,7 +127,7 @@ class _Plan:
             marks.add(finding.fingerprint)
         return self.accepted > before
 
-    def _open(self, outcome: gate.Outcome) -> Iterator[Finding]:
+    def _open(self, outcome: Outcome) -> Iterator[Finding]:
         """What is to be accepted: not what an entry accepted for a while that is over; nobody asked to prolong that."""
         over = Ignores([each for each in self.entries if not self._holds(each)], self.today, _contents(outcome))
         for finding in outcome.findings:
@@ -134,7 +135,7 @@ class _Plan:
             if _closes(finding) and not _never(finding) and not ended:
                 yield finding
 
-    def left(self, outcome: gate.Outcome) -> Iterator[str]:
+    def left(self, outcome: Outcome) -> Iterator[str]:
         """What is there and was not accepted, and why."""
         closing = [finding for finding in outcome.findings if _closes(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _never(finding))]
@@ -196,7 +197,7 @@ def _never(finding: Finding) -> str:
     return NEVER_ACCEPTED.get("lfs-pointer" if is_pointer else finding.rule, "")
 
 
-def _contents(outcome: gate.Outcome) -> dict[str, str]:
+def _contents(outcome: Outcome) -> dict[str, str]:
     return {path: content_sha256(facts) for path, facts in outcome.gathered.facts.items()}
 
 
@@ -206,7 +207,7 @@ def _content(finding: Finding, contents: Mapping[str, str]) -> str:
     return contents.get(finding.model, "") if of_one else ""
 
 
-def snippets(request: gate.Request, outcome: gate.Outcome) -> dict[str, tuple[str, ...]]:
+def snippets(request: Request, outcome: Outcome) -> dict[str, tuple[str, ...]]:
     """For each finding, by its fingerprint, the lines to paste into the config; the reason is left to be said."""
     contents, made = _contents(outcome), {}
     for finding in outcome.findings:

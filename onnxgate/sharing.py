@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from onnxgate import accepting, gate, judge, rules
+from onnxgate import accepting, judge, rules, weighing
 from onnxgate.config.names import entry_names
 from onnxgate.findings import Stage
 from onnxgate.fingerprints import stamped
-from onnxgate.gate import Outcome, Request
 from onnxgate.ignores import matches_model
 from onnxgate.plan import locked_runtimes, providers_of
 from onnxgate.report import (
@@ -21,6 +20,7 @@ from onnxgate.report import (
     SharedIgnore,
     SharedNames,
 )
+from onnxgate.request import Outcome, Request
 from onnxgate.shards import Share, digest
 
 
@@ -72,7 +72,7 @@ def _levels(levels: Mapping[str, str]) -> dict[str, str]:
 
 def _hits(request: Request, outcome: Outcome, share: Share) -> Iterator[SharedHit]:
     """What rules say of no model of the check."""
-    ignores = gate.ignores_of(request, outcome.gathered)
+    ignores = weighing.ignores_of(request, outcome.gathered)
     for each in judge.weigh(outcome.gathered.judged, ignores.accepts):
         hit, judged = each.judged.hit, each.judged
         if hit.model not in share.whole:
@@ -96,8 +96,8 @@ def _hits(request: Request, outcome: Outcome, share: Share) -> Iterator[SharedHi
 
 def _ignores(request: Request, outcome: Outcome, share: Share) -> Iterator[SharedIgnore]:
     """What each ignore met in this shard, and whether the shard leaves anything open that it is about."""
-    ignores = gate.ignores_of(request, outcome.gathered)
-    scope = gate.judged_scope(request, outcome.gathered, outcome.blocked, ignores)
+    ignores = weighing.ignores_of(request, outcome.gathered)
+    scope = weighing.judged_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.whole)
     own = {model.path for model in request.models}
     judged = [each for each in stamped(outcome.gathered.judged) if each.hit.model in own]
@@ -128,7 +128,7 @@ def _names(request: Request, outcome: Outcome, share: Share) -> Iterator[SharedN
     """What the models of this shard are asked to call their axes and outputs, and what they call them."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
         return
-    known = gate.names_of(outcome.gathered.facts)
+    known = weighing.names_of(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
     for each in entry_names(request.project, known, paths):

@@ -25,6 +25,7 @@ from onnxgate.lock.writing import render
 from onnxgate.plan import plan_models
 from onnxgate.preview import Arrival, Preview
 from onnxgate.report import Cell, FailOn, Finding, Measured, Report
+from onnxgate.request import Request
 from onnxgate.stages.parity import Levels, Outputs, ParityModel, between, runs_of
 from onnxgate.stages.runtime import Ran
 from onnxgate.stages.standing import family
@@ -85,7 +86,7 @@ def _keep(file: Path, to: Path) -> str:
     return str(to)
 
 
-def preview(request: gate.Request, new: Lock, fail_on: FailOn, folder: Folder) -> Preview:
+def preview(request: Request, new: Lock, fail_on: FailOn, folder: Folder) -> Preview:
     """What the new lock would change for the models of the request, whose own lock is the old one.
 
     `folder` gives a path that does not exist yet, for outputs that are kept as long as the caller wants.
@@ -140,7 +141,7 @@ class _Names:
 _NONE = _Names({}, {})
 
 
-def _runtimes(request: gate.Request, lock: Lock) -> dict[str, Runtimes]:
+def _runtimes(request: Request, lock: Lock) -> dict[str, Runtimes]:
     planned = plan_models(request.project, lock, request.models)
     return {each.path: {one.name: one.runtime for one in each.runtimes} for each in planned}
 
@@ -155,7 +156,7 @@ def _leaving(old: Lock, new: Lock) -> Lock:
     return altered(old, targets={name: rest(name, target) for name, target in old.targets.items()})
 
 
-def _judged(request: gate.Request, fail_on: FailOn) -> Report:
+def _judged(request: Request, fail_on: FailOn) -> Report:
     return verdict.sum_up(request, gate.run(request), fail_on)
 
 

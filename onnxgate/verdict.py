@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate import __version__
 from onnxgate.findings import ALL_STAGES, Stage, Undone
-from onnxgate.gate import Outcome, Request
 from onnxgate.plan import locked_runtimes, providers_of
 from onnxgate.replays import shown
 from onnxgate.report import (
@@ -24,6 +23,7 @@ from onnxgate.report import (
     decide,
     not_done,
 )
+from onnxgate.request import Outcome, Request
 
 DYNAMIC = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from onnxgate import gate, verdict
+from onnxgate import verdict, weighing
 from onnxgate.config.project import Project
 from onnxgate.config.types import Target
 from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage, Undone
 from onnxgate.formats import json
-from onnxgate.gate import Gathered, Outcome, Request
 from onnxgate.lock.policy import target_policy
 from onnxgate.lock.types import Lock, LockedTarget
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.plan import plan_models
 from onnxgate.report import Change, Measured, Replay, Report
+from onnxgate.request import Gathered, Outcome, Request
 from onnxgate.shards import Division, Share, State
 from onnxgate.work import Execution
 from tests.lock.locks import project_of, runtime
@@ -208,13 +208,13 @@ def report_of(request: Request, gathered: Gathered) -> Report:
     """What the gate makes of what was gathered."""
     planned = plan_models(request.project, request.lock, request.models)
     gathered = replace(gathered, undone=[*gathered.undone, *_misnamed(request, gathered)])
-    outcome: Outcome = gate.weighed(request, planned, gathered, frozenset())
+    outcome: Outcome = weighing.weighed(request, planned, gathered, frozenset())
     return json.sealed(verdict.sum_up(request, outcome, "error"))
 
 
 def _misnamed(request: Request, gathered: Gathered) -> list[Undone]:
     dynamic = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
-    return gate.misnamed(request, gathered.facts) if dynamic else []
+    return weighing.misnamed(request, gathered.facts) if dynamic else []
 
 
 def shard_of(project: Project, chosen: frozenset[Stage], gathered: Gathered, division: Division, index: int) -> Report:

@@ -17,9 +17,9 @@ from onnxgate.collecting import Expected, Given, collect, decode
 from onnxgate.config.project import Project
 from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage
 from onnxgate.formats import json
-from onnxgate.gate import Gathered
 from onnxgate.merging import Whole, merge
 from onnxgate.report import Report
+from onnxgate.request import Gathered
 from onnxgate.shards import Division
 from tests.dividing import (
     PATHS,

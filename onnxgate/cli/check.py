@@ -166,6 +166,7 @@ def _gate(
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
+    from onnxgate.request import Request
     from onnxgate.runtimes.store import inputs_dir, results_dir
 
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
@@ -176,7 +177,7 @@ def _gate(
     share = _share(shard, project, lock, models, inputs)
     chosen = _baseline(project, against, asked, options)
     meter = _meter(asked, inputs)
-    request = gate.Request(
+    request = Request(
         project=project,
         lock=lock,
         lock_text=project.lock_path.read_text(encoding="utf-8"),

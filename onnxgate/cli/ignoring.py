@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from onnxgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from onnxgate.gate import Outcome, Request
+    from onnxgate.request import Outcome, Request
 
 
 @dataclass(slots=True)

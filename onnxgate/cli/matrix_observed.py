@@ -15,11 +15,11 @@ from onnxgate.cli.options import CommonOptions
 from onnxgate.cli.progress import LOOK_UP, Tally, display
 from onnxgate.errors import ConfigError, OnnxgateError, ResolutionError
 from onnxgate.evidence.faults import words
-from onnxgate.gate import Request
 from onnxgate.lock.index import Index, NoRelease, Release
 from onnxgate.lock.resolving import PYTHONS, AsksIndex, Companions, runtime_of
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.matrix import Entry, MatrixModel, Observed
+from onnxgate.request import Request
 from onnxgate.runtimes.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.runtimes.progress import Progress
 from onnxgate.runtimes.seats import Seat

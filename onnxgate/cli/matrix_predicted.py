@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxgate.findings import Judged, Level, Stage
-from onnxgate.gate import Outcome
 from onnxgate.judge import weigh
 from onnxgate.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason
 from onnxgate.plan import PlannedModel, PlannedRuntime
+from onnxgate.request import Outcome
 
 REFUSED_FILES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
 """Rules of the file stage by which no release loads a file."""

@@ -39,13 +39,13 @@ def status(preview: Preview) -> int:
 def _preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
     import datetime
 
-    from onnxgate import gate
     from onnxgate.cli.hosting import shown_host
     from onnxgate.findings import ALL_STAGES
+    from onnxgate.request import Request
     from onnxgate.runtimes.store import support_dir
     from onnxgate.upgrading import preview
 
-    request = gate.Request(
+    request = Request(
         project=project,
         lock=old,
         lock_text=project.lock_path.read_text(encoding="utf-8"),

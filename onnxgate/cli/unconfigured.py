@@ -22,6 +22,7 @@ from onnxgate.findings import Place, Stage, Undone, name_runtimes
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.matrix import MatrixModel, working_range
 from onnxgate.report import LEVELS, Finding, Report
+from onnxgate.request import Outcome, Request
 from onnxgate.support import limits
 
 TARGET = "every release"
@@ -43,12 +44,12 @@ def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonO
     return msgspec.structs.replace(report, scope=SCOPE, remarks=(*sorted(ranges), *report.remarks), cells=())
 
 
-def ask(paths: Sequence[Path], requirement: str | None, options: CommonOptions, select: Select = "all") -> gate.Request:
+def ask(paths: Sequence[Path], requirement: str | None, options: CommonOptions, select: Select = "all") -> Request:
     """What is asked of files that no config knows: what is wrong with each, and which of the releases load it."""
     start = options.start.resolve()
     models = tuple(_models(paths, start))
     runtimes = tuple(_selected(_releases(requirement), select))
-    return gate.Request(
+    return Request(
         project=_project(start, requirement, models),
         lock=Lock(targets={TARGET: LockedTarget(policy="", runtimes=runtimes)}),
         lock_text="",
@@ -134,7 +135,7 @@ def _no_host() -> NoReturn:
     raise AssertionError("the static stages start no process")
 
 
-def _unknown(models: Sequence[MatrixModel], outcome: gate.Outcome) -> Iterator[Undone]:
+def _unknown(models: Sequence[MatrixModel], outcome: Outcome) -> Iterator[Undone]:
     """A model that no release is known to load, and the newest may: no verdict."""
     for model in models:
         if model.path not in outcome.blocked and model.outcome == "unknown":
@@ -143,7 +144,7 @@ def _unknown(models: Sequence[MatrixModel], outcome: gate.Outcome) -> Iterator[U
             yield Undone(Stage.SUPPORT, model.path, "", reason, "`onnxgate matrix --verify` really loads it there")
 
 
-def _softened(outcome: gate.Outcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
+def _softened(outcome: Outcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
     """Nothing was promised: what a release refuses is an error where the newest one does, and no other loads the model.
 
     That operators are not predicted on old releases is said beside each model that it leaves open.

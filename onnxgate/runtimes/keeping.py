@@ -110,8 +110,9 @@ def _keep(wheel: Path, place: Path) -> None:
 def sweep(folder: Path, packages: Iterable[Pinned]) -> list[str]:
     """Remove all that the lock does not vouch for; what was not the locked thing that it claimed to be.
 
-    What is left: wheels that have the hash which the lock names, the cache of npm, which npm believes by the integrity of
-    each package that the lock has, and results, which are found by digests of all that they depend on. What is removed without a word was left by another lock.
+    What is left: wheels that have the hash which the lock names; the cache of npm, which npm believes by the integrity
+    of each package that the lock has; and results, which are found by digests of all that they depend on. What is
+    removed without a word was left by another lock.
     """
     locked = {wheel.sha256: wheel for each in packages if isinstance(each, LockedPackage) for wheel in each.wheels}
     if folder.is_symlink() or not folder.is_dir():

@@ -22,6 +22,7 @@ from onnxgate.lock.loading import load_lock
 from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.model.reading import read_facts
 from onnxgate.report import Finding
+from onnxgate.request import Request
 
 CASES = Path(__file__).parent.parent.parent / "fixtures" / "rules"
 TODAY = datetime.date(2026, 11, 20)
@@ -110,7 +111,7 @@ def findings_of_project(folder: Path) -> list[Finding]:
     lock_path, runtimes = folder / "onnxgate.lock", folder / "runtimes.txt"
     lock = load_lock(lock_path) if lock_path.exists() else _lock_of(runtimes)
     stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {gate.Stage.LOCK}
-    request = gate.Request(
+    request = Request(
         project=project,
         lock=lock,
         lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
