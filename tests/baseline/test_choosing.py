@@ -300,12 +300,14 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
 
 
 def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
-    """Fetching a lost commit makes no full clone shallow, and no ref."""
-    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    """A commit that a full clone lacks is fetched, which makes the clone neither shallow, nor a ref in it."""
+    root = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))
     refs = git(root, "for-each-ref")
-    with pytest.raises(UsageError):
-        choose(root, GONE, {})
+    found = choose(root, origin.topic, {})
 
+    assert found.revision is not None
+    assert found.revision.commit == origin.topic
     assert git(root, "rev-parse", "--is-shallow-repository") == "false"
     assert git(root, "for-each-ref") == refs
 
