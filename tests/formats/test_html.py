@@ -214,10 +214,7 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
         model="m", output="y", pair="a against b", case="", metric="worst_abs", value=0.5, bound=1.0, bound_from="type"
     )
     figures = [plain, replace(plain, value=2.0), replace(plain, value=None), replace(plain, value=0.0)]
-    ratios = [
-        replace(plain, metric="sqnr_db", value=30.0, bound=20.0),
-        replace(plain, metric="sqnr_db", value=10.0, bound=20.0),
-    ]
+    ratios = [replace(plain, metric="sqnr_db", value=value, bound=20.0) for value in (30.0, 25.0, 10.0)]
 
     (first,), (second,) = list(html_plots.plots(figures)), list(html_plots.plots(ratios))
 
@@ -225,7 +222,7 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
     assert '<circle cx="2%"' in first  # 0 has its own place on an axis of logarithms
     assert '<svg x="98%"' in first
     assert "worst: not finite where 1 is allowed" in first
-    assert (second.count("<circle"), second.count("<path")) == (1, 1)
+    assert (second.count("<circle"), second.count("<path")) == (2, 1)
     assert "worst: 10 where 20 is needed" in second
 
 
