@@ -164,6 +164,13 @@ def test_a_failure_hides_nothing_else() -> None:
     assert all(part in said for part in ("does not load", "is slow", "no interpreter was found"))
 
 
+def test_a_finding_on_a_runtime_without_a_test_is_told_by_its_stage() -> None:
+    """A runtime that is not among the model's cells, or was not asked for there."""
+    got = outcomes(report(findings=(finding(runtimes=("onnxruntime 9.9.9",)),)))
+
+    assert got["m.onnx", "runtime"][0] == "failure"
+
+
 def test_warnings_fail_where_they_closed_the_gate() -> None:
     """With `--fail-on warning` there is no error to show; without it a warning passes."""
     warnings = (finding(level="warning", runtimes=(FIRST,)),)
