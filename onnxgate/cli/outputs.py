@@ -16,7 +16,7 @@ from onnxgate.errors import UsageError
 from onnxgate.report import Report
 
 FORMATS = ("text", "json", "github", "summary", "markdown", "comment", "html", "sarif", "junit", "gitlab")
-DATA = frozenset(("json", "sarif", "junit", "gitlab"))
+DATA = frozenset(("json", "html", "sarif", "junit", "gitlab"))
 """Formats that programs read, and that nothing else may stand beside."""
 
 
