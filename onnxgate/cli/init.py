@@ -26,12 +26,20 @@ HOOKS = ".pre-commit-config.yaml"
 )
 @click.option("--no-lock", is_flag=True, help="Do not resolve and write the lock.")
 @click.option("--force", is_flag=True, help="Write the config and the workflow anew where they exist.")
+@click.option(
+    "--git-diff/--no-git-diff",
+    default=None,
+    help="Let `git diff` and `git log -p` show what changed in models (default: ask).",
+)
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing; so it is where standard input is no terminal.")
 @common_options
-def command(runtime: str | None, no_lock: bool, force: bool, yes: bool, options: CommonOptions) -> None:
+def command(
+    runtime: str | None, no_lock: bool, force: bool, git_diff: bool | None, yes: bool, options: CommonOptions
+) -> None:
     """Look at the repository and write onnxgate.toml, onnxgate.lock, a workflow and hook entries.
 
-    What exists is kept, unless --force is given; an existing hook config is never rewritten.
+    What exists is kept, unless --force is given; an existing hook config is never rewritten. With --git-diff, git's
+    attributes and this clone's git config are told who describes a model; every other line of them stays.
     """
     from onnxgate.cli.survey import survey
 
@@ -42,7 +50,9 @@ def command(runtime: str | None, no_lock: bool, force: bool, yes: bool, options:
     asks = not yes and sys.stdin.isatty()
     promise = _promise(found, asked, asks)
     exported = _exported(found, asks)
-    remains = [*_write(found, promise, exported, force), *_lock(found, options, wanted=not no_lock)]
+    shows = _shows(found, git_diff, asks)
+    written = (*_write(found, promise, exported, force), *_git_diff(found, wanted=shows))
+    remains = [*written, *_lock(found, options, wanted=not no_lock)]
     _tell_what_remains(found, remains, exported)
 
 
@@ -106,6 +116,30 @@ def _exported(found: Survey, asks: bool) -> list[ExportScript]:
             question = log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
             chosen += [script] if click.confirm(question, default=False) else []
     return chosen
+
+
+def _shows(found: Survey, wanted: bool | None, asks: bool) -> bool:
+    """Whether git is to show what changed in models. Nobody's git is changed unasked."""
+    from onnxgate.cli.git_driver import is_set_up
+
+    if wanted is not None or found.root is None or not asks:
+        return bool(wanted) and found.root is not None
+    if is_set_up(found.root, _from_root(found)):
+        return True
+    return click.confirm("Shall `git diff` show what changed in models?", default=True)
+
+
+def _from_root(found: Survey) -> list[str]:
+    """The models as seen from git's root."""
+    below = f"{found.below_root}/" if found.below_root else ""
+    return [f"{below}{model}" for model in found.models]
+
+
+def _git_diff(found: Survey, *, wanted: bool) -> Iterator[str]:
+    if wanted and found.root is not None:
+        from onnxgate.cli.git_driver import set_up
+
+        yield from set_up(found.root, _from_root(found), _tell, uses_lfs=found.uses_lfs)
 
 
 def _write(found: Survey, promise: Promise, exported: Sequence[ExportScript], force: bool) -> Iterator[str]:

@@ -14,6 +14,8 @@ from onnxgate.model.facts import ValueInfo
 MOST = 20
 """So many lines of a section are shown; the rest is counted."""
 _NAMED = 3
+_ROUNDED = 1e-6
+"""A float weight that moved by less, by its length, is what another machine would have rounded so."""
 _MEBIBYTE = 1024 * 1024
 
 Sign = Literal["+", "-", "~", ""]
@@ -59,7 +61,7 @@ def sections(found: Difference, *, most: int = MOST) -> Iterator[Section]:
         Section("operators", "", tuple(_operators(found))),
         Section("local functions", "", tuple(_functions(found))),
         Section("nodes", _node_summary(found), tuple(_nodes(found, most))),
-        Section("weights", _weight_summary(found), tuple(_weights(found))),
+        Section("weights", _weight_summary(found), tuple(_weights(found, whole=not most))),
         Section("files", "", tuple(_files(found))),
         Section("and makes no difference", "", tuple(Line("", text) for text in found.beside)),
     )
@@ -291,11 +293,30 @@ def _weight_summary(found: Difference) -> str:
     return f"{_weight_tally(found).removeprefix('weights: ')}; {max(found.new.weights - there, 0):,} as they were"
 
 
-def _weights(found: Difference) -> Iterator[Line]:
-    """Those that moved furthest first."""
+def _weights(found: Difference, *, whole: bool) -> Iterator[Line]:
+    """Those that moved furthest first; such as are only rounded, and copies, in one line where there are many."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
+    rounded = [it for it in found.weights if _is_rounded(it)]
+    copied = [it for it in found.weights if it.change == "copied"]
+    gathered = [*(rounded if len(rounded) > _NAMED else ()), *(copied if len(copied) > _NAMED else ())]
     for it in sorted(found.weights, key=lambda it: (order[it.change], -(it.relative or 0))):
-        yield Line(*_weight(it))
+        if whole or it not in gathered:
+            yield Line(*_weight(it))
+    if not whole and len(rounded) > _NAMED:
+        text = f"{len(rounded):,} weights moved by less than {_percent(_ROUNDED)} each: {_weight_names(rounded)}"
+        yield Line("~", text)
+    if not whole and len(copied) > _NAMED:
+        yield Line("+", f"{len(copied):,} weights hold the same as another one: {_weight_names(copied)}")
+
+
+def _is_rounded(it: WeightChange) -> bool:
+    """It differs by no more than another machine's rounding."""
+    same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
+    return it.change == "changed" and same_form and it.relative is not None and it.relative < _ROUNDED
+
+
+def _weight_names(weights: Sequence[WeightChange]) -> str:
+    return _listed([f"`{short(it.name)}`" for it in weights], _NAMED)
 
 
 def _weight(it: WeightChange) -> tuple[Sign, str]:

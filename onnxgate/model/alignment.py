@@ -15,6 +15,7 @@ from onnxgate.model.neighbours import Neighbours
 from onnxgate.model.sequences import common, increasing
 from onnxgate.model.wiring import Operator, Source, Wiring
 
+STRICTNESSES: tuple[Strictness, ...] = ("exact", "shaped", "loose", "bare")
 LEVELS: tuple[Strictness, ...] = ("shaped", "loose")
 Keys = tuple[list[int], list[int]]
 
@@ -77,7 +78,7 @@ class Alignment:
                 return (source.kind, source.name)
 
     def _align(self) -> None:
-        self._prints = {level: self._fingerprints(level) for level in (*LEVELS, "exact")}
+        self._prints = {level: self._fingerprints(level) for level in STRICTNESSES}
         if any(self._whole(level) and self._alike(level) for level in LEVELS):
             return
         forward, backward = self._keys("exact")
@@ -94,6 +95,9 @@ class Alignment:
             self._group([self._keys(level)[1]], names_first=True)
             self._in_order(level)
             Neighbours(self).spread()
+        if not self.is_complete:
+            self._by_name()
+            self._in_order("bare")
         Neighbours(self).settle()
 
     @property
@@ -169,6 +173,18 @@ class Alignment:
         found.sort(key=lambda it: self._ranks[0][it[0]])
         for place in increasing([self._ranks[1][new] for _, new in found]):
             self.pair(*found[place])
+
+    def _by_name(self) -> None:
+        """Nodes of the same operator which nothing else in their graph is called like."""
+        first = _unique((i, (node.operator, node.name)) for i, node in enumerate(self.old.nodes) if i not in self.forth)
+        second = _unique(
+            (i, (self._operator(node.operator), node.name))
+            for i, node in enumerate(self.new.nodes)
+            if i not in self.back
+        )
+        for key, old in first.items():
+            if key in second:
+                self.pair(old, second[key])
 
     def _in_order(self, level: Strictness) -> None:
         """Nodes of equal fingerprints of their own that stand in the same order between those that are known."""

@@ -109,9 +109,25 @@ def written(value: Plain | None) -> str:
         case tuple():
             return f"[{', '.join(map(written, value))}]"
         case float():
-            return f"{value:.8g}"
+            return float_text(value)
         case _:
             return str(value)
+
+
+def float_text(value: float) -> str:
+    """As few digits as tell a float of 32 bits from its neighbours."""
+    return next(
+        (text for digits in range(6, 9) if _bits(text := f"{value:.{digits}g}") == _bits(value)), f"{value:.9g}"
+    )
+
+
+def _bits(value: float | str) -> bytes:
+    import struct
+
+    try:
+        return struct.pack("<f", float(value))
+    except OverflowError:
+        return b""
 
 
 def changed(before: Plain | None, after: Plain | None) -> str:

@@ -8,11 +8,11 @@ operator and a digest of the node's surroundings, no wider than it takes to tell
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxgate.model.attributes import float_text
 from onnxgate.model.edits import operator_words
 from onnxgate.model.external import entries, is_external
 from onnxgate.model.identify import really
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from onnxgate.model.facts import ValueInfo
 
+FORM = 1
+"""Raised when the text of an unchanged model changes: git keeps texts, and may compare an older one with a new one."""
 _LISTED = 64
 """Attributes show lists up to this length whole."""
 _HASH = 12
@@ -67,7 +69,7 @@ def _no_model(path: Path, what: str) -> Iterator[str]:
 
 
 def _model(proto: ModelProto, path: Path) -> Iterator[str]:
-    yield "ONNX model"
+    yield f"ONNX model, described in form {FORM}"
     yield from _stamps(proto)
     yield from (_value("input", value) for value in values(inputs(proto.graph)))
     yield from (_value("output", value) for value in values(proto.graph.output))
@@ -139,33 +141,19 @@ def _attribute(attribute: AttributeProto, node: Node) -> str:
 def _plain(attribute: AttributeProto) -> str:
     match attribute.type:
         case attribute.FLOAT:
-            return _float(attribute.f)
+            return float_text(attribute.f)
         case attribute.INT:
             return str(attribute.i)
         case attribute.STRING:
             return _quoted(attribute.s)
         case attribute.FLOATS:
-            return _list([_float(value) for value in attribute.floats])
+            return _list([float_text(value) for value in attribute.floats])
         case attribute.INTS:
             return _list([str(value) for value in attribute.ints])
         case attribute.STRINGS:
             return _list([_quoted(value) for value in attribute.strings])
         case _:
             return _digest(attribute.SerializeToString(deterministic=True))
-
-
-def _float(value: float) -> str:
-    """As few digits as tell it from its neighbours among floats of 32 bits."""
-    return next(
-        (text for digits in range(6, 9) if _bits(text := f"{value:.{digits}g}") == _bits(value)), f"{value:.9g}"
-    )
-
-
-def _bits(value: float | str) -> bytes:
-    try:
-        return struct.pack("<f", float(value))
-    except OverflowError:
-        return b""
 
 
 def _quoted(text: bytes) -> str:

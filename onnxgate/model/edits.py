@@ -130,10 +130,10 @@ class Edits:
                     break
 
     def _first(self, wiring: Wiring, index: int) -> object:
-        """The first thing that a node reads which is no weight."""
+        """What the first thing that a node reads, and that is no weight, comes from."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
-                return self._it.value(source, is_old=wiring is self._old)
+                return self._near.origins(source, is_old=wiring is self._old)
         return None
 
     def _feed_the_same(self, old: int, new: int) -> bool:
@@ -235,7 +235,8 @@ class Edits:
     def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
-            if first != second and name not in before.held and name not in after.held:
+            held = name in before.held or name in after.held
+            if first != second and not held and _is_said(name, before, after):
                 yield Detail(kind="attribute", text=f"attribute `{name}` {changed(first, second)}")
         for name in sorted({*before.held, *after.held, *before.bodies, *after.bodies}):
             counts = [len(it.held.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
@@ -293,6 +294,11 @@ def _at(first: Sequence[Source], second: Sequence[Source], slot: int) -> tuple[S
     a = first[slot] if slot < len(first) else NOTHING
     b = second[slot] if slot < len(second) else NOTHING
     return a, b
+
+
+def _is_said(name: str, before: Node, after: Node) -> bool:
+    """One of the nodes spells the attribute out; what is filled in depends on shapes that are not known of both."""
+    return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
 
 
 def _other_name(before: Node, after: Node) -> str:

@@ -8,8 +8,8 @@ from typing import Literal
 from onnxgate.model.drift import sketch
 from onnxgate.model.wiring import Node, Operator, Source, Weight, Wiring, telling
 
-Strictness = Literal["exact", "shaped", "loose"]
-"""What of a node counts: everything; all but what weights hold; the operators alone."""
+Strictness = Literal["exact", "shaped", "loose", "bare"]
+"""What of a node counts: everything; all but what weights hold; operators and which inputs are weights; operators."""
 
 
 Likeness = Literal["exact", "alike"]
@@ -108,7 +108,9 @@ class Fingerprints:
         return self._weight(source) or self._leaf(source)
 
     def _weight(self, source: Source) -> Hashable:
-        weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
+        if self._strictness == "bare" or source.kind not in ("weight", "outer"):
+            return None
+        weight = self._wiring.weight(source)
         return ("weight", weight_key(weight, self._strictness)) if weight is not None else None
 
     def _weights(self, node: Node) -> Hashable:
@@ -116,7 +118,7 @@ class Fingerprints:
 
     def _local(self, node: Node) -> int:
         operator = self._operator(node.operator)
-        if self._strictness == "loose":
+        if self._strictness in ("loose", "bare"):
             return self._symbols.of((operator, tuple(node.bodies)))
         attributes = tuple(sorted(node.attributes.items()))
         if not node.held and not node.bodies:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable, Iterable, Iterator
+from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _PASSES = 4
 _MOST_DOUBTFUL = 4000
+_FAR = 200
+"""Through so many nodes without counterparts nothing is followed."""
 _CROWD = 40
 """Of so many readers of one value and more, neighbours tell nothing."""
 _ATTRIBUTES, _NAME = 0.3, 0.1
@@ -25,8 +28,14 @@ class Neighbours:
 
     def __init__(self, alignment: Alignment) -> None:
         self._it = alignment
-        self._readers = self._reading(is_old=True), self._reading(is_old=False)
-        self._ends = _ends(alignment.old), _ends(alignment.new)
+
+    @cached_property
+    def _readers(self) -> tuple[dict[Hashable, list[int]], dict[Hashable, list[int]]]:
+        return self._reading(is_old=True), self._reading(is_old=False)
+
+    @cached_property
+    def _ends(self) -> tuple[dict[int, set[tuple[int, int]]], dict[int, set[tuple[int, int]]]]:
+        return _ends(self._it.old), _ends(self._it.new)
 
     def _reading(self, *, is_old: bool) -> dict[Hashable, list[int]]:
         """Readers of each input of the graph."""
@@ -180,23 +189,24 @@ class Neighbours:
         return found | {self._it.back[reader] for new in news for reader in _ends_of(self._it.new, new, self._it.back)}
 
     def changes(self, old: int, new: int) -> int:
-        """How many inputs of two counterparts come from elsewhere; one more where their attributes differ."""
+        """How many inputs of two counterparts are others, two that are swapped as one; one more for attributes."""
         before, after = self._it.old.nodes[old], self._it.new.nodes[new]
-        slots = zip_longest(before.every, after.every, fillvalue=NOTHING)
-        return sum(self._is_elsewhere(a, b) for a, b in slots) + (before.attributes != after.attributes)
+        slots = list(zip_longest(before.every, after.every, fillvalue=NOTHING))
+        others = [pair for pair in slots if self._is_other(*pair)]
+        swapped = (
+            len(others) == 2 and self._it.same(others[0][0], others[1][1]) and self._it.same(others[1][0], others[0][1])
+        )
+        return (1 if swapped else len(others)) + (before.attributes != after.attributes)
 
-    def _is_elsewhere(self, old: Source, new: Source) -> bool:
-        if self._it.same(old, new):
-            return False
-        if old.kind == new.kind == "weight":
-            return False
-        return not self.through(old, new)
+    def _is_other(self, old: Source, new: Source) -> bool:
+        """It comes from elsewhere and no node without a counterpart explains it, or it holds something else."""
+        return not self._it.same(old, new) and not self.through(old, new)
 
     def _changed_ends(self, olds: list[int], news: list[int]) -> int:
         ends = {position for old in olds for _, position in self._ends[0].get(old, ())}
         ends |= {position for new in news for _, position in self._ends[1].get(new, ())}
         old, new = self._it.old.outputs, self._it.new.outputs
-        return sum(self._is_elsewhere(old[it], new[it]) for it in ends if it < min(len(old), len(new)))
+        return sum(self._is_other(old[it], new[it]) for it in ends if it < min(len(old), len(new)))
 
     def _near(self, old: int) -> set[int]:
         """Where the counterparts of a node's neighbours say that its own is."""
@@ -245,20 +255,26 @@ class Neighbours:
 
     def through(self, old: Source, new: Source) -> bool:
         """Both come from one value, through nodes that have no counterparts alone."""
-        first = {self._it.value(it, is_old=True) for it in self._origins(self._it.old, old, self._it.forth)}
-        return any(self._it.value(it, is_old=False) in first for it in self._origins(self._it.new, new, self._it.back))
+        first = self.origins(old, is_old=True)
+        return bool(first) and not first.isdisjoint(self.origins(new, is_old=False))
 
-    def _origins(self, wiring: Wiring, source: Source, known: dict[int, int]) -> Iterator[Source]:
+    def origins(self, source: Source, *, is_old: bool) -> frozenset[Hashable]:
         """What a value is made of, up to nodes that have counterparts; weights tell nothing."""
+        wiring, known = (self._it.old, self._it.forth) if is_old else (self._it.new, self._it.back)
+        found: set[Hashable] = set()
         seen: set[int] = set()
         stack = [source]
-        while stack:
+        while stack and len(seen) < _FAR:
             each = stack.pop()
-            if each.kind != "node" or each.node in known:
-                yield from [each] if each.kind in ("node", "input") else []
-            elif each.node not in seen:
+            if each.kind == "node" and each.node not in known:
+                stack += wiring.nodes[each.node].every if each.node not in seen else ()
                 seen.add(each.node)
-                stack += wiring.nodes[each.node].every
+            elif each.kind in ("node", "input"):
+                found.add(self._it.value(each, is_old=is_old))
+            elif each.kind == "outer" and self._it.around is not None and wiring.parent is not None:
+                around = Neighbours(self._it.around).origins(wiring.parent.resolve(each.name), is_old=is_old)
+                found.update(("around", value) for value in around)
+        return frozenset(found)
 
     def _leads_to(self, old: int, new: int) -> bool:
         """Both lead to one reader, through nodes that have no counterparts alone."""
@@ -269,7 +285,7 @@ class Neighbours:
 def _ends_of(wiring: Wiring, index: int, known: dict[int, int]) -> Iterator[int]:
     seen: set[int] = set()
     stack = [index]
-    while stack:
+    while stack and len(seen) < _FAR:
         for _, reader, _ in wiring.consumers[stack.pop()]:
             if reader in known:
                 yield reader

@@ -1,0 +1,224 @@
+"""`onnxgate diff`: two files, files at revisions, what a script sees of it, and git's driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import onnx
+import pytest
+
+from onnxgate.formats import diff_json
+from tests.model.models import RELU, make_external, parse, write
+from tests.model.test_differing import net
+
+SIGMOID = RELU.replace("Relu", "Sigmoid")
+
+
+def diff(folder: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder."""
+    words = [sys.executable, "-m", "onnxgate", "diff", *map(str, arguments)]
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=False, env={**_environment(), **environment}
+    )
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "PYTHONPATH": root}
+    author = {f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    return {**os.environ, **nobody, **author}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git says, without anybody's settings."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, env=_environment()
+    )
+    return done.stdout
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """One model in a commit."""
+    folder = tmp_path / "repository"
+    write(folder / "models/net.onnx")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def test_a_revision_against_a_file(repository: Path) -> None:
+    """From git's root on, or from here on."""
+    write(repository / "models/net.onnx", SIGMOID)
+    done = diff(repository, "HEAD:models/net.onnx", "models/net.onnx")
+    here = diff(repository / "models", "HEAD:./net.onnx", "net.onnx", "--quiet")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "  ~ `Sigmoid` `act` in place of `Relu`\n" in done.stdout
+    assert here.stdout == "HEAD:./net.onnx -> net.onnx: different: nodes: 1 replaced\n"
+
+
+def test_two_revisions(repository: Path) -> None:
+    """Neither is in the working tree."""
+    write(repository / "models/net.onnx", SIGMOID)
+    git(repository, "commit", "--quiet", "-am", "second")
+    (repository / "models/net.onnx").unlink()
+    done = diff(repository, "HEAD^:models/net.onnx", "HEAD:models/net.onnx", "--exit-code")
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert git(repository, "status", "--short") == " D models/net.onnx\n"
+
+
+@pytest.mark.skipif(shutil.which("git-lfs") is None, reason="git-lfs is not installed")
+def test_git_lfs_and_external_data(repository: Path) -> None:
+    """Both are followed at the revision."""
+    git(repository, "lfs", "install", "--local")
+    git(repository, "lfs", "track", "*.onnx", "*.bin")
+    model = net()
+    (repository / "models/big.bin").write_bytes(make_external(model, "big.bin"))
+    write(repository / "models/big.onnx", model)
+    git(repository, "add", ".")
+    git(repository, "commit", "--quiet", "-m", "second")
+    other = net(seed=1)
+    (repository / "models/big.bin").write_bytes(make_external(other, "big.bin"))
+    done = diff(repository, "HEAD:models/big.onnx", "models/big.onnx")
+
+    assert git(repository, "show", "HEAD:models/big.bin").startswith("version https://git-lfs")
+    assert "weights: 3 changed; 0 as they were" in done.stdout
+    assert "  ~ `big.bin`: `768 bytes, sha256 " in done.stdout
+
+
+@pytest.mark.parametrize(("new", "status"), [(RELU, 0), (RELU.replace("[act]", "[other]"), 0), (SIGMOID, 1)])
+def test_exit_code(tmp_path: Path, new: str, status: int) -> None:
+    """With `--exit-code` another model is 1, without it 0 like everything that could be told."""
+    write(tmp_path / "old.onnx")
+    write(tmp_path / "new.onnx", new)
+
+    assert diff(tmp_path, "old.onnx", "new.onnx", "--exit-code").returncode == status
+    assert diff(tmp_path, "old.onnx", "new.onnx").returncode == 0
+
+
+def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
+    """Weights that are not here: 3 with `--exit-code`."""
+    model = net()
+    make_external(model, "gone.bin")
+    write(tmp_path / "old.onnx", net())
+    write(tmp_path / "new.onnx", model)
+    done = diff(tmp_path, "old.onnx", "new.onnx", "--exit-code")
+
+    assert done.returncode == 3
+    assert "no difference was found, but 3 weights could not be compared" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("models/net.onnx",), "two models are compared, and 1 were given"),
+        (("models/net.onnx", "models/gone.onnx"), "there is no `models/gone.onnx`"),
+        (("HEAD:gone.onnx", "models/net.onnx"), "`gone.onnx` is not at `HEAD`"),
+        (("never:models/net.onnx", "models/net.onnx"), "git knows no revision `never` here"),
+        (("page.onnx", "models/net.onnx"), "`page.onnx` is no model: it is an HTML page"),
+        (("pointer.onnx", "models/net.onnx"), "`pointer.onnx` is no model: it is a Git LFS pointer"),
+        (("cut.onnx", "models/net.onnx"), "`cut.onnx` is no model: it is a truncated model"),
+        (("models/net.onnx", "models/net.onnx", "--output", "html"), "unknown format `html`"),
+        (("--textconv", "models/net.onnx", "models/net.onnx"), "`--textconv` describes one file"),
+    ],
+)
+def test_what_is_refused(repository: Path, arguments: tuple[str, ...], said: str) -> None:
+    """With 2, the file, and what it is."""
+    (repository / "page.onnx").write_text("<!doctype html><p>not found</p>", encoding="utf-8")
+    (repository / "pointer.onnx").write_text(POINTER, encoding="utf-8")
+    (repository / "cut.onnx").write_bytes((repository / "models/net.onnx").read_bytes()[:-5])
+    done = diff(repository, *arguments)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123\n"
+
+
+def test_formats(tmp_path: Path) -> None:
+    """Files and standard output at once; what is written holds to the schema."""
+    write(tmp_path / "old.onnx")
+    write(tmp_path / "new.onnx", SIGMOID)
+    done = diff(tmp_path, "old.onnx", "new.onnx", "--output", "json=out/diff.json", "--output", "markdown")
+    written = json.loads((tmp_path / "out/diff.json").read_bytes())
+
+    assert done.stdout.startswith("`old.onnx` → `new.onnx`: **different: nodes: 1 replaced**\n")
+    jsonschema.Draft202012Validator(diff_json.json_schema()).validate(written)
+    assert diff_json.parse((tmp_path / "out/diff.json").read_bytes()).verdict == "different"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (POINTER.encode(), f"Git LFS pointer\noid sha256:{'0' * 64}\nsize 123\n"),
+        (b"<!doctype html>", "no ONNX model: an HTML page\nsize 15\nsha256 "),
+        (b"", "no ONNX model: an empty file\nsize 0\n"),
+    ],
+)
+def test_git_is_told_what_is_no_model(tmp_path: Path, content: bytes, said: str) -> None:
+    """And with 0, since git gives up on all files otherwise."""
+    (tmp_path / "a.onnx").write_bytes(content)
+    done = diff(tmp_path, "--textconv", "a.onnx")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(said)
+
+
+def test_git_is_told_the_same_everywhere(tmp_path: Path) -> None:
+    """Whatever the locale is, and wherever the file lies."""
+    model = parse(RELU)
+    model.producer_name = "某人\x1b[31m\n::error::"
+    first, second = write(tmp_path / "a.onnx", model), write(tmp_path / "deep/b.onnx", model)
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-m", "onnxgate", "diff", "--textconv", path],
+            capture_output=True,
+            check=True,
+            env={**_environment(), "LC_ALL": locale, "PYTHONUTF8": "0"},
+        ).stdout
+        for path in (first, second)
+        for locale in ("C", "C.UTF-8")
+    }
+
+    assert len(outputs) == 1
+    assert "producer name 某人\\x1b[31m\\n::error::\n".encode() in outputs.pop()
+
+
+def test_git_shows_what_changed(repository: Path) -> None:
+    """`git diff`, `git show` and `git log -p`, with descriptions kept and without."""
+    (repository / ".gitattributes").write_text("*.onnx diff=onnx\n", encoding="utf-8")
+    git(repository, "config", "diff.onnx.textconv", f"'{sys.executable}' -m onnxgate diff --textconv")
+    write(repository / "models/net.onnx", SIGMOID)
+    for kept in ("false", "true", "true"):
+        git(repository, "config", "diff.onnx.cachetextconv", kept)
+        shown = git(repository, "diff")
+
+        assert "\n-  y = Relu(x)\n+  y = Sigmoid(x)\n" in shown
+        assert "\n-  Relu 1\n+  Sigmoid 1\n" in shown
+    git(repository, "commit", "--quiet", "-am", "second")
+    (repository / "models/net.onnx").write_bytes(b"broken")
+    git(repository, "commit", "--quiet", "-am", "third")
+
+    assert "+no ONNX model: plain text\n" in git(repository, "show")
+    assert git(repository, "log", "-p").count("y = Sigmoid(x)") == 2
+
+
+def test_the_models_are_left_alone(tmp_path: Path) -> None:
+    """Nothing is written beside them."""
+    write(tmp_path / "old.onnx")
+    write(tmp_path / "new.onnx", SIGMOID)
+    diff(tmp_path, "old.onnx", "new.onnx")
+    diff(tmp_path, "--textconv", "old.onnx")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.onnx", "old.onnx"]
+    onnx.checker.check_model(onnx.load(tmp_path / "old.onnx"))

@@ -1,0 +1,133 @@
+"""`onnxgate init --git-diff`: git's attributes and settings, with every other line of them kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.cli.git_driver import with_driver
+from tests.cli.test_diff import git
+from tests.cli.test_init import init, save
+
+ATTRIBUTES = ".gitattributes"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"", b"*.onnx diff=onnx\n"),
+        (b"*.png binary", b"*.png binary\n*.onnx diff=onnx\n"),
+        (b"*.png binary\r\n", b"*.png binary\r\n*.onnx diff=onnx\r\n"),
+        (
+            b"*.onnx filter=lfs diff=lfs merge=lfs -text\n",
+            b"*.onnx filter=lfs diff=onnx merge=lfs -text\n",
+        ),
+        (
+            b"# models\r\n*.onnx filter=lfs diff=lfs merge=lfs -text\r\n*.bin -diff\r\n",
+            b"# models\r\n*.onnx filter=lfs diff=onnx merge=lfs -text\r\n*.bin -diff\r\n",
+        ),
+        (b"*.onnx binary\n", b"*.onnx binary diff=onnx\n"),
+        (b"*.onnx -diff -text", b"*.onnx diff=onnx -text"),
+        (b"*.onnx !diff\n", b"*.onnx diff=onnx\n"),
+        (b"*.onnx -text\n*.onnx diff=lfs\n", b"*.onnx -text\n*.onnx diff=onnx\n"),
+        (b'"*.onnx"\t-text  \n', b'"*.onnx"\t-text diff=onnx  \n'),
+        (b"my.onnx diff=lfs\n*.onnxtxt diff\n", b"my.onnx diff=lfs\n*.onnxtxt diff\n*.onnx diff=onnx\n"),
+        (b"*.onnx nodiff=1\n", b"*.onnx nodiff=1 diff=onnx\n"),
+        (b"# \xff\xfe\n*.onnx\tdiff\n", b"# \xff\xfe\n*.onnx\tdiff=onnx\n"),
+    ],
+)
+def test_attributes(before: bytes, after: bytes) -> None:
+    """One word is put in or replaced; a second time nothing is."""
+    assert with_driver(before) == after
+    assert with_driver(after) == after
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """One model, in a folder of its own."""
+    folder = tmp_path / "repository"
+    save(folder / "models/net.onnx")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    return folder
+
+
+def attribute(folder: Path, path: str = "models/net.onnx") -> str:
+    """The driver that git would show a file by."""
+    return git(folder, "check-attr", "diff", "--", path).strip().rpartition(" ")[2]
+
+
+def setting(folder: Path, name: str) -> str:
+    """What git's settings say."""
+    return git(folder, "config", "--local", "--default", "", "--get", name).strip()
+
+
+def test_both_are_written(installed: Path, repository: Path) -> None:
+    """And it is said; the second time both are kept."""
+    (repository / ATTRIBUTES).write_text("*.onnx filter=lfs diff=lfs merge=lfs -text\n*.png binary\n", encoding="utf-8")
+    first = init(installed, repository, "--git-diff")
+    written = (repository / ATTRIBUTES).read_text(encoding="utf-8")
+    second = init(installed, repository, "--git-diff")
+
+    assert (first.returncode, first.stderr) == (0, "")
+    assert "wrote  .gitattributes: `diff=onnx` for `*.onnx`\n" in first.stdout
+    assert "set    diff.onnx.textconv in this clone's git config" in first.stdout
+    assert written == "*.onnx filter=lfs diff=onnx merge=lfs -text\n*.png binary\n"
+    assert attribute(repository) == "onnx"
+    assert setting(repository, "diff.onnx.textconv").endswith("diff --textconv")
+    assert setting(repository, "diff.onnx.cachetextconv") == "false"  # Git LFS
+    assert "kept   .gitattributes, which has `*.onnx diff=onnx`\n" in second.stdout
+    assert "kept   git's setting diff.onnx.textconv, which is the same\n" in second.stdout
+    assert (repository / ATTRIBUTES).read_text(encoding="utf-8") == written
+
+
+def test_what_is_written_works(installed: Path, repository: Path) -> None:
+    """Git shows the operator that changed."""
+    init(installed, repository, "--git-diff")
+    save(repository / "models/net.onnx", opset=17)
+
+    assert setting(repository, "diff.onnx.cachetextconv") == "true"
+    assert "\n-opset ai.onnx 18\n+opset ai.onnx 17\n" in git(repository, "diff", "models")
+
+
+def test_nobodys_git_is_changed_unasked(installed: Path, repository: Path) -> None:
+    """Without a terminal it takes the option; `--no-git-diff` is no."""
+    for arguments in ((), ("--no-git-diff",), ("--yes",)):
+        init(installed, repository, *arguments)
+
+        assert not (repository / ATTRIBUTES).exists()
+        assert setting(repository, "diff.onnx.textconv") == ""
+
+
+def test_a_driver_of_their_own_is_kept(installed: Path, repository: Path) -> None:
+    """And what would be written is said."""
+    git(repository, "config", "diff.onnx.textconv", "netron-text")
+    done = init(installed, repository, "--git-diff")
+
+    assert setting(repository, "diff.onnx.textconv") == "netron-text"
+    assert "kept   git's setting diff.onnx.textconv, which is `netron-text`\n" in done.stdout
+    assert "  - let git describe models by onnxgate: `git config diff.onnx.textconv '" in done.stdout
+
+
+def test_a_later_line_is_outdone(installed: Path, repository: Path) -> None:
+    """Where a line about a folder says otherwise, ours comes after it."""
+    (repository / ATTRIBUTES).write_text("*.onnx diff=lfs\nmodels/** diff=lfs\n", encoding="utf-8")
+    init(installed, repository, "--git-diff")
+
+    assert attribute(repository) == "onnx"
+    assert (repository / ATTRIBUTES).read_text(encoding="utf-8").startswith("*.onnx diff=onnx\nmodels/** diff=lfs\n")
+
+
+def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository: Path) -> None:
+    """They outdo the root's, and are not ours to write; a link is neither."""
+    (repository / "models" / ATTRIBUTES).write_text("*.onnx diff=lfs\n", encoding="utf-8")
+    done = init(installed, repository, "--git-diff")
+    (repository / ATTRIBUTES).unlink()
+    (repository / ATTRIBUTES).symlink_to("elsewhere")
+    linked = init(installed, repository, "--git-diff")
+
+    assert "`git check-attr diff models/net.onnx` says that another .gitattributes rules it" in done.stdout
+    assert (repository / "models" / ATTRIBUTES).read_text(encoding="utf-8") == "*.onnx diff=lfs\n"
+    assert "kept   .gitattributes, which is no file of its own\n" in linked.stdout
+    assert not (repository / "elsewhere").exists()

@@ -1,0 +1,121 @@
+"""Every format of a difference over one sample, character by character, and with strings that are obeyed somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import cmarkgfm
+import jsonschema
+import msgspec
+import pytest
+
+from onnxgate.formats import diff_json, diff_markdown, diff_text
+from onnxgate.formats.diff_outline import MOST, headline
+from onnxgate.model.difference import Difference, NodeChange, Verdict, WeightChange
+from tests.formats.differences import sample
+from tests.formats.hostile import ATTACKS
+from tests.formats.reports import FOLDER
+
+FORMATS = {"json": diff_json.format, "text": diff_text.format, "md": diff_markdown.format}
+
+
+@pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
+def test_the_sample(name: str, format_: Callable[[Difference], str]) -> None:
+    """The golden file is what the format says now."""
+    expected = (FOLDER / f"diff.{name}").read_bytes().decode()
+
+    assert expected == format_(sample())
+
+
+def test_colour_changes_no_character() -> None:
+    """Without its styles, the coloured text is the plain one."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", diff_text.format(sample(), color=True))
+
+    assert diff_text.format(sample()) == plain
+
+
+def test_a_narrow_terminal() -> None:
+    """Lines are broken between words, and no word is lost."""
+    narrow = diff_text.format(sample(), width=60)
+
+    assert narrow.split() == diff_text.format(sample()).split()
+    assert max(map(len, narrow.splitlines())) < max(map(len, diff_text.format(sample()).splitlines()))
+
+
+def test_quiet_is_one_sentence() -> None:
+    """The verdict, and nothing below it."""
+    assert diff_text.format(sample(), quiet=True).count("\n") == 1
+
+
+def test_the_sample_holds_to_the_schema() -> None:
+    """What is published is what is written."""
+    jsonschema.Draft202012Validator(diff_json.json_schema()).validate(json.loads(diff_json.format(sample())))
+
+
+def many(number: int) -> Difference:
+    """So many nodes and weights that were added."""
+    nodes = (NodeChange(change="added", operator="Relu", name=f"r{i}", position=i) for i in range(number))
+    weights = (WeightChange(change="added", name=f"w{i}", type="float", shape=(9,)) for i in range(number))
+    return msgspec.structs.replace(sample(), nodes=tuple(nodes), weights=tuple(weights))
+
+
+def test_long_lists_are_cut() -> None:
+    """What is left out is counted; `-v` has it, and one line is not left out for one that says so."""
+    text = diff_text.format(many(50))
+
+    assert text.count("and 30 more; `-v` shows all") == 2
+    assert "  added: 50 `Relu`\n" in text
+    assert "`r19`" in text
+    assert "`r20`" not in text
+    assert "`r49`" in diff_text.format(many(50), verbose=True)
+    assert "more; `-v`" not in diff_text.format(many(MOST + 1))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        ("identical", "the same model: the files are equal, byte for byte"),
+        ("same", "the same model but for stamps, metadata and names of nodes"),
+        ("undecided", "no difference was found, but 1 weight could not be compared but for"),
+    ],
+)
+def test_headlines(verdict: Verdict, expected: str) -> None:
+    """What is the same, and what is other and does not count."""
+    found = msgspec.structs.replace(
+        sample(), verdict=verdict, beside=("names of nodes",), functions=(), files=(), weights=()
+    )
+    unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
+    found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())
+
+    assert headline(found).startswith(expected)
+
+
+def hostile(text: str) -> Difference:
+    """The sample, with every string in it that comes from a model replaced."""
+
+    def replaced(value: object, key: str = "") -> object:
+        match value:
+            case dict():
+                return {name: replaced(each, name) for name, each in value.items()}
+            case list():
+                return [replaced(each, key) for each in value]
+            case str() if key not in ("change", "verdict", "role", "kind", "onnxgate"):
+                return text
+            case _:
+                return value
+
+    return msgspec.convert(replaced(json.loads(diff_json.format(sample()))), Difference)
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_hostile_strings(text: str) -> None:
+    """No line that a runner or a terminal obeys, and no markup that a reader did not write."""
+    found = hostile(text)
+    for written in (diff_text.format(found), diff_markdown.format(found), diff_json.format(found)):
+        assert not re.search(r"(?m)^\s*::|##\[", written)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
+    html = cmarkgfm.github_flavored_markdown_to_html(diff_markdown.format(found))
+
+    assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
