@@ -15,6 +15,7 @@ from typing import Any
 from tests.github.checkout import commit
 from tests.github.commands import Command
 
+TOKEN = "the-token-of-the-job"
 STUBS = Path(__file__).parent / "stubs"
 
 
@@ -27,7 +28,8 @@ class Workflow:
 
     def outcome(self, *step: str) -> str:
         """How a step ended; a step inside an action is named after the action's step."""
-        return next((entry["stepResult"] for entry in self._of(*step) if "stepResult" in entry), "absent")
+        ended = (entry for entry in self._of(*step) if "stepResult" in entry and entry.get("stage", "Main") == "Main")
+        return next((entry["stepResult"] for entry in ended), "absent")
 
     def outputs(self, *step: str) -> dict[str, str]:
         """A step's outputs."""
@@ -94,7 +96,12 @@ class Actor:
 
     def _command(self, workflow: Path, event: str) -> list[str]:
         stubs = [f"--local-repository={name}={folder}" for name, folder in self.actions.items()]
-        options = ["--platform=ubuntu-24.04=-self-hosted", "--no-cache-server", "--json"]
+        options = [
+            "--platform=ubuntu-24.04=-self-hosted",
+            "--no-cache-server",
+            "--json",
+            f"--secret=GITHUB_TOKEN={TOKEN}",
+        ]
         return [str(self.program), event, *options, f"--action-cache-path={self.scratch}", *stubs, "-W", str(workflow)]
 
 

@@ -1,0 +1,224 @@
+"""The action under a real Actions engine: pull requests, forks, a matrix of jobs, and caches that were tampered with.
+
+The step that installs the action is replaced by one that names what is installed already; `test_act` has the real one.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onnxgate import __version__
+from tests.conftest import need
+from tests.github.actor import TOKEN, Actor, Workflow, stubs
+from tests.github.checkout import ROOT, commit, git
+from tests.github.comments import Server, serving
+from tests.github.consumer import Consumer, consumer
+
+pytestmark = [pytest.mark.surface, pytest.mark.index]
+
+OURS = f"onnxgate/onnxgate@v{__version__}"
+CHECKOUT = {"uses": "actions/checkout@v6"}
+STATIC = "file,lock,support"
+
+
+@pytest.fixture(scope="module")
+def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The action with the wheel installed already."""
+    folder = tmp_path_factory.mktemp("quick") / "action"
+    shutil.copytree(clone, folder, ignore=shutil.ignore_patterns(".git"))
+    for path in (folder / "action.yml", folder / "comment" / "action.yml"):
+        python = installed.with_name("python")
+        text, count = re.subn(
+            r"(- name: Install onnxgate\n.*?run: \|\n).*?(?=\n    - name)",
+            rf'\1        echo "python={python}" >> "$GITHUB_OUTPUT"\n',
+            path.read_text(encoding="utf-8"),
+            flags=re.DOTALL,
+        )
+        assert count == 1
+        path.write_text(text, encoding="utf-8")
+    commit(folder)
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path, installed: Path) -> Consumer:
+    """A repository that uses it."""
+    return consumer(tmp_path / "repository", installed)
+
+
+class Scene:
+    """Workflows of the repository, run for an event."""
+
+    def __init__(self, folder: Path, repository: Consumer, quick: Path) -> None:
+        self.folder = folder
+        texts = [path.read_text(encoding="utf-8") for path in (ROOT / "action.yml", *_workflows())]
+        actions = {OURS: quick, **stubs(folder / "stubs", texts)}
+        actions[f"onnxgate/onnxgate/comment@v{__version__}"] = quick
+        self.actor = Actor(need("act"), repository.folder, folder, actions)
+
+    def run(self, steps: list[dict[str, Any]], event: str, payload: object, **environment: str) -> Workflow:
+        """A workflow of one job with these steps."""
+        job = {"runs-on": "ubuntu-24.04", "steps": [CHECKOUT, *steps]}
+        return self.workflow({"name": "CI", "on": event, "jobs": {"gate": job}}, event, payload, **environment)
+
+    def workflow(self, workflow: dict[str, Any], event: str, payload: object, **environment: str) -> Workflow:
+        """Any workflow."""
+        path = self.folder / "workflow.yml"
+        path.write_text(yaml.safe_dump(workflow), encoding="utf-8")
+        return self.actor.start(path, event, payload, STUB_FOLDER=str(self.folder), **environment)
+
+
+def _workflows() -> list[Path]:
+    return [ROOT / ".github/workflows/onnxgate-matrix.yml", *sorted((ROOT / "examples").glob("*.yml"))]
+
+
+def example(name: str) -> dict[str, Any]:
+    """A workflow that others copy."""
+    loaded = yaml.safe_load((ROOT / "examples" / name).read_text(encoding="utf-8"))
+    return {"on": loaded.pop(True), **loaded}  # YAML 1.1 reads `on` as true
+
+
+@pytest.fixture
+def scene(tmp_path: Path, repository: Consumer, quick: Path) -> Scene:
+    """The engine on that repository."""
+    return Scene(tmp_path, repository, quick)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A stand-in for the API of comments."""
+    with serving() as server:
+        yield server
+
+
+def use(**inputs: str) -> dict[str, Any]:
+    """A step that uses the action."""
+    return {
+        "uses": OURS,
+        "id": "gate",
+        "with": {"stages": STATIC, **{n.replace("_", "-"): v for n, v in inputs.items()}},
+    }
+
+
+def pull_request(repository: Consumer, head: str = "team/models") -> dict[str, Any]:
+    """The event of the pull request that is checked out."""
+    event = repository.merge()
+    event["pull_request"]["head"]["repo"] = {"full_name": head}
+    event["pull_request"]["base"]["repo"] = {"full_name": "team/models"}
+    return event
+
+
+def environment(server: Server) -> dict[str, str]:
+    """What GitHub tells a job."""
+    return {"GITHUB_API_URL": server.address, "GITHUB_REPOSITORY": "team/models"}
+
+
+def change(repository: Consumer, **changed: str) -> None:
+    """Change the first model on the branch `change`, and lock it."""
+    git(repository.folder, "switch", "--quiet", "--create", "change")
+    repository.model("models/a.onnx", **changed)
+    repository.lock("models/a.onnx", "--offline")
+    repository.commit("change")
+
+
+def test_a_breaking_pull_request_is_closed_and_commented(scene: Scene, repository: Consumer, server: Server) -> None:
+    """It was locked, so that only the base shows the break: in annotation, comment, SARIF and verdict."""
+    change(repository, input="renamed")
+    step = use(comment="true", sarif="true")
+    ran = scene.run([step], "pull_request", pull_request(repository), **environment(server))
+
+    outputs = ran.outputs("gate")
+    assert (ran.outcome("gate"), outputs["verdict"], outputs["exit-code"]) == ("failure", "fail", "1"), ran.log()
+    assert "input-renamed" in {said.properties["title"] for said in ran.annotations() if said.name == "error"}
+    [comment] = server.comments
+    assert "`renamed`" in comment["body"]
+    assert {f"Bearer {TOKEN}"} == server.tokens
+    assert "input-renamed" in (scene.folder / "onnxgate.sarif").read_text(encoding="utf-8")
+
+
+def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository: Consumer, server: Server) -> None:
+    """What may not be written is a warning; a change that breaks nobody passes."""
+    change(repository, operator="Sigmoid")
+    server.refuse = lambda method, _: (403, {"message": "Resource not accessible"}) if method == "POST" else None
+    step = use(comment="true", sarif="true", token="read-only")
+    event = pull_request(repository, "somebody/models")
+    ran = scene.run([step], "pull_request", event, **environment(server), STUB_READ_ONLY="1")
+
+    warnings = [said.data for said in ran.annotations() if said.name == "warning"]
+    assert (ran.status, ran.outcome("gate"), ran.outputs("gate")["verdict"]) == (0, "success", "pass"), ran.log()
+    assert any("a pull request from a fork gets a token that can only read" in each for each in warnings)
+    assert any("nothing was uploaded to code scanning" in each for each in warnings)
+    assert [] == server.comments
+
+
+def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consumer, server: Server) -> None:
+    """The example's first job leaves the report, and its second says it on the pull request of that commit."""
+    change(repository, input="renamed")
+    event = pull_request(repository, "somebody/models")
+    head = event["pull_request"]["head"]
+    first = example("onnxgate.yml")
+    first["jobs"]["gate"]["steps"][1]["with"] = {"stages": STATIC}
+    ran = scene.workflow(first, "pull_request", event)
+    server.pulls.append({**event["pull_request"], "head": {**head, "label": "somebody:change"}})
+    finished = {"event": "pull_request", "head_sha": head["sha"], "head_branch": "change", "conclusion": "failure"}
+    later = {"workflow_run": {**finished, "id": 5, "head_repository": head["repo"]}}
+    said = scene.workflow(
+        example("onnxgate-comment.yml"), "workflow_run", later, **environment(server), GITHUB_TOKEN="secret"
+    )
+
+    assert ("fail", 0) == (ran.outputs("gate").get("verdict"), said.status), ran.log() + said.log()
+    [comment] = server.comments
+    assert "input-renamed" in comment["body"]
+    assert "which ended with `failure`" in comment["body"]
+
+
+@pytest.mark.parametrize("lost", ["", "onnxgate-shard-2"])
+def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str) -> None:
+    """All shards together pass; where one was killed before it left its report, that is no pass."""
+    workflows = repository.folder / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    shutil.copy(ROOT / ".github/workflows/onnxgate-matrix.yml", workflows)
+    repository.commit("workflows")
+    given = {"shards": 2, "stages": STATIC}
+    called = {"uses": "./.github/workflows/onnxgate-matrix.yml", "with": given}
+    ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None, STUB_LOSES=lost)
+
+    merged = ran.job("Merge").outputs("merge")
+    expected = ("undecided", "3", 1) if lost else ("pass", "0", 0)
+    assert expected == (merged.get("verdict"), merged.get("exit-code"), ran.status), ran.log()
+    assert 2 - bool(lost) == len(list((scene.folder / "artifacts").glob("*/*.json")))
+    if lost:
+        assert any("2" in said.data for said in ran.job("Merge").annotations() if said.name == "error")
+
+
+NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
+
+
+def test_a_cache_is_used_and_never_trusted(scene: Scene, tmp_path: Path) -> None:
+    """The second run asks no index; in the third a wheel was tampered with, and it is seen."""
+    whole = use(stages="file,lock,support,runtime")
+    first = scene.run([whole], "push", None)
+    saved = list((tmp_path / "caches").iterdir())
+    second = scene.run([{**whole, "env": {**NO_INDEX, "UV_CACHE_DIR": str(tmp_path / "uv")}}], "push", None)
+    wheel = next((tmp_path / "caches").glob("*/wheels/*/onnxruntime-*.whl"))
+    content = wheel.read_bytes()
+    wheel.write_bytes(content[:-100] + bytes(100))
+    planted = saved[0] / "environments" / "onnxruntime" / "ready.json"
+    planted.parent.mkdir(parents=True)
+    planted.write_text("{}")
+    third = scene.run([whole], "push", None)
+
+    verdicts = [ran.outputs("gate").get("verdict") for ran in (first, second, third)]
+    assert ["pass", "pass", "pass"] == verdicts, first.log() + second.log() + third.log()
+    assert 1 == len(saved)
+    assert "cache: saved" not in second.log() + third.log()
+    assert [] == [said for said in second.annotations() if said.name != "notice"]
+    assert [True] == [wheel.name in said.data for said in third.annotations() if said.name == "warning"]
+    assert "are fetched again" in third.log()
