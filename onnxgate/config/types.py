@@ -20,26 +20,26 @@ class Target(Table, frozen=True, kw_only=True):
     """What the project promises to support."""
 
     runtime: str  # a PEP 508 requirement: "onnxruntime>=1.18,<1.32"
-    select: Select = "minors"
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
-    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")
+    select: Select = "minors"  # of that range: each minor's newest patch, the first and the last, the newest, or all
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; others than the CPU need `python`
+    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # models are run, and compared, at each of these
     extensions: tuple[str, ...] = ()  # packages, or paths of libraries, that register custom operators
     python: str | None = None  # an interpreter or an environment's folder with a build of one's own; none is made then
-    required: bool = True
+    required: bool = True  # false: where it cannot run it is skipped, visibly, and no failure
 
 
 class Toolchain(Table, frozen=True, kw_only=True):
     """What the models are exported with."""
 
     python: str | None = None  # an interpreter or an environment's folder, relative to the config
-    requires: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # packages that it must have: "torch==2.13.*"; the lock pins their versions
 
 
 class Tolerance(Table, frozen=True, kw_only=True):
     """`|a - b| <= atol + rtol * |b|` with b the reference."""
 
-    rtol: float
-    atol: float
+    rtol: float  # times the reference's magnitude
+    atol: float  # allowed whatever the magnitude
 
 
 class Budget(Table, frozen=True, kw_only=True):
@@ -53,24 +53,24 @@ class Budget(Table, frozen=True, kw_only=True):
 class ModelSettings(Table, frozen=True, kw_only=True):
     """Settings for the models that `path` (a file or a glob) matches; several that match are merged in order."""
 
-    path: str
-    targets: tuple[str, ...] | None = None
-    source: str | None = None  # "file.py:callable"
-    command: tuple[str, ...] | None = None
-    sizes: dict[str, tuple[int, ...]] | None = None
+    path: str  # a model or a glob, relative to the config
+    targets: tuple[str, ...] | None = None  # names of `[targets]`; default: all
+    source: str | None = None  # "file.py:callable", which returns what its framework exports
+    command: tuple[str, ...] | None = None  # a program that exports to {output}; {python} and {opset} are filled in
+    sizes: dict[str, tuple[int, ...]] | None = None  # an axis' name -> what to try it with; default: a few sizes
     inputs: str | None = None  # a glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
     quantized_from: str | None = None  # the float model's path, relative to the config
-    budget: Budget | None = None
+    budget: Budget | None = None  # what the model may cost
 
 
 class Ignore(Table, frozen=True, kw_only=True):
     """One accepted finding; `reason` is not optional."""
 
-    rule: str
-    reason: str
-    model: str = "**"
-    until: datetime.date | None = None
+    rule: str  # the rule whose findings are accepted
+    reason: str  # said wherever the finding is counted as ignored
+    model: str = "**"  # a path or a glob; default: every model
+    until: datetime.date | None = None  # the last day on which the entry holds
     sha256: str | None = None  # holds while the model's content is this: `check --show-ignores` prints it
     fingerprints: tuple[str, ...] | None = None  # accepts these findings alone: `check --write-ignores` writes them
 
@@ -78,21 +78,21 @@ class Ignore(Table, frozen=True, kw_only=True):
 class Limits(Table, frozen=True, kw_only=True):
     """What one job may take."""
 
-    time_s: float = 300.0
+    time_s: float = 300.0  # a load, a run or an export that takes longer is stopped
     memory_mib: int | None = None  # default: 4 x model size + 4 GiB
 
 
 class Config(Table, frozen=True, kw_only=True):
     """All of `onnxgate.toml`."""
 
-    required_version: str | None = None
-    models: tuple[str, ...] | None = None  # None: every .onnx file that git tracks
-    exclude: tuple[str, ...] = ()
-    ir_version: str | int | None = None
-    opset: dict[str, int] = {}
-    targets: dict[str, Target] = {}
-    toolchain: Toolchain = Toolchain()
-    model: tuple[ModelSettings, ...] = ()
-    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}
-    ignore: tuple[Ignore, ...] = ()
-    limits: Limits = Limits()
+    required_version: str | None = None  # a specifier, ">=0.1,<0.2": another onnxgate refuses to judge
+    models: tuple[str, ...] | None = None  # paths, folders or globs; default: every .onnx file that git tracks
+    exclude: tuple[str, ...] = ()  # globs of files and folders that hold no models of the project
+    ir_version: str | int | None = None  # what models must be stamped with: 10, or a specifier, "<=10"
+    opset: dict[str, int] = {}  # a domain -> the version that models must import: { "ai.onnx" = 18 }
+    targets: dict[str, Target] = {}  # by a name of your choice
+    toolchain: Toolchain = Toolchain()  # what models are exported with
+    model: tuple[ModelSettings, ...] = ()  # settings of single models, or of those that a glob matches
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # a rule -> its level, or off
+    ignore: tuple[Ignore, ...] = ()  # findings that are accepted
+    limits: Limits = Limits()  # what one job may take

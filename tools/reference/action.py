@@ -8,8 +8,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 INTRODUCTION = """
-What `uses: onnxgate/onnxgate@v0.1.0` takes and gives. Inputs are strings, and each is checked before anything is run. See
-[the guide](../guides/action.md).
+What `uses: onnxgate/onnxgate@v0.1.0` takes and gives. Inputs are strings, and each is checked before anything is run.
+See [the guide](../guides/action.md).
 """
 
 

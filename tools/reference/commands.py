@@ -26,13 +26,14 @@ def page() -> str:
         for name, command in known.items():
             lines += _section(name, command, context, common)
         first = known["check"]
-        lines += ["## Everywhere", "", "Commands that judge, lock or export take these.", ""]
+        lines += ["## Everywhere", "", "All commands but `explain` take these.", ""]
         lines += _table([each for each in first.params if _key(each) in common])
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _key(parameter: click.Parameter) -> tuple[str, ...]:
-    return (type(parameter).__name__, *parameter.opts)
+    """What makes two options one: `--output` is another one where it takes other formats."""
+    return (type(parameter).__name__, *parameter.opts, getattr(parameter, "help", None) or "")
 
 
 def _common(commands: list[click.Command]) -> set[tuple[str, ...]]:

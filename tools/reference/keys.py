@@ -46,7 +46,7 @@ def _type(entry: Schema) -> str:
         return f"[{name}](#{name.lower()})"
     if "enum" in entry:
         values = entry["enum"]
-        return " or ".join(f"`{value}`" for value in values) if len(values) <= SHORT else "one of the rules"
+        return " or ".join(_choice(value) for value in values) if len(values) <= SHORT else "one of the rules"
     if "anyOf" in entry:
         return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
     match entry.get("type"):
@@ -55,9 +55,13 @@ def _type(entry: Schema) -> str:
         case "object":
             return f"table of {_type(entry.get('additionalProperties', {}))}"
         case str(name):
-            return {"string": "string", "integer": "integer", "number": "number", "boolean": "boolean"}.get(name, name)
+            return str(entry.get("format", name))
         case _:
             return "any"
+
+
+def _choice(value: object) -> str:
+    return f"`{value}`" if value != "" else '`""`'
 
 
 SHORT = 12
