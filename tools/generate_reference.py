@@ -17,8 +17,10 @@ from onnxgate import report as report_types
 from onnxgate import rules
 from onnxgate.config import schema as config
 from onnxgate.config import types as config_types
+from onnxgate.formats import diff_json as diff
 from onnxgate.formats import json as report
 from onnxgate.formats import matrix_json as matrix
+from onnxgate.model import difference as difference_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
@@ -33,12 +35,16 @@ What `onnxgate check --output json` says, and what every other format is made fr
 MATRIX = """
 What `onnxgate matrix --output json` says. Its {download}`JSON Schema <matrix.schema.json>` is published.
 """
+DIFF = """
+What `onnxgate diff --output json` says. Its {download}`JSON Schema <diff.schema.json>` is published.
+"""
 
 
 def contents() -> dict[str, str]:
     """Every generated file by its path below `docs/`."""
     schemas = {
         "config": describe(config.schema(rules.by_id), _kinds(config_types)),
+        "diff": describe(diff.json_schema(), _kinds(difference_types)),
         "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
         "report": describe(report.json_schema(), _kinds(report_types)),
     }
@@ -48,6 +54,7 @@ def contents() -> dict[str, str]:
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",)),
         "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
+        "reference/diff.md": keys.page("The difference", DIFF, schemas["diff"], ("Difference",)),
         "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
