@@ -251,7 +251,12 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
 
 @pytest.mark.parametrize(
     ("said", "silent"),
-    [(report("pass", 0), "true"), (report("pass", 0, "note"), "true"), (report("pass", 0, "warning"), "false")],
+    [
+        (report("pass", 0), "true"),
+        (report("pass", 0, "note"), "true"),
+        (report("pass", 0, "warning"), "false"),
+        (report("pass", 0).replace('"changes":[]', '"changes":[{"model":"m.onnx","kind":"changed"}]'), "false"),
+    ],
 )
 def test_a_comment_needs_something_to_say(step: Step, said: str, silent: str) -> None:
     """Where all is well, no first comment is made."""

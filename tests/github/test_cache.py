@@ -1,0 +1,170 @@
+"""What the action restores and saves: keys, what is looked at before it is used, and what is worth keeping."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from onnxgate.cli import action_cache
+from onnxgate.cli.action_cache import FOLDER_VARIABLE, Wanted, is_worth_saving, use, wanted
+from onnxgate.cli.action_inputs import read_inputs, variable
+from tests.github.commands import commands
+
+SHA = hashlib.sha256(b"good").hexdigest()
+PINS = '["numpy==1.26.4", "onnxruntime==1.18.1"]'
+LOCK = f"""version = 1
+
+[targets.server]
+policy = "p"
+runtimes = [
+  {{ engine = "onnxruntime", release = "1.18.1", python = "3.11", packages = {PINS} }},
+]
+
+[[packages]]
+name = "numpy"
+version = "1.26.4"
+python = "3.11"
+wheels = [{{ file = "numpy-1.26.4-cp311-cp311-any.whl", sha256 = "{"1" * 64}" }}]
+
+[[packages]]
+name = "onnxruntime"
+version = "1.18.1"
+python = "3.11"
+wheels = [{{ file = "onnxruntime-1.18.1-cp311-cp311-any.whl", sha256 = "{SHA}" }}]
+"""
+NAME = "onnxruntime-1.18.1-cp311-cp311-any.whl"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A checkout with config and lock."""
+    (tmp_path / "onnxgate.toml").write_text('[targets.server]\nruntime = "onnxruntime==1.18.1"\n', encoding="utf-8")
+    (tmp_path / "onnxgate.lock").write_text(LOCK, encoding="utf-8")
+    return tmp_path
+
+
+def environment(workspace: Path, **inputs: str) -> dict[str, str]:
+    """What a step gets."""
+    runner = {"RUNNER_OS": "Linux", "RUNNER_ARCH": "X64", "RUNNER_TEMP": str(workspace / "temp")}
+    named = {variable(name.replace("_", "-")): value for name, value in inputs.items()}
+    return {"GITHUB_WORKSPACE": str(workspace), **runner, **named}
+
+
+def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
+    """And an older cache of the same system is better than none."""
+    found = wanted(environment(workspace))
+    system, _, rest = found.key.partition("-py3.")
+
+    assert "onnxgate-Linux-X64" == system
+    assert rest
+    assert [True, True] == [found.key.startswith(start) for start in found.restore_keys.splitlines()]
+    assert str(workspace / "temp" / "onnxgate-kept") == found.path
+
+
+def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> None:
+    """Not with models: their wheels stay the same."""
+    asked = [environment(workspace), environment(workspace, shard="1/2"), environment(workspace, shard="2/2")]
+    asked.append(environment(workspace, paths="models/a.onnx"))
+    keys = [wanted(each).key for each in asked]
+    (workspace / "onnxgate.lock").write_text(LOCK.replace(SHA, "0" * 64), encoding="utf-8")
+    keys.append(wanted(asked[0]).key)
+
+    assert 5 == len(set(keys))
+
+
+def test_a_key_is_one_that_github_takes(workspace: Path) -> None:
+    """Whatever the runner is called."""
+    named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
+    found = wanted({**environment(workspace), **named})
+
+    assert len(found.key) <= action_cache.LONGEST_KEY
+    assert not set(found.key) & set(",\n= ")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"cache": "false"},
+        {"stages": "file,lock,support"},
+        {"args": "--static"},
+        {"command": "lock"},
+        {"command": "merge", "paths": "x.json"},
+        {"config": "none.toml"},
+        {"fail_on": "wrong"},
+    ],
+)
+def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str, str]) -> None:
+    """And what is wrong with the inputs is said by the gate's own step."""
+    if "config" in inputs:
+        (workspace / "onnxgate.lock").unlink()
+
+    assert Wanted() == wanted(environment(workspace, **inputs))
+
+
+def restored(workspace: Path, content: bytes) -> dict[str, str]:
+    """The gate's environment after a restore."""
+    place = workspace / "temp" / "onnxgate-kept" / "wheels" / SHA / NAME
+    place.parent.mkdir(parents=True)
+    place.write_bytes(content)
+    return {**environment(workspace), FOLDER_VARIABLE: str(workspace / "temp" / "onnxgate-kept")}
+
+
+def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
+    workspace: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Environments are made in a new folder, unless the job names one."""
+    given = restored(workspace, b"good")
+    inputs = read_inputs(given)
+    found, again = use(inputs, given), use(inputs, given)
+    own = use(inputs, {**given, "ONNXGATE_CACHE_DIR": "/mine"})
+
+    assert found["ONNXGATE_KEPT_DIR"] == given[FOLDER_VARIABLE]
+    assert found["ONNXGATE_CACHE_DIR"] != again["ONNXGATE_CACHE_DIR"]
+    assert [] == list(Path(found["ONNXGATE_CACHE_DIR"]).iterdir())
+    assert {"ONNXGATE_KEPT_DIR": given[FOLDER_VARIABLE]} == own
+    assert "" == capfd.readouterr().out
+
+
+def test_a_poisoned_wheel_is_named_and_gone(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Before anything is made of it."""
+    given = restored(workspace, b"evil")
+    use(read_inputs(given), given)
+
+    [warning] = commands(capfd.readouterr().out)
+    assert "warning" == warning.name
+    assert f"`{NAME}`" in warning.data
+    assert [] == list((workspace / "temp").rglob("*.whl"))
+
+
+def test_without_a_restore_nothing_changes(workspace: Path) -> None:
+    """The gate uses the cache that it always had."""
+    given = environment(workspace)
+
+    assert {} == use(read_inputs(given), given)
+
+
+@pytest.mark.parametrize(("content", "expected"), [(b"good", True), (b"evil", False)])
+def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes, expected: bool) -> None:
+    """What the repository's own code left there is not handed to later runs."""
+    given = restored(workspace, content)
+
+    assert expected == is_worth_saving(read_inputs(given), given[FOLDER_VARIABLE])
+    assert not is_worth_saving(read_inputs(given), "")
+
+
+def test_a_step_that_breaks_down_costs_no_verdict(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It says so, and asks for nothing."""
+
+    def broken(_: object) -> Wanted:
+        raise RuntimeError("::error::owned")
+
+    monkeypatch.setattr(action_cache, "wanted", broken)
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    action_cache.main()
+
+    assert ["warning"] == [said.name for said in commands(capfd.readouterr().out)]
+    assert "onnxgate-" not in (tmp_path / "output").read_text(encoding="utf-8")
