@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -131,3 +134,21 @@ def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository
     assert (repository / "models" / ATTRIBUTES).read_text(encoding="utf-8") == "*.onnx diff=lfs\n"
     assert "kept   .gitattributes, which is no file of its own\n" in linked.stdout
     assert not (repository / "elsewhere").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
+@pytest.mark.parametrize(("answer", "expected"), [("", "onnx"), ("n", "unspecified")])
+def test_on_a_terminal_it_asks(installed: Path, repository: Path, answer: str, expected: str) -> None:
+    """Once; where it is set up it asks no more."""
+    import pty
+
+    for times, answers in ((1, ["", answer]), (0 if expected == "onnx" else 1, ["", answer])):
+        ours, theirs = pty.openpty()
+        os.write(ours, "".join(f"{each}\n" for each in answers).encode())
+        words = [str(installed), "init", "--no-lock"]
+        done = subprocess.run(words, cwd=repository, stdin=theirs, capture_output=True, text=True, check=False)
+        os.close(theirs)
+        os.close(ours)
+
+        assert (done.returncode, done.stdout.count("Shall `git diff` show what changed in models?")) == (0, times)
+        assert attribute(repository) == expected
