@@ -22,7 +22,7 @@ class MovedWeights(msgspec.Struct, frozen=True, kw_only=True):
 class Minimum(msgspec.Struct, frozen=True, kw_only=True):
     """From which release of ONNX Runtime on a model is predicted to load, before and now."""
 
-    before: str  # "1.16.0"
+    before: str  # "1.16.0"; "" where only some releases are known to be lost
     after: str  # "" where no known release loads it
     lost: tuple[str, ...] = ()  # releases within the ranges that the targets ask for which loaded it, and do not now
 

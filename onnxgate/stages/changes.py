@@ -195,6 +195,9 @@ class _Comparing:
         elif compared.may_be_lost:
             lost = releases_in_words(compared.may_be_lost)
             self.found.remarks.append(f"{path}: does not load on {lost}; whether it did {at} cannot be predicted")
+        if compared.may_be_refused:
+            open_ones = releases_in_words(compared.may_be_refused)
+            self.found.remarks.append(f"{path}: loaded {at} on {open_ones}; whether it does now cannot be predicted")
         if lacking is not None and path not in self.present.away:
             help_with = f" (`{lacking.hint}`)" if lacking.hint else ""
             what = f"weights, and the releases that load it, were not all held against those {at}"

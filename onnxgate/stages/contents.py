@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,22 +12,35 @@ from onnxgate.config.types import Target
 from onnxgate.evidence.changes import Minimum, MovedWeights
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.structure import UnreadableModel, read_structure
-from onnxgate.stages.minimum import Verdicts, by_operators, by_stamps, concerned
-from onnxgate.stages.minimum import may_be_lost as lost_of
+from onnxgate.stages.minimum import (
+    Verdicts,
+    View,
+    alike,
+    by_operators,
+    by_stamps,
+    concerned,
+    may_be_lost,
+    may_be_refused,
+)
 from onnxgate.stages.minimum import minimum as minimum_of
 from onnxgate.stages.past import Past
+
+Groups = Sequence[Sequence[Target]]
+"""Targets that bring the same with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """`lacking`: why not all of it could be compared. `may_be_lost`: promised releases that may have loaded the model.
 
-    They refuse it now; where nothing lacks, it cannot be predicted whether they did before.
+    They refuse it now; where nothing lacks, it cannot be predicted whether they did before. `may_be_refused` are those
+    that loaded it, where it cannot be predicted whether they do now.
     """
 
     weights: MovedWeights | None = None
     minimum: Minimum | None = None
     may_be_lost: tuple[str, ...] = ()
+    may_be_refused: tuple[str, ...] = ()
     lacking: AbsentError | None = None
 
 
@@ -43,30 +57,31 @@ class Now:
 def compare(past: Past, path: str, before: ModelFacts, now: Now) -> Compared:
     """What a path was beside what it is now. The old one is fetched only where operators or stamps are others."""
     lacking = AbsentError(now.away[0], hint=now.away[1]) if now.away else None
-    promised = concerned(now.targets)
-    minimum: Minimum | None = None
-    may_be_lost: tuple[str, ...] = ()
-    if promised:
-        then, lacking = _verdicts_then(past, path, before, now, promised, lacking)
-        verdicts = by_stamps(now.facts) if now.away else by_operators(read_structure(now.file), promised)
-        minimum = minimum_of(then, verdicts, promised)
-        may_be_lost = lost_of(then, verdicts, promised)
+    views: tuple[View, ...] = ()
+    if groups := alike(concerned(now.targets)):
+        then, lacking = _verdicts_then(past, path, before, now, groups, lacking)
+        views = tuple(map(View, groups, then, _verdicts_now(now, groups)))
     weights, lacking = (None, lacking) if lacking else _moved_since(past, path, now.file)
-    return Compared(weights, minimum, may_be_lost, lacking)
+    return Compared(weights, minimum_of(views), may_be_lost(views), may_be_refused(views), lacking)
+
+
+def _verdicts_now(now: Now, groups: Groups) -> Sequence[Verdicts]:
+    return [by_stamps(now.facts)] * len(groups) if now.away else by_operators(read_structure(now.file), groups)
 
 
 def _verdicts_then(
-    past: Past, path: str, before: ModelFacts, now: Now, promised: tuple[Target, ...], lacking: AbsentError | None
-) -> tuple[Verdicts, AbsentError | None]:
+    past: Past, path: str, before: ModelFacts, now: Now, groups: Groups, lacking: AbsentError | None
+) -> tuple[Sequence[Verdicts], AbsentError | None]:
+    stamps = [by_stamps(before)] * len(groups)
     if lacking is not None:
-        return by_stamps(before), lacking
+        return stamps, lacking
     try:
         structure = past.structure(path, fetch=_asks(before) != _asks(now.facts))
-        return by_operators(structure, promised), None
+        return by_operators(structure, groups), None
     except AbsentError as error:
-        return by_stamps(before), error
+        return stamps, error
     except UnreadableModel as reason:
-        return by_stamps(before), AbsentError(str(reason))
+        return stamps, AbsentError(str(reason))
     finally:
         past.forget(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from onnxgate.config.types import Target
@@ -13,6 +14,7 @@ from onnxgate.plan import PlannedRuntime
 from onnxgate.stages.operators import honest
 from onnxgate.stages.supported import GPU, known_support
 from onnxgate.support import limits, releases
+from onnxgate.support.operations import Prepared
 from onnxgate.support.predict import predict
 from onnxgate.support.spans import span
 from onnxgate.support.typing import prepare
@@ -43,9 +45,21 @@ def by_stamps(facts: ModelFacts) -> Verdicts:
     }
 
 
-def by_operators(proto: ModelProto, targets: Sequence[Target]) -> Verdicts:
-    """What each release does with a model. What an extension or a provider of a target may bring is not known."""
+def alike(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
+    """Targets that bring the same with them: what a provider or an extension of one may do, it does for no other."""
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
+    for each in targets:
+        groups.setdefault((frozenset(each.providers), frozenset(each.extensions)), []).append(each)
+    return tuple(tuple(group) for group in groups.values())
+
+
+def by_operators(proto: ModelProto, groups: Sequence[Sequence[Target]]) -> tuple[Verdicts, ...]:
+    """For each group what each release does with a model. What its extensions and providers may bring is not known."""
     prepared = prepare(proto)
+    return tuple(_by_operators(prepared, group) for group in groups)
+
+
+def _by_operators(prepared: Prepared, targets: Sequence[Target]) -> Verdicts:
     verdicts: dict[str, Verdict] = {}
     for release in releases.known():
         known = known_support(_planned(release, targets), {})
@@ -55,18 +69,50 @@ def by_operators(proto: ModelProto, targets: Sequence[Target]) -> Verdicts:
     return verdicts
 
 
-def minimum(then: Verdicts, now: Verdicts, targets: Sequence[Target]) -> Minimum | None:
-    """None where it is the same, or where one release's answer is not known."""
-    if "unknown" in (*then.values(), *now.values()):
-        return None
-    lost = _admitted((each for each in then if (then[each], now[each]) == ("loads", "refused")), targets)
-    found = Minimum(before=_since(then), after=_since(now), lost=lost)
+@dataclass(frozen=True, slots=True)
+class View:
+    """What releases do with a model for targets that bring the same with them, then and now."""
+
+    targets: Sequence[Target]
+    then: Verdicts
+    now: Verdicts
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every release's answer is."""
+        return "unknown" not in (*self.then.values(), *self.now.values())
+
+    def admitted(self, then: Verdict, now: Verdict) -> set[str]:
+        """The releases that its targets promise and that answered so and answer so."""
+        return set(
+            _admitted((each for each in self.then if (self.then[each], self.now[each]) == (then, now)), self.targets)
+        )
+
+
+def minimum(views: Sequence[View]) -> Minimum | None:
+    """None where it is the same, or where nothing is known to be lost and not every release's answer is known.
+
+    Without `before` and `after` where some are lost and others are not known.
+    """
+    known = next((each for each in views if each.is_known), None)
+    before, after = (_since(known.then), _since(known.now)) if known is not None else ("", "")
+    found = Minimum(before=before, after=after, lost=_promised(views, "loads", "refused"))
     return found if found.lost or found.before != found.after else None
 
 
-def may_be_lost(then: Verdicts, now: Verdicts, targets: Sequence[Target]) -> tuple[str, ...]:
+def may_be_lost(views: Sequence[View]) -> tuple[str, ...]:
     """Promised releases that refuse the model now, and of which nobody knows whether they loaded it before."""
-    return _admitted((each for each in then if (then[each], now[each]) == ("unknown", "refused")), targets)
+    return _promised(views, "unknown", "refused")
+
+
+def may_be_refused(views: Sequence[View]) -> tuple[str, ...]:
+    """Promised releases that loaded the model, and of which nobody knows whether they do now."""
+    return _promised(views, "loads", "unknown")
+
+
+def _promised(views: Sequence[View], then: Verdict, now: Verdict) -> tuple[str, ...]:
+    found = set[str]().union(*(each.admitted(then, now) for each in views))
+    return tuple(release for release in releases.known() if release in found)
 
 
 def _planned(release: str, targets: Sequence[Target]) -> PlannedRuntime:

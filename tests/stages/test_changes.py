@@ -14,6 +14,7 @@ from onnxgate.baseline.revisions import resolve
 from onnxgate.config.discovery import find_root
 from onnxgate.config.loading import load_config
 from onnxgate.config.project import Project
+from onnxgate.config.types import Target
 from onnxgate.evidence.changes import Minimum, ModelChange, MovedWeights
 from onnxgate.lock.entries import lock_models
 from onnxgate.lock.loading import load_lock
@@ -24,6 +25,7 @@ from onnxgate.report import Change
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages.changes import Found, Present, since_lock, since_revision
+from onnxgate.stages.minimum import View, minimum
 from tests.github.checkout import commit, git
 from tests.model.models import HEAD, make_external, parse, write
 
@@ -203,6 +205,56 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
         [],
         ["models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; whether it did at `HEAD` cannot be predicted"],
     )
+
+
+INT8 = (
+    "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> "
+    "{ s = Add(x, w) c = Cast <to = 3> (s) d = Add(c, c) y = Cast <to = 1> (d) }"
+)
+"""ONNX Runtime adds int8 on a CPU since 1.21."""
+GPU_TOO = """
+[targets.gpu]
+runtime = "onnxruntime-gpu>=1.17"
+python = ".venv"
+providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+required = false
+"""
+
+
+def test_each_target_has_its_own_providers(repository: Repository) -> None:
+    """What a GPU's kernels may do for one target hides nothing from another that promises a CPU."""
+    repository.config = CONFIG.replace("<1.32", "<1.19") + GPU_TOO
+    repository.write("a.onnx", INT8)
+    found = repository.since()
+
+    lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
+    assert only(found).minimum == Minimum(before="1.16.0", after="1.21.0", lost=lost)
+
+
+def test_each_target_has_its_own_extensions(repository: Repository) -> None:
+    """What an extension may register is nobody else's; nor are releases lost that nobody else asked for."""
+    repository.config = (
+        CONFIG.replace("<1.32", "<1.17.3")
+        + '[targets.more]\nruntime = "onnxruntime>=1.17.3"\nextensions = ["onnxruntime-extensions"]\n'
+    )
+    own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
+    repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
+    found = repository.since()
+    (change,) = found.subjects
+
+    assert change.minimum == Minimum(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
+    (remark,) = found.remarks
+    assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3 to 1.")
+    assert remark.endswith("; whether it does now cannot be predicted")
+
+
+def test_lost_where_others_are_open(repository: Repository) -> None:
+    """One release that nobody can predict makes no other one unknown."""
+    then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
+    now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
+    found = minimum((View((Target(runtime="onnxruntime>=1.17"),), then, now),))
+
+    assert found == Minimum(before="", after="", lost=("1.17.0",))
 
 
 def test_only_the_data_changed(repository: Repository) -> None:

@@ -51,10 +51,10 @@ def _raised(minimum: Minimum) -> bool:
 
 
 def _said(minimum: Minimum, baseline: str) -> str:
-    if not minimum.after:
-        return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
     if not _raised(minimum):
         return f"is predicted to load on fewer releases of onnxruntime than {baseline}"
+    if not minimum.after:
+        return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"
 
 
