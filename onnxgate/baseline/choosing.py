@@ -15,6 +15,7 @@ NONE = ("", "none")
 """What `--against` takes for no baseline at all."""
 _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _HEADS = "refs/heads/"
+_MERGED = ("merged_result", "merge_train")
 ASK = "give `--against REF`"
 PARENT = "check out two commits (`fetch-depth: 2`), or give `--against REF`"
 HISTORY = "check out the history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or give `--against REF`"
@@ -68,7 +69,15 @@ class _Run:
         return self._pushed(said(event, "before"), branch, said(event, "repository", "default_branch"))
 
     def on_gitlab(self) -> Chosen:
-        """The base of a merge request, else what a push came after."""
+        """The base of a merge request, else what a push came after.
+
+        Of merged results and trains `HEAD` is a merge whose first parent is what the request is merged into: what the
+        target branch has had since the diff's base is in both.
+        """
+        if parent := self._merged_on_gitlab():
+            return self._at(parent, "HEAD^1", HISTORY)
+        if target := commit_in(self.environment.get("CI_MERGE_REQUEST_TARGET_BRANCH_SHA", "")):
+            return self._at(target, target[:12], HISTORY)
         if base := commit_in(self.environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA", "")):
             return self._at(base, base[:12], HISTORY)
         names = ("CI_COMMIT_BEFORE_SHA", "CI_COMMIT_REF_NAME", "CI_DEFAULT_BRANCH")
@@ -83,6 +92,12 @@ class _Run:
         parents = commits.parents(self.root, self.head)
         is_merge = _MERGE_REF.fullmatch(self.environment.get("GITHUB_REF", "")) and len(parents) == 2
         is_own = self.environment.get("GITHUB_SHA", self.head) == self.head
+        return parents[0] if is_merge and is_own else ""
+
+    def _merged_on_gitlab(self) -> str:
+        parents = commits.parents(self.root, self.head)
+        is_merge = self.environment.get("CI_MERGE_REQUEST_EVENT_TYPE") in _MERGED and len(parents) == 2
+        is_own = self.environment.get("CI_COMMIT_SHA", self.head) == self.head
         return parents[0] if is_merge and is_own else ""
 
     def _at(self, commit: str, name: str, hint: str) -> Chosen:

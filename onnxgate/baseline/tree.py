@@ -58,19 +58,34 @@ class Tree:
     def file(self, path: str) -> str:
         """The path of the file that a name stood for, links inside the tree followed; "" where it stood for none."""
         for _ in range(_HOPS):
+            path = self.followed(path)
             entry = self.entries.get(path)
             if entry is None or entry.mode != LINK:
                 return path if entry is not None and entry.mode in FILES else ""
-            target = os.fsdecode(self._content(entry.blob))
-            path = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+            path = self._target(path)
         return ""
+
+    def followed(self, path: str) -> str:
+        """The path with the links to folders on its way followed; "" where they lead in a circle."""
+        for _ in range(_HOPS):
+            link = "" if path in self.entries else self._first_above(path, LINK)
+            if not link:
+                return path
+            path = posixpath.normpath(posixpath.join(self._target(link), path[len(link) + 1 :]))
+        return ""
+
+    def _target(self, link: str) -> str:
+        target = os.fsdecode(self._content(self.entries[link].blob))
+        return posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
 
     def submodule(self, path: str) -> str:
         """The submodule that a path lies in; "" where it lies in none."""
+        return self._first_above(path, SUBMODULE)
+
+    def _first_above(self, path: str, mode: str) -> str:
         parts = path.split("/")
         above = ("/".join(parts[:length]) for length in range(1, len(parts)))
-        found = (each for each in above if each in self.entries and self.entries[each].mode == SUBMODULE)
-        return next(found, "")
+        return next((each for each in above if each in self.entries and self.entries[each].mode == mode), "")
 
     def text(self, path: str) -> str | None:
         """What a file said; None where it is not there, or no text."""

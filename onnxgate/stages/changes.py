@@ -108,7 +108,8 @@ class _Comparing:
         return posixpath.normpath(posixpath.join(self.past.folder, name))
 
     def _was_there(self, at: str) -> bool:
-        return at in self.past.tree.entries or bool(self.past.tree.submodule(at))
+        tree = self.past.tree
+        return at in tree.entries or (at := tree.followed(at)) in tree.entries or bool(tree.submodule(at))
 
     def _renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
         """Today's path -> the one that it had; and whether a new model cannot be read, which may have had any of them.

@@ -71,6 +71,7 @@ class Past:
         Raises:
             AbsentError: the commit of the submodule cannot be had.
         """
+        at = self.tree.followed(at)
         submodule = self.tree.submodule(at)
         if not submodule:
             return self, self.tree.file(at)

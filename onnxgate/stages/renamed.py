@@ -80,17 +80,20 @@ def _takes(pattern: str, name: str) -> bool:
 
 
 def _is_heir(past: Past, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
+    held, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
     try:
         before = past.facts(path)
     except BrokenError:
         return False
     except AbsentError as error:
-        at = f"`{past.relative(path)}` at `{past.revision.name}`"
-        remarks.append(f"{after.path}: held against nothing: whether it is {at} cannot be told: {error.reason}")
+        remarks.append(f"{held} whether it is {at} cannot be told: {error.reason}")
         return False
     if _kinds(before.inputs) == _kinds(after.inputs) and _kinds(before.outputs) == _kinds(after.outputs):
         return True
-    return percent >= ALL_BUT_THE_SAME and _shares_names(before, after)
+    if percent >= ALL_BUT_THE_SAME and _shares_names(before, after):
+        return True
+    remarks.append(f"{held} {at} may be what it was called, and their inputs or outputs are too different to tell")
+    return False
 
 
 def _kinds(values: Sequence[ValueInfo]) -> set[tuple[str, str, int | None]]:

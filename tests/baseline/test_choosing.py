@@ -248,6 +248,32 @@ def test_gitlab(origin: Origin, tmp_path: Path) -> None:
     assert chosen(root, {**on_gitlab, "CI_COMMIT_BEFORE_SHA": ZEROES}) == ("origin/main", origin.main)
 
 
+@pytest.mark.parametrize("depth", [0, 1])
+def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> None:
+    """What the target branch brought since is in both, and is no change: the merge that GitLab made of them tells."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
+    on_gitlab = {"GITLAB_CI": "true", "CI_COMMIT_SHA": origin.merge, "CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.main}
+    merged = {**on_gitlab, "CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"}
+
+    assert chosen(root, merged) == ("HEAD^1", origin.newer_main)
+    assert chosen(root, {**merged, "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train"}) == ("HEAD^1", origin.newer_main)
+    assert chosen(root, {**merged, "CI_MERGE_REQUEST_EVENT_TYPE": "detached"})[1] == origin.main
+
+
+def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
+    """A train that fast-forwards has no merge: then GitLab says what the target branch was."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    said = {
+        "GITLAB_CI": "true",
+        "CI_COMMIT_SHA": origin.topic,
+        "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.first,
+        "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": origin.main,
+    }
+
+    assert chosen(root, said) == (origin.main[:12], origin.main)
+
+
 def test_no_repository(tmp_path: Path) -> None:
     """An archive, or a folder that nobody has committed anything in."""
     (tmp_path / "empty").mkdir()

@@ -74,6 +74,18 @@ def test_links(root: Path) -> None:
     assert listed.file("a.onnx") == "a.onnx"
 
 
+def test_links_to_folders(root: Path) -> None:
+    """What lies behind one is found under the name that it had, through several and above others too."""
+    for name, target in {"current": "deep", "deep/up": "..", "loop": "loop/x", "out": "/etc"}.items():
+        (root / name).symlink_to(target)
+    commit(root)
+    listed = tree(root)
+
+    assert listed.file("current/a b\tc.onnx") == "deep/a b\tc.onnx"
+    assert listed.file("current/up/a.onnx") == "a.onnx"
+    assert [listed.file(name) for name in ("loop/a.onnx", "out/hostname", "current/gone", "current")] == [""] * 4
+
+
 def test_pointers(root: Path) -> None:
     """They are told from small files, and stand for what they point to without it being here."""
     content = b"far away" * 1000

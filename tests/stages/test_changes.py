@@ -293,6 +293,22 @@ def test_moved(repository: Repository) -> None:
     assert found.subjects == []
 
 
+def test_behind_a_link_to_a_folder(repository: Repository) -> None:
+    """The folder that is current is another one, and the lock of then says nothing of it."""
+    for name, text in (("v1", NET), ("v2", TWO)):
+        write(repository.root / "all" / name / "c.onnx", parse(text))
+    link = repository.folder / "models" / "current"
+    link.symlink_to("../all/v1")
+    repository.config = CONFIG.replace('["models/**/*.onnx"]', '["models/*.onnx", "models/current/c.onnx"]')
+    repository.commit(locked=False)
+    link.unlink()
+    link.symlink_to("../all/v2")
+    found = repository.since()
+
+    assert said(found) == [("changed", "models/current/c.onnx", "")]
+    assert [each.name for each in only(found).after.inputs] == ["x", "z"]
+
+
 def test_copied(repository: Repository) -> None:
     """A copy beside its original is new."""
     shutil.copy(repository.folder / "models" / "a.onnx", repository.folder / "models" / "copy.onnx")
@@ -320,7 +336,13 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", text)
 
-    assert said(repository.since()) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    found = repository.since()
+
+    assert said(found) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    assert found.remarks == [
+        "models/deep/a.onnx: held against nothing: `models/a.onnx` at `HEAD` may be what it was called, and their "
+        "inputs or outputs are too different to tell"
+    ]
 
 
 def test_two_namesakes(repository: Repository) -> None:
