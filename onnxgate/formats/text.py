@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onnxgate.formats import changes, phrases
 from onnxgate.formats.escape import neutral, visible
 from onnxgate.formats.paper import Column, Paper
-from onnxgate.report import Cell, Finding, NotDone, Report
+from onnxgate.report import Cell, Finding, Measured, NotDone, Report
 
 Matrix = dict[str, dict[str, Cell]]
 WORDS = {"warning": "warn", "fail": "FAIL", "not asked": "-"}
@@ -26,7 +27,9 @@ STORED = Path("<cache>/inputs")
 MANY_DIFFERENCES = 6
 """So many differences of a model since the baseline are said; the rest is counted."""
 MANY_MODELS = 20
-"""From here on, models that pass everywhere are counted and not listed."""
+"""From here on, models that are alike everywhere are counted and not listed; of figures so many are said."""
+ALIKE = {"pass": "pass wherever promised", "predicted": "predicted wherever promised"}
+"""What is said of models that are not listed, by the state of all their cells."""
 
 
 def format(
@@ -124,14 +127,13 @@ def _table(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
     runtimes = phrases.runtime_names(report)
     if not runtimes or not report.cells:
         return
-    rows, passing = _rows(report)
+    rows, alike = _rows(report)
     columns = [_column(runtime, rows) for runtime in runtimes]
     if rows:
         yield from paper.table([_models(rows), *columns], STYLES)
-    if passing:
-        yield f"{phrases.count(passing, 'more model')}: pass wherever promised"
+    yield from (f"{phrases.count(alike[state], 'more model')}: {ALIKE[state]}" for state in ALIKE if alike[state])
     yield ""
-    yield from _below_table({word for column in columns for word in column.cells}, report, paper, verbose)
+    yield from _below_table({*alike, *(word for column in columns for word in column.cells)}, report, paper, verbose)
 
 
 def _below_table(shown: set[str], report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
@@ -141,13 +143,14 @@ def _below_table(shown: set[str], report: Report, paper: Paper, verbose: bool) -
     yield from [*lines, ""] if lines else []
 
 
-def _rows(report: Report) -> tuple[Matrix, int]:
-    """The models to list with their cells, and how many that pass wherever they are promised are not listed."""
+def _rows(report: Report) -> tuple[Matrix, Counter[str]]:
+    """The models to list with their cells, and how many are not listed, by what all their cells say."""
     matrix = phrases.matrix(report)
     if len(matrix) <= MANY_MODELS:
-        return matrix, 0
-    listed = {model: row for model, row in matrix.items() if {cell.state for cell in row.values()} != {"pass"}}
-    return listed, len(matrix) - len(listed)
+        return matrix, Counter()
+    states = {model: {cell.state for cell in row.values()} for model, row in matrix.items()}
+    alike = Counter[str](state for state in ALIKE for said in states.values() if said == {state})
+    return {model: row for model, row in matrix.items() if states[model] not in ({each} for each in ALIKE)}, alike
 
 
 def _models(rows: Matrix) -> Column:
@@ -165,12 +168,21 @@ def _word(cell: Cell | None) -> str:
 
 
 def _compared(report: Report, paper: Paper, verbose: bool) -> Iterator[str]:
-    """How many outputs were compared; with `verbose` every figure, else the one nearest to its bound."""
+    """How many outputs were compared; with `verbose` every figure, else of each model the one nearest to its bound."""
     for sentence in phrases.compared(report):
         yield from paper.wrapped(sentence, 0, style="quiet")
-    for figure in report.measured if verbose else phrases.tightest(report.measured):
+    yield from _figures(report.measured if verbose else phrases.tightest(report.measured), paper, verbose)
+
+
+def _figures(every: Sequence[Measured], paper: Paper, verbose: bool) -> Iterator[str]:
+    """All where they are few or asked for, else those that came nearest to their bounds."""
+    whole = verbose or len(every) <= MANY_MODELS
+    for figure in every if whole else sorted(every, key=phrases.used, reverse=True)[:MANY_MODELS]:
         case = f", {figure.case}" if verbose else ""
         yield from paper.wrapped(f"{phrases.figure(figure)}{case}", 2, style="quiet")
+    if not whole:
+        more = phrases.count(len(every) - MANY_MODELS, "more figure")
+        yield from paper.wrapped(f"and {more}; `-v` shows all", 2, style="quiet")
 
 
 def _notes(report: Report, paper: Paper) -> Iterator[str]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from onnxgate.formats import text
-from onnxgate.report import Cell, Measured, ReportedModel
+from onnxgate.report import Cell, CellState, Measured, ReportedModel
 from tests.formats.reports import MINORS, finding, not_done, report, runtime, sample
 
 
@@ -173,3 +173,43 @@ def test_a_node_is_named_once() -> None:
 
     assert said.count("conv1") == 1
     assert "node: conv2" in said
+
+
+def test_models_that_are_predicted_alike_are_counted_where_they_are_many() -> None:
+    """A check of every commit runs nothing, and does not list 30 models for that."""
+    models = [f"m{number:02}.onnx" for number in range(30)]
+    name = f"onnxruntime {MINORS[0]}"
+    states: dict[str, CellState] = {"m03.onnx": "not predicted", "m07.onnx": "fail", "m09.onnx": "pass"}
+    cells = tuple(Cell(model=each, runtime=name, state=states.get(each, "predicted")) for each in models)
+
+    said = text.format(report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells))
+
+    assert [line.split()[0] for line in said.splitlines() if ".onnx" in line] == ["m03.onnx", "m07.onnx"]
+    assert "1 more model: pass wherever promised\n27 more models: predicted wherever promised\n" in said
+    assert "predicted: from support data; nothing was run" in said
+
+
+def test_of_many_figures_those_nearest_to_their_bounds_are_said() -> None:
+    """A page is not filled with what did not differ; what is left out is counted, and `--verbose` has it."""
+    cells = tuple(Cell(model=f"m{n:02}.onnx", runtime=f"onnxruntime {MINORS[0]}", state="pass") for n in range(30))
+    figures = tuple(
+        Measured(
+            model=cell.model,
+            output="y",
+            pair="a against b",
+            case="",
+            metric="max_abs",
+            value=1e-9 * n,
+            bound=1e-5,
+            bound_from="type",
+        )
+        for n, cell in enumerate(cells)
+    )
+    many = report(cells=cells, measured=figures)
+    listed = [line for line in text.format(many).splitlines() if "(a against b)" in line]
+
+    assert len(listed) == text.MANY_MODELS
+    assert listed[0].startswith("  m29.onnx")
+    assert listed[-1].startswith("  m10.onnx")
+    assert "  and 10 more figures; `-v` shows all\n" in text.format(many)
+    assert text.format(many, verbose=True).count("(a against b)") == 30
