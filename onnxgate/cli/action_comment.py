@@ -18,7 +18,7 @@ from onnxgate.cli.github_event import Event, read_event
 from onnxgate.cli.posting import NoComment, Post
 from onnxgate.formats.escape import log_line
 
-RECIPE = "https://github.com/onnxgate/onnxgate#comments-on-pull-requests-from-forks"
+RECIPE = "https://github.com/onnxgate/onnxgate/blob/main/docs/guides/forks.md#comments-on-pull-requests-from-forks"
 
 
 def comment(environment: Mapping[str, str]) -> str:
