@@ -25,4 +25,4 @@ html_theme = "furo"
 html_title = "onnxgate"
 html_copy_source = False
 html_show_sphinx = False
-html_extra_path = ["reference/config.schema.json", "reference/report.schema.json", "reference/matrix.schema.json"]
+html_extra_path = [f"reference/{name}.schema.json" for name in ("config", "diff", "matrix", "report")]
