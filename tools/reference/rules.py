@@ -31,8 +31,8 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> str:
-    lines = ["# Rules", ""]
-    lines += ["Each finding is an instance of one of these. `onnxgate explain RULE` prints the same page.", ""]
+    lines = ["# Rules", "", "Each finding is an instance of one of these. `onnxgate explain RULE` says what a page says,"]
+    lines += ["but for its examples.", ""]
     for stage, question in STAGES.items():
         of_stage = sorted((rule for rule in rules.ALL if rule.stage is stage), key=lambda rule: rule.id)
         lines += [f"## {stage.value}", "", question, "", "| rule | level | |", "|---|---|---|"]
