@@ -1,0 +1,111 @@
+"""Pages lead where they say: links to files and headings of ours, and a way from the front page to each page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+FENCE = re.compile(r"^(?P<mark>```+)(?P<head>.*)\n(?P<body>(?:.*\n)*?)(?P=mark)$", re.MULTILINE)
+CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+FILES = re.compile(r"(?:\{download\}`[^`]*<(?P<download>[^>]+)>`)|(?:^```\{literalinclude\} (?P<include>\S+)$)", re.M)
+OWN = re.compile(r"https://github\.com/onnxgate/onnxgate(?:/blob/main/(?P<path>[\w./-]+))?(?:#(?P<anchor>[\w-]+))")
+
+
+class Link(NamedTuple):
+    """Where a page leads, as it says it."""
+
+    page: Path
+    target: str
+
+    @property
+    def file(self) -> Path:
+        """The file that it means."""
+        path = self.target.partition("#")[0]
+        return (self.page.parent / path).resolve() if path else self.page
+
+    @property
+    def anchor(self) -> str:
+        """The heading that it means, "" for none."""
+        return self.target.partition("#")[2]
+
+    @property
+    def wrong(self) -> str:
+        """What it promises and is not there; "" where all is."""
+        if not self.file.is_file():
+            return "no such file"
+        if not self.file.is_relative_to(ROOT):
+            return "outside of the repository"
+        return "" if not self.anchor or self.anchor in anchors(self.file) else "no such heading"
+
+
+def prose(text: str) -> str:
+    """A page without what it quotes."""
+    return CODE.sub("", FENCE.sub("", text))
+
+
+def links(page: Path) -> Iterator[Link]:
+    """All links of a page that are not to other sites."""
+    text = page.read_text(encoding="utf-8")
+    named = [found["target"] for found in LINK.finditer(prose(text))]
+    named += [found["download"] or found["include"] for found in FILES.finditer(text)]
+    return (Link(page, each) for each in named if not re.match(r"[a-z]+:", each))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as github.com and MyST make them."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)|`", r"\1", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in plain}
+
+
+def contents(page: Path) -> Iterator[Path]:
+    """The pages in the tables of contents of a page."""
+    for fence in FENCE.finditer(page.read_text(encoding="utf-8")):
+        for line in fence["body"].splitlines() if fence["head"] == "{toctree}" else ():
+            if line.strip() and not line.startswith(":"):
+                yield (page.parent / f"{line.strip()}.md").resolve()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each relative link of a page leads to a file that is there, and to a heading in it."""
+    assert {} == {link.target: link.wrong for link in links(page) if link.wrong}
+
+
+def test_links_are_seen() -> None:
+    """The README leads to many pages, and a page of the documentation to headings and files outside of it."""
+    readme = {link.target for link in links(ROOT / "README.md")}
+    forks = {link.target for link in links(DOCS / "guides" / "forks.md")}
+
+    assert readme >= {"docs/tutorial.md", "examples/onnxgate.yml", "LICENSE"}
+    assert forks >= {"../../examples/onnxgate.yml", "../../examples/onnxgate-comment.yml"}
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    """From the front page, each page is reached by tables of contents alone, and these name no other."""
+    reached, left = set[Path](), [DOCS / "index.md"]
+    while left:
+        page = left.pop()
+        if page not in reached:
+            reached.add(page)
+            left += contents(page) if page.is_file() else []
+
+    assert set(DOCS.rglob("*.md")) == reached
+
+
+def test_what_messages_lead_to_is_there() -> None:
+    """Headings of our own repository that the code, the action and the examples name."""
+    places = [*ROOT.glob("onnxgate/**/*.py"), *ROOT.glob("*.yml"), *ROOT.glob("*/*.yml")]
+    named = [found for path in places for found in OWN.finditer(path.read_text(encoding="utf-8"))]
+    said = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
+
+    assert said
+    assert {} == {link.target: link.wrong for link in said if link.wrong}
