@@ -7,7 +7,7 @@ import hashlib
 import os
 import posixpath
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,7 +105,7 @@ class Tree:
         unknown = {self.entries[path].blob for path in paths} - self._pointers.keys()
         self._pointers.update(dict.fromkeys(unknown))
         small = [blob for blob, size_bytes in self._sizes(unknown).items() if 0 < size_bytes < LARGEST_BYTES]
-        self._pointers.update((blob, parse_pointer(self._content(blob))) for blob in small)
+        self._pointers.update((blob, parse_pointer(content)) for blob, content in self._contents(small))
 
     def is_same(self, path: str, file: Path) -> bool:
         """Whether a file of today has the very bytes that one of the tree had."""
@@ -132,6 +132,20 @@ class Tree:
         done = git.ask(self.revision.root, check, stdin=asked, offline=self.revision.offline)
         rows = (line.split(" ") for line in done.stdout.decode("ascii", "replace").splitlines())
         return {blob: int(size) for blob, size in rows if size.isdigit()}  # not of what is "missing"
+
+    def _contents(self, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Small contents, all asked for at once."""
+        asked = "".join(f"{blob}\n" for blob in blobs).encode()
+        if not asked:
+            return
+        every = ["cat-file", "--batch=%(objectname) %(objectsize)"]
+        rest = git.ask(self.revision.root, every, stdin=asked, offline=self.revision.offline).stdout
+        while rest:
+            about, _, rest = rest.partition(b"\n")
+            blob, size = about.decode("ascii").split(" ")
+            if size.isdigit():  # not of what is "missing"
+                content, rest = rest[: int(size)], rest[int(size) + 1 :]
+                yield blob, content
 
     def _content(self, blob: str) -> bytes:
         return git.ask(self.revision.root, ["cat-file", "blob", blob], offline=self.revision.offline).stdout

@@ -94,6 +94,7 @@ class _Comparing:
     def compare(self) -> None:
         """All models that can be read, then those that are no more."""
         every = {self._path(model.path): model for model in self.present.project.models()}
+        self._look_at_all()
         before, unclear = self._renamed([each for at, each in every.items() if not self._was_there(at)])
         for each in self.present.planned:
             if each.path in self.present.facts:
@@ -103,6 +104,16 @@ class _Comparing:
         for path in gone:
             if path not in before.values():
                 self.found.changes.append(Change(model=self.past.relative(path), kind="removed"))
+
+    def _look_at_all(self) -> None:
+        """Ask git once for what is asked of each model."""
+        data = (
+            f"{posixpath.dirname(path)}/{each.location}"
+            for path, facts in self.present.facts.items()
+            for each in facts.external
+        )
+        paths = map(self._path, (*self.present.facts, *data))
+        self.past.tree.learn_pointers(path for path in paths if path in self.past.tree.entries)
 
     def _path(self, name: str) -> str:
         return posixpath.normpath(posixpath.join(self.past.folder, name))

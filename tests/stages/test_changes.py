@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from onnxgate.baseline import git as git_asked
+from onnxgate.baseline.git import ask
 from onnxgate.baseline.revisions import resolve
 from onnxgate.config.discovery import find_root
 from onnxgate.config.loading import load_config
@@ -255,6 +257,30 @@ def test_lost_where_others_are_open(repository: Repository) -> None:
     found = minimum((View((Target(runtime="onnxruntime>=1.17"),), then, now),))
 
     assert found == Minimum(before="", after="", lost=("1.17.0",))
+
+
+@pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
+def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
+    """However many models did not change."""
+    asked: list[object] = []
+    monkeypatch.setattr(git_asked, "ask", lambda *each, **named: asked.append(each) or ask(*each, **named))
+    counts = []
+    for number in range(2):
+        for each in range(4):
+            repository.write_external(f"m{number}{each}.onnx", location=f"w{number}{each}.bin")
+        contents = {each: each.read_bytes() for each in repository.folder.glob("models/*")}
+        if pointed:
+            repository.lock()
+            for each in contents:
+                point(each)
+        repository.commit(locked=False)
+        for file, content in contents.items():
+            file.write_bytes(content)
+        asked.clear()
+        assert repository.since() == Found()
+        counts.append(len(asked))
+
+    assert counts[0] == counts[1]
 
 
 def test_only_the_data_changed(repository: Repository) -> None:
