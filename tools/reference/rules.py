@@ -31,8 +31,8 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> str:
-    lines = ["# Rules", "", "Each finding is an instance of one of these. `onnxgate explain RULE` says what a page says,"]
-    lines += ["but for its examples.", ""]
+    lines = ["# Rules", "", "Each finding is an instance of one of these. `onnxgate explain RULE` says the same of one"]
+    lines += ["in a terminal, without the examples.", ""]
     for stage, question in STAGES.items():
         of_stage = sorted((rule for rule in rules.ALL if rule.stage is stage), key=lambda rule: rule.id)
         lines += [f"## {stage.value}", "", question, "", "| rule | level | |", "|---|---|---|"]
