@@ -15,6 +15,7 @@ from onnxgate.report import Finding, Report
 
 LIMIT = 60_000
 """Bytes, and so characters too."""
+REMARKS = parts.Page(room=3_000, longest=500)
 CHANGES = parts.Page(room=12_000, differences=6)
 FINDINGS = parts.Page(room=24_000, longest=500)
 REST = parts.Page(room=9_000, longest=500)
@@ -31,6 +32,7 @@ def format(report: Report) -> str:
     return parts.written(
         [
             _verdict(report),
+            parts.remarks(report, REMARKS),
             parts.changes(report, CHANGES),
             _findings(report),
             parts.gaps("Not checked", (*report.undecided, *report.skipped), report, REST),
@@ -52,9 +54,9 @@ def _findings(report: Report) -> Iterator[str]:
     grave = [finding for finding in spoken if finding.level != "note"]
     if spoken:
         yield "\n### Findings\n"
-        yield from parts.fitting((_finding(finding) for finding in grave[:MOST]), FINDINGS)
-        yield ""
-        yield from _more(len(grave[MOST:]), len(spoken) - len(grave))
+        shown, left_out = parts.fitted(map(_finding, grave[:MOST]), FINDINGS)
+        yield from (*shown, "")
+        yield from _more(left_out + len(grave[MOST:]), len(spoken) - len(grave))
 
 
 def _more(findings: int, notes: int) -> Iterator[str]:

@@ -33,11 +33,12 @@ class Annotation:
 
 
 def format(report: Report) -> str:
-    """Annotations, worst first, then lines of the log: what shows findings again, and the verdict."""
+    """Annotations, worst first, then lines of the log: remarks, what shows findings again, and the verdict."""
     annotations = [*(_of_finding(one, report) for one in phrases.spoken(report)), *_undecided(report)]
     lines: list[str] = []
     for level in phrases.LEVELS:
         lines += _capped(level, [each for each in annotations if each.level == level])
+    lines += [log_line(remark) for remark in report.remarks]
     where = f" in `{report.folder}`" if report.folder else ""
     lines += [log_line(f"replay{where}: {each.command}") for each in report.replays]
     lines += [log_line(phrases.verdict(report)), ""]

@@ -75,13 +75,17 @@ def cases_of_models(report: Report) -> Iterator[tuple[str, list[Case]]]:
 
 
 def cases_of_project(report: Report) -> list[Case]:
-    """What is about no model: a test for each of its stages; the runtimes that are named stand in the text."""
+    """What is about no model: a test for each of its stages; the runtimes that are named stand in the text.
+
+    Remarks are told by one that passes.
+    """
     heap = Heap(
         _by_model(report.findings).get("", ()),
         _by_model(report.undecided).get("", ()),
         _by_model(report.skipped).get("", ()),
     )
-    return [_of_stage(stage, heap).case(stage, _closing(report)) for stage in _named(heap)]
+    remarks = [Case("remarks", aside=tuple(report.remarks))] if report.remarks else []
+    return [*(_of_stage(stage, heap).case(stage, _closing(report)) for stage in _named(heap)), *remarks]
 
 
 def _by_model(items: Sequence[Item]) -> dict[str, list[Item]]:

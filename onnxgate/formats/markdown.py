@@ -17,7 +17,7 @@ def format(report: Report) -> str:
     return parts.written(
         [
             [f"# {parts.VERDICTS[report.verdict]} onnxgate", "", f"**{prose(phrases.verdict(report))}**", ""],
-            (f"{prose(remark)}\n" for remark in report.remarks),
+            parts.remarks(report, PAGE),
             parts.changes(report, PAGE),
             _matrix(report),
             parts.findings(report, PAGE),

@@ -57,16 +57,23 @@ def harmless(block: str) -> str:
 
 def fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
     """As many blocks as fit into a part, and how many did not."""
-    room, left_out = page.room, 0
+    shown, left_out = fitted(blocks, page)
+    yield from shown
+    if left_out:
+        yield f"\n… and {left_out} more: the report has all"
+
+
+def fitted(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
+    """The first blocks, as many as fit into a part; and the number of the others."""
+    room, shown, left_out = page.room, [], 0
     for block in map(harmless, blocks):
         size = len(block.encode()) + 1
         if page.room and (left_out or size > room):
             left_out += 1
         else:
             room -= size
-            yield block
-    if left_out:
-        yield f"\n… and {left_out} more: the report has all"
+            shown.append(block)
+    return shown, left_out
 
 
 def folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]:
@@ -75,6 +82,11 @@ def folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]:
         yield f"\n<details><summary>{title}</summary>\n" if page.html else f"\n### {title}\n"
         yield from fitting(lines, page)
         yield "\n</details>\n" if page.html else ""
+
+
+def remarks(report: Report, page: Page) -> Iterator[str]:
+    """Answers that are no findings, a paragraph each."""
+    return fitting((f"{prose(phrases.short(remark, page.longest))}\n" for remark in report.remarks), page)
 
 
 def changes(report: Report, page: Page) -> Iterator[str]:
@@ -151,13 +163,18 @@ def compared(report: Report, page: Page) -> Iterator[str]:
 def findings(report: Report, page: Page) -> Iterator[str]:
     """Those that count by what they are about, the worst first; then those that the config accepts."""
     blocks = [
-        block
+        f"{'' if number else _heading(subject)}{finding(each, page)}"
         for subject, about in phrases.by_subject(phrases.spoken(report))
-        for block in (f"\n### {code(phrases.short(subject))}\n", *(finding(each, page) for each in about))
+        for number, each in enumerate(about)
     ]
     yield from fitting(blocks, page)
     accepted = phrases.ignored(report)
     yield from folded(phrases.count(len(accepted), "ignored finding"), [_accepted(each) for each in accepted], page)
+
+
+def _heading(subject: str) -> str:
+    """It stands before the first finding, so that none is left alone where there is no room for more."""
+    return f"\n### {code(phrases.short(subject))}\n\n"
 
 
 def finding(one: Finding, page: Page, *, about: str = "") -> str:

@@ -33,6 +33,7 @@ KINDS = {
     "skipped": "what need not be done",
     "ignored": "a finding that the config accepts",
     "left-out": "results that do not fit",
+    "remark": "what is no finding, and is to be known",
 }
 
 Object = dict[str, Any]
@@ -101,7 +102,8 @@ def _kind(kind: str, said: str) -> Object:
 
 def _invocation(report: Report, left_out: int) -> Object:
     """A closed gate is a success of the tool; no verdict is none."""
-    notifications = [*_left_out(left_out), *_undone(report), *_ignored(report)]
+    remarks = _capped("remark", "note", [[phrases.short(each, phrases.LONG)] for each in report.remarks])
+    notifications = [*_left_out(left_out), *_undone(report), *_ignored(report), *remarks]
     return {
         "executionSuccessful": report.exit in (0, 1),
         "exitCode": report.exit,

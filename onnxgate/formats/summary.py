@@ -19,7 +19,7 @@ def format(report: Report) -> str:
     return parts.written(
         [
             [f"## {parts.VERDICTS[report.verdict]} onnxgate", "", f"**{verdict}**", ""],
-            parts.fitting((f"{prose(remark)}\n" for remark in report.remarks), PAGE),
+            parts.remarks(report, PAGE),
             parts.changes(report, PAGE),
             parts.table(report, PAGE),
             parts.compared(report, PAGE),

@@ -91,12 +91,13 @@ def test_a_comment_always_fits() -> None:
         against=MAIN,
         changes=tuple(Change(model=model, kind="changed", said=("*" * 900,) * 50) for model in models),
         scope="x" * 9000,
+        remarks=tuple(f"{model}: {'*' * 900}" for model in models),
     )
 
     said = comment.format(huge)
 
     assert len(said.encode()) <= comment.LIMIT
-    assert "480 more findings" in said
+    assert f"… and {500 - said.count('- ❌ **')} more findings: the job summary" in said
     assert "100 runtimes: too many for a table here" in said
 
 

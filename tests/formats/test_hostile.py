@@ -50,7 +50,7 @@ def test_github_gives_our_annotations_and_no_other_command(report: Report) -> No
     spoken = [finding for finding in report.findings if not finding.ignored]
     rules = {escape.log_line(finding.rule).strip() for finding in spoken}
 
-    assert len(got) + 2 == len(commands.lines(log))  # one closing line, and the end
+    assert len(got) + len(report.remarks) + 2 == len(commands.lines(log))  # one closing line, and the end
     assert {command.name for command in got} <= {"error", "warning", "notice"}
     assert len(spoken) <= len(got) <= len(spoken) + len(report.undecided)
     assert {command.properties.get("title", "") for command in got} <= {*rules, "", "undecided"}
