@@ -19,6 +19,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
 nitpicky = True
+smartquotes = False  # what is quoted is pasted
 suppress_warnings = ["config.cache"]
 
 html_theme = "furo"

@@ -28,6 +28,16 @@ What `onnxgate.toml` may hold, or `[tool.onnxgate]` in `pyproject.toml`. Paths a
 complete it by {download}`its JSON Schema <config.schema.json>`. An unknown key or a wrong type is an error that names
 the key and the nearest spelling; all errors of a file are said at once.
 """
+WRITTEN = {
+    "Target": "[targets.NAME]",
+    "Toolchain": "[toolchain]",
+    "ModelSettings": "[[model]]",
+    "Tolerance": "tolerance = { OUTPUT = { rtol = 1e-3, atol = 1e-5 } }",
+    "Budget": "budget = { size-mib = 40 }",
+    "Ignore": "[[ignore]]",
+    "Limits": "[limits]",
+}
+"""How the tables of the config are spelled."""
 REPORT = """
 What `onnxgate check --output json` says, and what every other format is made from. Sorted; no clock, no host. Its
 {download}`JSON Schema <report.schema.json>` is published; see [what is promised to be stable](../stability.md).
@@ -52,7 +62,7 @@ def contents() -> dict[str, str]:
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},
         "reference/action.md": action.page(),
         "reference/cli.md": commands.page(),
-        "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",)),
+        "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
         "reference/diff.md": keys.page("The difference", DIFF, schemas["diff"], ("Difference",)),
         "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),

@@ -71,7 +71,8 @@ def contents(page: Path) -> Iterator[Path]:
     for fence in FENCE.finditer(page.read_text(encoding="utf-8")):
         for line in fence["body"].splitlines() if fence["head"] == "{toctree}" else ():
             if line.strip() and not line.startswith(":"):
-                yield (page.parent / f"{line.strip()}.md").resolve()
+                name = re.sub(r"^.*<(.+)>$", r"\1", line.strip())
+                yield (page.parent / f"{name}.md").resolve()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

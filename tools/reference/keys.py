@@ -9,18 +9,25 @@ from typing import Any
 Schema = Mapping[str, Any]
 
 
-def page(title: str, introduction: str, schema: Schema, order: tuple[str, ...] = ()) -> str:
-    """A Markdown page over all types of the schema; those of `order` come first, with the words that lead to them."""
+NOTHING: Mapping[str, str] = {}
+
+
+def page(
+    title: str, introduction: str, schema: Schema, order: tuple[str, ...] = (), written: Mapping[str, str] = NOTHING
+) -> str:
+    """A Markdown page over all types of the schema; those of `order` come first. `written`: how a file has them."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]
     lines = [f"# {title}", "", introduction.strip(), ""]
     for name in names:
-        lines += _section(name, definitions[name])
+        lines += _section(name, definitions[name], written.get(name, ""))
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(name: str, definition: Schema) -> Iterator[str]:
+def _section(name: str, definition: Schema, written: str) -> Iterator[str]:
     yield from (f"## {name}", "")
+    if written:
+        yield from (f"Written `{written}`.", "")
     if description := definition.get("description"):
         yield from (" ".join(str(description).split()), "")
     properties: Mapping[str, Schema] = definition.get("properties", {})
