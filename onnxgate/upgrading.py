@@ -101,6 +101,7 @@ def preview(request: Request, new: Lock, fail_on: FailOn, folder: Folder) -> Pre
         _key(each) for each in _grave(after) if names.get(each.model, _NONE).stay & set(each.runtimes)
     }
     to_come = {_key(each) for each in _grave(after)}
+    come = {runtime for each in names.values() for runtime in each.come}
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
     return Preview(
         pins=lock_changes(old, new),
@@ -110,7 +111,11 @@ def preview(request: Request, new: Lock, fail_on: FailOn, folder: Folder) -> Pre
             for runtime in sorted(each.come, key=runtime_order)
             if (path, runtime) in cells
         ),
-        repairs=tuple(each for each in _grave(before) if each.runtimes and _key(each) not in to_come),
+        repairs=tuple(
+            each
+            for each in _grave(before)
+            if each.runtimes and _key(each) not in to_come and _is_tried(each, after, come)
+        ),
         remains=tuple(each for each in _grave(after) if not each.runtimes or _key(each) in today),
         undecided=before.undecided,
         after=after,
@@ -144,6 +149,14 @@ _NONE = _Names({}, {})
 def _runtimes(request: Request, lock: Lock) -> dict[str, Runtimes]:
     planned = plan_models(request.project, lock, request.models)
     return {each.path: {one.name: one.runtime for one in each.runtimes} for each in planned}
+
+
+def _is_tried(finding: Finding, after: Report, come: set[str]) -> bool:
+    """Whether it is known that the finding is on none of the runtimes to come."""
+    open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
+    return not any(
+        each.runtime in come or (bool(come) and not each.runtime and each.stage == finding.stage) for each in open_ones
+    )
 
 
 def _leaving(old: Lock, new: Lock) -> Lock:

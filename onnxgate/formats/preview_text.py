@@ -120,8 +120,10 @@ def _undecided(preview: Preview, paper: Paper) -> Iterator[str]:
 
 def _tally(preview: Preview) -> str:
     moved = preview.beyond
+    is_open = bool(preview.arrivals and preview.after.undecided)
+    unbroken = "what would break could not all be found out" if is_open else "nothing would break"
     said = [
-        f"{len(preview.breaks)} would break" if preview.breaks else "nothing would break",
+        f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
         f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
         f"{phrases.count(len(moved), 'output')} would change by more than is allowed" if moved else "",
     ]
