@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from onnxgate.plan import PlannedModel, PlannedRuntime
 
 LONGEST_S = 1e6
 """A cost above that is none: the file is damaged."""
+LARGEST_BYTES = 2**16
+"""A file that holds more is none of ours."""
 DYNAMIC = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT})
 TOOLCHAIN = "toolchain"
 """Stands for all seats that are no runtime: what a source costs."""
@@ -35,8 +38,11 @@ Seconds = Mapping[str, float]  # by runtime, or TOOLCHAIN
 
 def load(folder: Path, sha256: str) -> dict[str, float]:
     """What a content cost when it was last judged in full; nothing where that is not known."""
+    file = folder / sha256
     try:
-        found = msgspec.json.decode((folder / sha256).read_bytes(), type=dict[str, float])
+        if not _is_digest(sha256) or not is_ours(file):
+            return {}
+        found = msgspec.json.decode(file.read_bytes(), type=dict[str, float])
     except (OSError, msgspec.MsgspecError):
         return {}
     return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and 0 <= seconds <= LONGEST_S}
@@ -44,12 +50,31 @@ def load(folder: Path, sha256: str) -> dict[str, float]:
 
 def save(folder: Path, sha256: str, seconds: Seconds) -> None:
     """Keep what a content cost, one file each, so that folders of several machines can be laid together."""
+    if not _is_digest(sha256):
+        return
     with contextlib.suppress(OSError):  # it is no worse than not having measured
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / f".{sha256}.{secrets.token_hex(4)}"
         rows = {name: round(each, 3) for name, each in sorted(seconds.items())}
         scratch.write_bytes(msgspec.json.encode(rows))
         scratch.replace(folder / sha256)
+
+
+def take(source: Path, folder: Path, contents: Iterable[str]) -> None:
+    """Keep what another machine measured of these contents."""
+    for sha256 in contents:
+        if seconds := load(source, sha256):
+            save(folder, sha256, seconds)
+
+
+def is_ours(file: Path) -> bool:
+    """Whether it may be a file that `save` wrote: no link, no pipe, and not large."""
+    return not file.is_symlink() and file.is_file() and file.stat().st_size <= LARGEST_BYTES
+
+
+def _is_digest(text: str) -> bool:
+    """Names come from reports and folders of other machines; none leads elsewhere."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def estimates_ms(planned: Iterable[PlannedModel], lock: Lock, stages: frozenset[Stage]) -> dict[str, int]:

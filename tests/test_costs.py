@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from onnxgate import costs
+from onnxgate.cli.sharding import keep_costs
 from onnxgate.findings import ALL_STAGES, STATIC_STAGES
 from onnxgate.lock.types import Lock
 from onnxgate.plan import PlannedModel, plan_models
+from onnxgate.report import Cell, Report, ReportedModel
 from onnxgate.runtimes.jobs import Export, Load, Probe
 from onnxgate.runtimes.metering import Meter
 from tests.dividing import PATHS, make_project, request_of
@@ -50,6 +52,45 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     costs.save(tmp_path / "costs", SHA256, {"x": 1.0})
 
     assert {} == costs.load(tmp_path / "costs", SHA256)
+
+
+@pytest.mark.parametrize("name", ["../out", "x", "", f"{SHA256}\n", SHA256.upper()])
+def test_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
+    """A report of another machine may say anything; nothing is read or written by it."""
+    for folder in ("theirs", "ours"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "out").write_bytes(b'{"x": 1}')
+    costs.take(tmp_path / "theirs", tmp_path / "ours", [name])
+    costs.save(tmp_path / "ours", name, {"x": 2.0})
+
+    assert {} == costs.load(tmp_path / "ours", name)
+    assert [] == list((tmp_path / "ours").iterdir())
+    assert b'{"x": 1}' == (tmp_path / "out").read_bytes()
+
+
+def test_what_is_large_or_a_link(tmp_path: Path) -> None:
+    """It is not read."""
+    (tmp_path / SHA256).write_bytes(b'{"x": 1}' + b" " * costs.LARGEST_BYTES)
+    large = costs.load(tmp_path, SHA256)
+    (tmp_path / SHA256).write_bytes(b'{"x": 1}')
+    (tmp_path / ("b" * 64)).symlink_to(tmp_path / SHA256)
+
+    assert ({}, {}, {"x": 1.0}) == (large, costs.load(tmp_path, "b" * 64), costs.load(tmp_path, SHA256))
+
+
+def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured then counts; of a runtime of which nothing is known, a part is no measure."""
+    monkeypatch.setenv("ONNXGATE_KEPT_DIR", str(tmp_path / "kept"))
+    model = ReportedModel(path="a.onnx", sha256=SHA256)
+    cells = tuple(Cell(model="a.onnx", runtime=name, state="pass") for name in ("r", "s", "t"))
+    listed = dict.fromkeys(("stages", "runtimes", "findings", "undecided", "skipped", "measured"), ())
+    words = dict.fromkeys(("onnxgate", "folder", "scope"), "")
+    report = Report(verdict="pass", exit=0, counts={}, models=(model,), cells=cells, **words, **listed)
+    costs.save(tmp_path / "kept" / "costs", SHA256, {"r": 8.0})
+    spent = {str(tmp_path / "a.onnx"): {"r": 1.0, "s": 2.0, "t": 4.0, "python": 16.0}}
+    keep_costs(report, tmp_path, spent, [(str(tmp_path / "a.onnx"), "r"), (str(tmp_path / "a.onnx"), "s")])
+
+    assert {"r": 8.0, "t": 4.0, "toolchain": 16.0} == costs.load(tmp_path / "kept" / "costs", SHA256)
 
 
 def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:

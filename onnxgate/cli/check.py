@@ -200,7 +200,7 @@ def _gate(
     if meter is not None:
         from onnxgate.cli.sharding import keep_costs
 
-        keep_costs(report, project.folder, meter.seconds())
+        keep_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
     return report if share is None else _sealed(report)
 
 

@@ -31,9 +31,12 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     REPORTS are files, or folders with *.json. Together they are what one undivided check reports. A shard that is
     missing, cut off, or of another check is no pass: what is known to be broken is 1, and else the exit status is 3.
     In a folder of the project, config and lock are compared with those that the shards were judged by.
+
+    What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
     """
     from onnxgate.cli.outputs import parse_outputs, write_outputs
     from onnxgate.cli.project import find_project
+    from onnxgate.cli.sharding import take_costs
     from onnxgate.collecting import collect, read, report_files
     from onnxgate.merging import merge
 
@@ -47,6 +50,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     collected = collect(given, _expected(project, key))
     report = merge(collected.reports, collected.gaps, options.fail_on)
     config = project.path if project is not None else None
+    take_costs(reports, report)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
     return report.exit
 

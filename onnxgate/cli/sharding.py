@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,15 +67,43 @@ def plan(project: Project, lock: Lock, models: Sequence[SelectedModel], of: int)
     return Planned(division, parts, weights, measured)
 
 
-def keep_costs(report: Report, folder: Path, seconds: Mapping[str, Mapping[str, float]]) -> None:
-    """Keep what each model cost; `seconds` are by its absolute path and by where they were spent."""
+def keep_costs(
+    report: Report,
+    folder: Path,
+    seconds: Mapping[str, Mapping[str, float]],
+    reused: Collection[tuple[str, str]] = (),
+) -> None:
+    """Keep what each model cost; `seconds` are by its absolute path and by where they were spent.
+
+    Where a run was taken over (`reused`, by path and runtime), what was measured before still counts: it costs that
+    much again on a machine which nobody left results for.
+    """
     from onnxgate.runtimes.store import costs_dir
 
     runtimes = {cell.runtime for cell in report.cells}
     for model in report.models:
         spent: dict[str, float] = {}
-        for seat, each in seconds.get(str(folder / model.path), {}).items():
+        path = str(folder / model.path)
+        for seat, each in seconds.get(path, {}).items():
             name = seat if seat in runtimes else costs.TOOLCHAIN
             spent[name] = spent.get(name, 0.0) + each
+        spared = {runtime for file, runtime in reused if file == path}
+        spent = _with_spared(spent, costs.load(costs_dir(), model.sha256) if spared else {}, spared)
         if spent and model.sha256:
             costs.save(costs_dir(), model.sha256, spent)
+
+
+def _with_spared(spent: costs.Seconds, before: costs.Seconds, spared: Collection[str]) -> dict[str, float]:
+    """The costs of a model of which some runs were not made; nothing of a runtime whose whole cost is not known."""
+    whole = {name: each for name, each in spent.items() if name not in spared}
+    return whole | {name: max(before[name], spent.get(name, 0.0)) for name in spared if name in before}
+
+
+def take_costs(reports: Iterable[Path], merged: Report) -> None:
+    """Keep what the jobs of shards measured, where they left it beside their reports; it only balances."""
+    from onnxgate.runtimes.store import costs_dir
+
+    contents = {model.sha256 for model in merged.models}
+    for folder in reports:
+        if folder.is_dir():
+            costs.take(folder / "costs", costs_dir(), contents)

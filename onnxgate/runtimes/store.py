@@ -42,11 +42,12 @@ def inputs_dir() -> Path:
 
 def costs_dir() -> Path:
     """Where it is kept what models cost, one file per content: folders of several machines can be laid together."""
-    return cache_dir() / "costs"
+    return (kept_dir() or cache_dir()) / "costs"
 
 
 def kept_dir() -> Path | None:
-    """`ONNXGATE_KEPT_DIR`: what other machines left for this one, of which nothing is believed but by its hash."""
+    """`ONNXGATE_KEPT_DIR`: what other machines left for this one, of which nothing is believed but by its hash;
+    but costs, which only balance."""
     named = os.environ.get(KEPT_VARIABLE)
     return Path(named).absolute() if named else None
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from onnxgate import costs
+from onnxgate.config.toml import loads
 from tests.end_to_end.repository import Repository, wait
 from tests.model.models import parse, write
 
@@ -213,6 +215,31 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
     assert said["drawings"]
     assert "lock-stale" in {each["rule"] for each in said["findings"]}
     assert whole == broken.run("merge", str(tmp_path / "reports"), "--output", "json", status=1).out
+
+
+def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
+    """Each job has its own folder, and the merge's is what the next plan has; hostile costs only balance."""
+    plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
+    list(judge(many, plan, artifacts, "--static"))
+    before = many.run("merge", str(artifacts), "--output", "json").out
+    measured = {"onnxruntime 1.18.1": 1000.0}
+    lock = loads(many.read("onnxgate.lock"))["models"]
+    digests = [each["sha256"] for each in lock.values()]
+    costs.save(artifacts / "costs", digests[0], measured)
+    (artifacts / "costs" / digests[1]).write_text('{"onnxruntime 1.18.1": -1}')
+    (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
+    there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
+    merged = there.run("merge", str(artifacts), "--output", "json").out
+    again = planned(there, "--shards", "2")
+
+    assert before == merged
+    assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
+    assert measured == costs.load(tmp_path / "kept" / "costs", digests[0])
+    assert "." in again[0]["shard"].partition("@")[2]
+    assert "1 of them measured" in there.run("plan", "--shards", "2", "--output", "text").out
+    assert "none was measured" in many.run("plan", "--shards", "2", "--output", "text").out
+    list(judge(many, again, tmp_path / "again", "--static"))
+    assert merged == there.run("merge", str(tmp_path / "again"), "--output", "json").out
 
 
 @pytest.mark.index
