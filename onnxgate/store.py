@@ -102,7 +102,7 @@ class Store:
         run = _Run(
             layout=LAYOUT,
             worker=_worker(),
-            processor=_processor(),
+            processor=processor(),
             runtime=seat.runtime,
             packages=seat.packages,
             model=self._contents[job.model],
@@ -216,7 +216,7 @@ def _worker() -> str:
 
 
 @functools.cache
-def _processor() -> str:
+def processor() -> str:
     """What of the machine the outputs may depend on: another processor may round otherwise."""
     words = [platform.system(), platform.machine(), platform.processor()]
     with contextlib.suppress(OSError):

@@ -166,6 +166,7 @@ ALLOWED: dict[str, set[str]] = {
     "replays": {"evidence", "inputs.stored", "report", "runtimes.jobs"},
     "matrix": set(),
     "store": {"lock", "model", "runtimes"},
+    "carrying": {"costs", "runtimes.keeping", "store"},
     "preview": {"evidence.parity", "report"},
     "upgrading": {"request", "evidence", "gate", "lock", "plan", "preview", "report", "stages", "underway", "verdict"},
     # of rules, their pages: in SARIF

@@ -10,11 +10,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxgate.cli import action_cache
+from onnxgate.cli import action_kept
 from onnxgate.cli.action_inputs import REPORTING, Inputs, Results, part, read_inputs
 from onnxgate.cli.action_outputs import write_outputs
 from onnxgate.cli.action_running import Ran, annotate, run
@@ -39,6 +39,7 @@ class Outcome:
     warnings: str = ""
     undecided: str = ""
     report: str = ""
+    costs: str = ""
     sarif_file: str = ""
     matrix: str = ""
     count: str = ""
@@ -52,7 +53,8 @@ class Onward:
     comment_subject: str = ""  # tells the comments of several projects in one job apart
     silent: str = ""  # "true" where a first comment would have nothing to say
     sarif_category: str = ""
-    keep: str = ""  # "true" where what lies in the cache's folder is to be saved
+    keep: str = ""  # "true" where wheels are to be saved
+    results_key: str = ""  # by which results and costs are to be saved; "" where they are not
 
 
 def act(environment: Mapping[str, str]) -> tuple[Outcome, Onward]:
@@ -64,9 +66,10 @@ def act(environment: Mapping[str, str]) -> tuple[Outcome, Onward]:
         return Outcome(error.exit_code), Onward()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
     results = Results(folder, inputs.shard)
-    ran = run(inputs, results, {**environment, **action_cache.use(inputs, environment)})
+    ran = run(inputs, results, {**environment, **action_kept.use(inputs, environment)})
     _publish(results, environment)
     outcome, report = judge(inputs, results, ran)
+    outcome = replace(outcome, costs=action_kept.hand_over_costs(results, environment) if outcome.report else "")
     return outcome, _onward(inputs, results, outcome, report, environment)
 
 
@@ -144,15 +147,16 @@ def _planned(ran: Ran) -> Outcome:
 def _onward(
     inputs: Inputs, results: Results, outcome: Outcome, report: Report | None, environment: Mapping[str, str]
 ) -> Onward:
-    restored = environment.get(action_cache.FOLDER_VARIABLE, "")
-    decided = outcome.exit_code in VERDICTS
+    restored = environment.get(action_kept.FOLDER_VARIABLE, "")
+    swept = outcome.exit_code in VERDICTS and bool(restored) and action_kept.sweep(inputs, restored)
     subject = "" if inputs.directory == "." else inputs.directory
     return Onward(
         comment_file=_written(results.comment),
         comment_subject=" ".join(word for word in (subject, inputs.config) if word),
         silent="true" if report is not None and has_nothing_to_say(report) else "false",
         sarif_category="-".join(word for word in ("onnxgate", _plain(subject), part(inputs.shard)) if word),
-        keep="true" if decided and action_cache.is_worth_saving(inputs, restored) else "false",
+        keep="true" if swept and action_kept.has_wheels(restored) else "false",
+        results_key=action_kept.results_key(inputs, environment) if swept else "",
     )
 
 

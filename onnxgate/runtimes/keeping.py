@@ -21,6 +21,7 @@ from onnxgate.runtimes import wheels
 WHEELS = "wheels"
 NPM = "npm"
 RESULTS = "results"
+COSTS = "costs"
 CHUNK_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -111,16 +112,16 @@ def sweep(folder: Path, packages: Iterable[Pinned]) -> list[str]:
     """Remove all that the lock does not vouch for; what was not the locked thing that it claimed to be.
 
     What is left: wheels that have the hash which the lock names; the cache of npm, which npm believes by the integrity
-    of each package that the lock has; and results, which are found by digests of all that they depend on. What is
-    removed without a word was left by another lock.
+    of each package that the lock has; and the folders of results and costs (`carrying`). What is removed without a
+    word was left by another lock.
     """
     locked = {wheel.sha256: wheel for each in packages if isinstance(each, LockedPackage) for wheel in each.wheels}
     if folder.is_symlink() or not folder.is_dir():
-        _remove(folder)
+        remove(folder)
         return []
     for entry in sorted(folder.iterdir()):
-        if entry.name not in (WHEELS, NPM, RESULTS) or entry.is_symlink() or not entry.is_dir():
-            _remove(entry)
+        if entry.name not in (WHEELS, NPM, RESULTS, COSTS) or entry.is_symlink() or not entry.is_dir():
+            remove(entry)
     _remove_links(folder / NPM)
     return [entry.name for entry in _kept(folder / WHEELS) if _is_forged(entry, locked.get(entry.parent.name))]
 
@@ -132,14 +133,14 @@ def _kept(folder: Path) -> Iterator[Path]:
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
             yield entries[0]
         else:
-            _remove(home)
+            remove(home)
 
 
 def _is_forged(entry: Path, wheel: Wheel | None) -> bool:
     """Whether it claims to be a locked wheel and is none; one that is not locked is removed as well."""
     if wheel is not None and entry.name == wheel.file and _has(entry, wheel.sha256):
         return False
-    _remove(entry.parent)
+    remove(entry.parent)
     return wheel is not None
 
 
@@ -161,7 +162,8 @@ def _remove_links(folder: Path) -> None:
                 (Path(parent) / name).unlink()
 
 
-def _remove(entry: Path) -> None:
+def remove(entry: Path) -> None:
+    """Have nothing there, be it a folder, a file or a link."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:

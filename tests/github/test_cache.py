@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from onnxgate.cli import action_cache
-from onnxgate.cli.action_cache import FOLDER_VARIABLE, Wanted, is_worth_saving, use, wanted
+from onnxgate.cli.action_cache import Wanted, wanted
 from onnxgate.cli.action_inputs import read_inputs, variable
+from onnxgate.cli.action_kept import FOLDER_VARIABLE, has_wheels, sweep, use
+from onnxgate.store import processor
 from tests.github.commands import commands
 
 SHA = hashlib.sha256(b"good").hexdigest()
@@ -60,7 +62,8 @@ def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
     assert "onnxgate-Linux-X64" == system
     assert rest
     assert [True, True] == [found.key.startswith(start) for start in found.restore_keys.splitlines()]
-    assert str(workspace / "temp" / "onnxgate-kept") == found.path
+    assert str(workspace / "temp" / "onnxgate-kept") == found.folder
+    assert [f"{found.folder}/wheels", f"{found.folder}/npm"] == found.path.splitlines()
 
 
 def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> None:
@@ -74,13 +77,47 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
     assert 5 == len(set(keys))
 
 
-def test_a_key_is_one_that_github_takes(workspace: Path) -> None:
+@pytest.mark.parametrize("inputs", [{}, {"command": "plan"}])
+def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str]) -> None:
     """Whatever the runner is called."""
     named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
-    found = wanted({**environment(workspace), **named})
+    found = wanted({**environment(workspace, **inputs), **named})
 
-    assert len(found.key) <= action_cache.LONGEST_KEY
-    assert not set(found.key) & set(",\n= ")
+    for key in (found.key, found.results_key + "0" * 40):
+        assert len(key) <= action_cache.LONGEST_KEY
+        assert not set(key) & set(",\n= ")
+
+
+def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
+    """Of the same selection first, then of the same lock, never of another processor."""
+    one, other = (wanted(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
+    (workspace / "onnxgate.lock").write_text(f"{LOCK}\n# a model changed\n", encoding="utf-8")
+    later = wanted(environment(workspace, shard="1/2"))
+    starts = one.results_restore_keys.splitlines()
+
+    assert [f"{one.folder}/results", f"{one.folder}/costs"] == one.results_path.splitlines()
+    assert one.results_key.startswith(f"onnxgate-results-Linux-X64-{processor()[:8]}-py3.")
+    assert starts == sorted(starts, key=len, reverse=True)
+    assert [True, True, True] == [one.results_key.startswith(start) for start in starts]
+    assert [False, True, True] == [other.results_key.startswith(start) for start in starts]
+    assert [False, False, True] == [later.results_key.startswith(start) for start in starts]
+    assert one.key == later.key
+
+
+def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
+    """Whatever they were called with; costs of another project of the repository are others."""
+    (workspace / "onnxgate.json").write_text("{}", encoding="utf-8")
+    plan = wanted(environment(workspace, command="plan", args="--shards 4"))
+    merge = wanted(environment(workspace, command="merge", paths="x.json", args="--key 0"))
+    (workspace / "b").mkdir()
+    for name in ("onnxgate.toml", "onnxgate.lock"):
+        (workspace / "b" / name).write_bytes((workspace / name).read_bytes())
+    other = wanted(environment(workspace, command="plan", working_directory="b"))
+
+    assert plan == merge
+    assert ("", "") == (plan.path, plan.key)
+    assert [True, True] == [plan.results_key.startswith(start) for start in plan.results_restore_keys.splitlines()]
+    assert [False, False] == [other.results_key.startswith(start) for start in plan.results_restore_keys.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +127,8 @@ def test_a_key_is_one_that_github_takes(workspace: Path) -> None:
         {"stages": "file,lock,support"},
         {"args": "--static"},
         {"command": "lock"},
-        {"command": "merge", "paths": "x.json"},
+        {"command": "plan", "cache": "false"},
+        {"command": "merge", "paths": "x.json", "cache": "false"},
         {"config": "none.toml"},
         {"fail_on": "wrong"},
     ],
@@ -150,8 +188,8 @@ def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes
     """What the repository's own code left there is not handed to later runs."""
     given = restored(workspace, content)
 
-    assert expected == is_worth_saving(read_inputs(given), given[FOLDER_VARIABLE])
-    assert not is_worth_saving(read_inputs(given), "")
+    assert sweep(read_inputs(given), given[FOLDER_VARIABLE])
+    assert expected == has_wheels(given[FOLDER_VARIABLE])
 
 
 def test_a_step_that_breaks_down_costs_no_verdict(

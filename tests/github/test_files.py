@@ -76,6 +76,7 @@ def test_steps_read_only_what_steps_write(path: Path) -> None:
         "python": {"python_path"},
         "install": {"python"},
         "restore": {"cache_hit"},
+        "results": {"cache_matched_key"},
     }
     read = re.findall(r"steps\.(\w+)\.outputs\.([\w-]+)", path.read_text(encoding="utf-8"))
 
