@@ -84,8 +84,9 @@ class Alignment:
         forward, backward = self._keys("exact")
         self._group([forward, backward])
         self._group([forward])
-        self._group([backward])
         self._by_weights("exact")
+        self._group([self._keys("exact")[0]])  # what follows a weight belongs to it rather than to what comes after
+        self._group([self._keys("exact")[1]])
         self._by_weights("alike")
         for level in LEVELS:
             if self.is_complete:

@@ -35,7 +35,10 @@ _NUMBERS = {
     15: "<c16",
 }
 _BFLOAT16 = 16
-_SKETCHED, _SAMPLED = 16, 65536
+_FEWEST, _RESEMBLING, _SKETCHED = 16, 256, 65536
+"""Elements that are needed to know a weight by what it is like, and that are looked at."""
+_NEAR = 0.5
+"""Two weights drawn alike and independently lie about 1.4 times their length from each other."""
 _HALVES = {21: 0, 22: 8}
 """Types of four bits, low half first; the second number is what wraps to negative."""
 _FLOAT8 = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
@@ -68,19 +71,39 @@ def sketch(weight: Weight) -> tuple[object, ...] | None:
     """Where its extreme elements stand; None for small weights, for such as have none, and for what cannot be read."""
     import numpy as np
 
-    if math.prod(weight.dims) < _SKETCHED:
+    values = _sample(weight, _SKETCHED)
+    if values is None or values.max() == values.min():
+        return None
+    order = np.argpartition(values, (0, 1, len(values) - 3, len(values) - 2, len(values) - 1))
+    return (weight.dims, *map(int, order[[0, 1, -3, -2, -1]]))
+
+
+def resemble(old: Weight, new: Weight) -> bool:
+    """One may be the other, tuned or kept in another type: their first elements lie near each other."""
+    import numpy as np
+
+    if old.dims != new.dims:
+        return False
+    first, second = _sample(old, _RESEMBLING), _sample(new, _RESEMBLING)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return bool(np.linalg.norm(first - second) < _NEAR * np.linalg.norm(first))
+
+
+def _sample(weight: Weight, most: int) -> Array | None:
+    """Its first elements; None of small weights, and of what cannot be read or is not finite."""
+    import numpy as np
+
+    if math.prod(weight.dims) < _FEWEST:
         return None
     try:
         stretch = next(numbers(weight) or iter(()), None)
     except (UnreadableWeightError, OSError):
         return None
-    if stretch is None or stretch.dtype.kind == "c" or len(stretch) < _SKETCHED:
+    if stretch is None or stretch.dtype.kind == "c" or len(stretch) < _FEWEST:
         return None
-    values = stretch[:_SAMPLED].astype(np.float64)
-    if not np.isfinite(values).all() or values.max() == values.min():
-        return None
-    order = np.argpartition(values, (0, 1, len(values) - 3, len(values) - 2, len(values) - 1))
-    return (weight.dims, *map(int, order[[0, 1, -3, -2, -1]]))
+    values = stretch[:most].astype(np.float64)
+    return values if np.isfinite(values).all() else None
 
 
 def _bytes(weight: Weight, index: int) -> bytes:

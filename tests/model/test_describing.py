@@ -73,10 +73,14 @@ def test_a_small_model(tmp_path: Path) -> None:
 def test_numbers_of_an_exporter_do_not_show(tmp_path: Path) -> None:
     """All values numbered anew, as after one more node in front, is no difference."""
     renumbered = EXPORTED
-    for old, new in (("val_2", "val_9"), ("val_1", "val_8"), ("val_0", "val_7"), ("relu_1", "relu_5"), ("node_", "n_")):
+    numbers = {"val_2": "val_9", "val_1": "val_8", "val_0": "val_7", "relu_2": "relu_6", "relu_1": "relu_5"}
+    for old, new in {**numbers, "node_": "n_"}.items():
         renumbered = renumbered.replace(old, new)
 
+    first = renumbered.replace("relu =", "relu_4 =").replace("(relu,", "(relu_4,").replace(" relu)", " relu_4)")
+
     assert changed(text(tmp_path, exported()), text(tmp_path, exported(renumbered))) == []
+    assert changed(text(tmp_path, exported()), text(tmp_path, exported(first))) == []
 
 
 def test_the_order_of_nodes_does_not_show(tmp_path: Path) -> None:

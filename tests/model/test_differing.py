@@ -177,6 +177,66 @@ def test_wired_otherwise(tmp_path: Path) -> None:
     assert told(found) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
 
 
+def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
+    """It is no exchange of two where the other one is gone."""
+    found = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
+
+    assert [detail.text for it in found.nodes if it.name == "mix" for detail in it.details] == [
+        "input 0 is `Sigmoid` `right`, was `Relu` `left`",
+        "input 1 is input `x`, was `Sigmoid` `right`",
+    ]
+
+
+def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
+    """It is said of the new node what its reader read before, and once."""
+    text = NET.replace("[last] y = Add (h, x)", "[new] z = Neg (d)  [last] y = Add (h, z)")
+    found = compare(tmp_path, net(), net(text))
+
+    assert told(found) == [("added", "Neg", "new")]
+    assert (found.nodes[0].inserted, found.nodes[0].feeds) == (False, ("`Add` `last` (input 1, which was input `x`)",))
+
+
+def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
+    """Two inputs of it are swapped, and neither weight moved."""
+    text = "g (float[N, 8] x) => (float[N, 8] y) { [norm] y = LayerNormalization (x, scale, offset) }"
+    old, new = parse(text), parse(text.replace("scale, offset", "offset, scale"))
+    for model in (old, new):
+        for seed, name in enumerate(("scale", "offset")):
+            values = np.random.default_rng(seed).standard_normal(8).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(values, name))
+    found = compare(tmp_path, old, new)
+
+    assert told(found) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
+    assert found.weights == ()
+
+
+def test_a_weight_of_its_own(tmp_path: Path) -> None:
+    """One of two nodes that shared a weight gets another one: that is new, and the shared one is the same."""
+    shared = net(NET.replace("w3", "w1"))
+    shared.graph.initializer.pop(2)
+    own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w1"))
+    own.graph.initializer[2].name = "w9"
+    found = compare(tmp_path, shared, own)
+
+    assert told(found) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
+    assert [(it.change, it.name) for it in found.weights] == [("added", "w9")]
+
+
+def test_a_weight_behind_a_node(tmp_path: Path) -> None:
+    """A quantized weight is unpacked before the node that had it; that node is the same, attributes and all."""
+    text = "g (float[N, 3, 8, 8] x) => (float[N, 2, 6, 6] y) { [conv] c = Conv (x, w)  [act] y = Relu (c) }"
+    packed = "[unpack] w = DequantizeLinear (q, s)  [conv]"
+    old, new = parse(text), parse(text.replace("[conv]", packed))
+    weight = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    old.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    new.graph.initializer.append(numpy_helper.from_array((weight * 50).astype(np.int8), "q"))
+    new.graph.initializer.append(numpy_helper.from_array(np.float32(0.02), "s"))
+    found = compare(tmp_path, old, new)
+
+    assert told(found) == [("added", "DequantizeLinear", "unpack")]
+    assert found.nodes[0].feeds == ("`Conv` `conv` (input 1, which was weight `w`)",)
+
+
 def test_one_weight(tmp_path: Path) -> None:
     """How many elements moved, and how far."""
     new = net()
@@ -201,6 +261,52 @@ def test_two_weights_swapped(tmp_path: Path) -> None:
         ("w1", "holds what `w1` held"),
         ("w3", "holds what `w3` held"),
     ]
+
+
+def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
+    """Three weights hold what the next one held; the nodes stand where they stood."""
+    ring = NET.replace("w1", "a").replace("w2", "b").replace("w3", "c")
+    for old, new in (("a)", "w2)"), ("b)", "w3)"), ("c)", "w1)")):
+        ring = ring.replace(f", {old}", f", {new}") if old != "c)" else ring.replace("(f, c)", "(f, w1)")
+    found = compare(tmp_path, net(), net(ring.replace("Sub (b, w1)", "Sub (b, c)")))
+
+    assert told(found) == []
+    assert [it.change for it in found.weights] == ["changed"] * 3
+
+
+@pytest.mark.parametrize("tuned", [0.0, 0.01])
+def test_many_equal_blocks(tmp_path: Path, tuned: float) -> None:
+    """Of blocks of equal shape one is taken out and a node put in, all weights tuned or none, all names new."""
+
+    def blocks(prefix: str, indices: list[int], extra: int, scale: float) -> onnx.ModelProto:
+        lines, value = [], "x"
+        for place, index in enumerate(indices):
+            lines += [f"{prefix}m{place} = MatMul ({value}, {prefix}w{place})"]
+            lines += [f"{prefix}r{place} = Relu ({prefix}m{place})"]
+            lines += [f"{prefix}a{place} = Add ({prefix}r{place}, {value})"]
+            value = f"{prefix}a{place}"
+            if index == extra:
+                lines += [f"{prefix}e = Neg ({value})"]
+                value = f"{prefix}e"
+        model = parse(f"g (float[N, 24] x) => (float[N, 24] y) {{ {' '.join(lines)} y = Neg ({value}) }}")
+        for place, index in enumerate(indices):
+            random = np.random.default_rng(index)
+            weight = random.standard_normal((24, 24)) + scale * np.random.default_rng(99).standard_normal((24, 24))
+            tensor = numpy_helper.from_array(weight.astype(np.float32), f"{prefix}w{place}")
+            model.graph.initializer.append(tensor)
+        return model
+
+    every = list(range(12))
+    found = compare(tmp_path, blocks("o", every, -1, 0), blocks("n", [it for it in every if it != 7], 3, tuned))
+
+    assert sorted((it.change, it.operator, it.name) for it in found.nodes) == [
+        ("added", "Neg", "ne"),
+        ("removed", "Add", "oa7"),
+        ("removed", "MatMul", "om7"),
+        ("removed", "Relu", "or7"),
+    ]
+    assert sorted(it.change for it in found.weights) == ["changed"] * (11 if tuned else 0) + ["removed"]
+    assert all(it.relative is None or it.relative < 0.02 for it in found.weights)
 
 
 def test_weights_and_nodes_at_once(tmp_path: Path) -> None:

@@ -106,6 +106,15 @@ def test_constants(tmp_path: Path) -> None:
     assert moved(tmp_path, old, new) is None
 
 
+def test_the_largest_of_all_stretches(tmp_path: Path) -> None:
+    """A weight of several megabytes that moved most in its first element, and a little in its last one."""
+    old = np.ones((1500, 1000), np.float32)
+    new = old.copy()
+    new[0, 0], new[-1, -1] = 3, 1.5
+
+    assert moved(tmp_path, chain(old), chain(new)) == Moved(changed=1, of=1, largest=2.0, name="a")
+
+
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Two files of 120 MB are compared with a fraction of what one of them takes."""
     weights = [np.full((1900, 8000), seed, np.float32) for seed in (1, 2)]
