@@ -23,6 +23,8 @@ smartquotes = False  # what is quoted is pasted
 suppress_warnings = ["config.cache"]
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_title = "onnxgate"
 html_copy_source = False
 html_show_sphinx = False
