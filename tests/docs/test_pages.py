@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,17 @@ def test_every_page_is_in_a_table_of_contents() -> None:
             left += contents(page) if page.is_file() else []
 
     assert set(DOCS.rglob("*.md")) == reached
+
+
+def test_every_key_of_the_config_is_described() -> None:
+    """An editor that knows the schema says what a key is for."""
+    schema = json.loads((DOCS / "reference" / "config.schema.json").read_text(encoding="utf-8"))
+    keys = {
+        f"{title}.{key}": entry for title, kind in schema["$defs"].items() for key, entry in kind["properties"].items()
+    }
+
+    assert "Target.runtime" in keys
+    assert [] == [key for key, entry in keys.items() if not entry.get("description")]
 
 
 def test_what_messages_lead_to_is_there() -> None:
