@@ -19,24 +19,24 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class ReportedPlace(Part, frozen=True, kw_only=True):
     """Where a finding is shown. `path` is relative to the report's `folder`; a line of 0 is no line."""
 
-    path: str
-    line: int = 0
-    end_line: int = 0
+    path: str  # relative to the config's folder, with `/`
+    line: int = 0  # from 1; 0 where there is none
+    end_line: int = 0  # 0 where it is one line
 
 
 class ReportedModel(Part, frozen=True, kw_only=True):
     """One model that was judged."""
 
-    path: str
+    path: str  # relative to the config's folder
     sha256: str
 
 
 class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
-    target: str
+    target: str  # its name in the config
     engine: str  # with the version it is the name: "onnxruntime", "onnxruntime+onnxruntime-extensions"
-    version: str
+    version: str  # the exact release
     python: str  # "" in an environment of the user's own
     providers: tuple[str, ...]
 
@@ -44,19 +44,19 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
 class Finding(Part, frozen=True, kw_only=True):
     """One instance of a rule, over all the runtimes that it concerns."""
 
-    rule: str
-    level: Literal["error", "warning", "note"]
-    stage: str
-    message: str
-    fix: str
-    model: str
-    node: str
-    runtimes: tuple[str, ...]
-    place: ReportedPlace
-    works_since: str
-    works_until: str
-    confirmed: bool
-    fingerprint: str
+    rule: str  # its name, which is never used for something else
+    level: Literal["error", "warning", "note"]  # as the config weighs it
+    stage: str  # which found it
+    message: str  # what is wrong
+    fix: str  # what to do
+    model: str  # its path; "" where it is about the project
+    node: str  # its name; "" where it is about no single one
+    runtimes: tuple[str, ...]  # all that it concerns, ascending
+    place: ReportedPlace  # where it is shown
+    works_since: str  # the first release on which it works; "" where that is not known
+    works_until: str  # the last release on which it worked; "" where that is not known
+    confirmed: bool  # it was predicted, and a real run says so too
+    fingerprint: str  # knows it again over commits
     ignored: str = ""  # the ignore's reason; "" where it is not ignored
 
 
@@ -64,10 +64,10 @@ class NotDone(Part, frozen=True, kw_only=True):
     """What was not decided or was skipped, and why."""
 
     stage: str
-    model: str
-    runtime: str
-    reason: str
-    hint: str = ""
+    model: str  # "" for the whole project
+    runtime: str  # "" for all, or none in particular
+    reason: str  # why not
+    hint: str = ""  # what to do
 
 
 class Measured(Part, frozen=True, kw_only=True):
@@ -76,8 +76,8 @@ class Measured(Part, frozen=True, kw_only=True):
     model: str
     output: str
     pair: str  # "onnxruntime 1.18.1 against the source"
-    case: str
-    metric: str
+    case: str  # which inputs: "sizes batch=3"
+    metric: str  # "worst_abs", "cosine", "time ratio": what `value` is
     value: float | None  # None: not finite, or no number
     bound: float | None  # None: it is told beside one that was held against a bound
     bound_from: str  # "config", "lock", "type"
@@ -215,30 +215,30 @@ class Cell(Part, frozen=True, kw_only=True):
 
     model: str
     runtime: str
-    state: CellState
+    state: CellState  # what is said of the two together
     compared: bool = False  # its outputs were compared with the source's
 
 
 class Report(Part, frozen=True, kw_only=True):
     """One run of the gate."""
 
-    version: int = VERSION
-    onnxgate: str
-    verdict: Literal["pass", "fail", "undecided"]
-    exit: int
+    version: int = VERSION  # of this format; keys are added within one version
+    onnxgate: str  # the release that wrote it
+    verdict: Literal["pass", "fail", "undecided"]  # what the gate says
+    exit: int  # the exit status that goes with it
     folder: str  # the config's folder below git's root, "" where they are the same
     scope: str  # what was left out because it was not asked for; "" for the whole gate
-    stages: tuple[str, ...]
+    stages: tuple[str, ...]  # those that were asked for
     models: tuple[ReportedModel, ...]
     runtimes: tuple[ReportedRuntime, ...]
-    cells: tuple[Cell, ...]
-    findings: tuple[Finding, ...]
-    undecided: tuple[NotDone, ...]
-    skipped: tuple[NotDone, ...]
-    measured: tuple[Measured, ...]
-    counts: dict[str, int]
+    cells: tuple[Cell, ...]  # by model, in the order of the runtimes
+    findings: tuple[Finding, ...]  # the gravest first
+    undecided: tuple[NotDone, ...]  # what was asked for and could not be done
+    skipped: tuple[NotDone, ...]  # what need not be done, or means nothing here
+    measured: tuple[Measured, ...]  # figures against their bounds
+    counts: dict[str, int]  # how many of each
     replays: tuple[Replay, ...] = ()  # by model
-    against: Against | None = None
+    against: Against | None = None  # the revision that models were held against
     changes: tuple[Change, ...] = ()  # by model
     drawings: tuple[Drawing, ...] = ()  # by model and node
     remarks: tuple[str, ...] = ()  # answers that are no findings: on which releases a file's stamps are taken
