@@ -10,13 +10,16 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.findings import listed
+from onnxgate.findings import Stage, listed
 from onnxgate.formats.json import is_whole
-from onnxgate.report import VERSION, NotDone, Report, Shard
+from onnxgate.report import LEVELS, VERSION, NotDone, Report, Shard
 from onnxgate.shards import KEY_CHARACTERS, MOST
 
 LARGEST_BYTES = 256 * 2**20
 AGAIN = "run the shard's job again, or look in its log for why it did not end"
+STAGES = frozenset(stage.value for stage in Stage)
+SETTINGS = frozenset((*LEVELS, "off"))
+"""What the config may make of a rule."""
 STAGE = "gate"
 """What is missing was not judged by any stage."""
 
@@ -107,6 +110,8 @@ def _damage(report: Report, shard: Shard) -> str:
     own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
     if own != tuple(model.path for model in report.models):
         return "it did not judge the models of its shard"
+    if not ({hit.stage for hit in shard.hits} <= STAGES and set(shard.levels.values()) <= SETTINGS):
+        return "it names a stage or a level that there is not"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
     return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""

@@ -18,7 +18,7 @@ from onnxgate.config.project import Project
 from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage
 from onnxgate.formats import json
 from onnxgate.merging import Whole, merge
-from onnxgate.report import Report
+from onnxgate.report import Report, ReportedPlace, SharedHit
 from onnxgate.request import Gathered
 from onnxgate.shards import Division
 from tests.dividing import (
@@ -270,6 +270,21 @@ def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -
 
     assert report.exit == 3
     assert "was not merged" in reasons(report)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"hits": (SharedHit(rule="lock-stale", level="error", stage="::x", message="", place=ReportedPlace(path="")),)},
+        {"levels": {"ignore-unused": "\x1b"}},
+    ],
+)
+def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, object]) -> None:
+    """A stage or a level of its own, in all reports alike: they are not merged, and nothing breaks."""
+    report = merged(given([resealed(part, **forged) for part in parts]))
+
+    assert (report.verdict, report.exit) == ("undecided", 3)
+    assert "it names a stage or a level that there is not" in reasons(report)
 
 
 def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
