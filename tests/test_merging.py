@@ -12,13 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onnxgate import __version__
+from onnxgate import __version__, drawings
 from onnxgate.collecting import Expected, Given, collect, decode
 from onnxgate.config.project import Project
 from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage
 from onnxgate.formats import json
 from onnxgate.merging import Whole, merge
-from onnxgate.report import Report, ReportedPlace, SharedHit
+from onnxgate.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
 from onnxgate.request import Gathered
 from onnxgate.shards import Division
 from tests.dividing import (
@@ -32,6 +32,7 @@ from tests.dividing import (
     request_of,
     shard_of,
 )
+from tests.formats.reports import finding
 
 ALL = frozenset(ALL_STAGES)
 STATIC = frozenset(ALL_STAGES[:3])
@@ -285,6 +286,25 @@ def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, objec
 
     assert (report.verdict, report.exit) == ("undecided", 3)
     assert "it names a stage or a level that there is not" in reasons(report)
+
+
+def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
+    """A shard draws as many as a whole report may have; of all together no more are kept, errors before warnings."""
+
+    def drawn(part: Report, level: str) -> Report:
+        model = part.models[0].path
+        found = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
+        boxes = (DrawnNode(name="x", kind="failing"),)
+        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in found)
+        return json.sealed(replace(part, findings=found, drawings=shown))
+
+    first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
+    report = merged(given([first, second]))
+    errors = {(each.model, each.node) for each in second.drawings}
+
+    assert drawings.MOST == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+    assert errors < {(each.model, each.node) for each in report.drawings}
+    assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
 
 
 def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
