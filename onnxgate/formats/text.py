@@ -148,9 +148,15 @@ def _rows(report: Report) -> tuple[Matrix, Counter[str]]:
     matrix = phrases.matrix(report)
     if len(matrix) <= MANY_MODELS:
         return matrix, Counter()
-    states = {model: {cell.state for cell in row.values()} for model, row in matrix.items()}
-    alike = Counter[str](state for state in ALIKE for said in states.values() if said == {state})
-    return {model: row for model, row in matrix.items() if states[model] not in ({each} for each in ALIKE)}, alike
+    alike = {model: _alike(row) for model, row in matrix.items()}
+    listed = {model: row for model, row in matrix.items() if alike[model] not in ALIKE}
+    return listed, Counter(state for state in alike.values() if state in ALIKE)
+
+
+def _alike(row: Mapping[str, Cell]) -> str:
+    """What all its cells say; "" where they differ, or there is none."""
+    states = {cell.state for cell in row.values()}
+    return states.pop() if len(states) == 1 else ""
 
 
 def _models(rows: Matrix) -> Column:
