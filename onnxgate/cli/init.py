@@ -180,7 +180,7 @@ def _write_hooks(root: Path, entry: str) -> Iterator[str]:
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _tell("wrote", HOOKS)
-        yield "enable the hooks: `pre-commit install`"
+        yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
     elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
         _tell("kept", f"{HOOKS}, which has hooks of onnxgate")
     else:

@@ -79,7 +79,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--directory", type=_FOLDER, metavar="DIR", help="Work as if started in DIR."),
     click.option("--config", type=_FILE, metavar="FILE", help="The config, instead of the nearest one upward."),
-    click.option("--offline", is_flag=True, help="Never ask a package index."),
+    click.option("--offline", is_flag=True, help="Fetch nothing: ask no package index, and have git fetch nothing."),
     click.option(
         "--jobs",
         type=click.IntRange(min=1),
