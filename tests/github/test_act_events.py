@@ -5,6 +5,7 @@ The step that installs the action is replaced by one that names what is installe
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Iterator
@@ -181,12 +182,15 @@ def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consu
 
 @pytest.mark.parametrize("lost", ["", "onnxgate-shard-2"])
 def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str) -> None:
-    """All shards together pass; where one was killed before it left its report, that is no pass."""
+    """All shards together pass, and leave what models cost to the next plan; a shard that was killed is no pass."""
     workflows = repository.folder / ".github" / "workflows"
     workflows.mkdir(parents=True)
     shutil.copy(ROOT / ".github/workflows/onnxgate-matrix.yml", workflows)
     repository.commit("workflows")
-    given = {"shards": 2, "stages": STATIC}
+    repository.model("models/b.onnx", operator="Sigmoid")
+    repository.lock("models/b.onnx", "--offline")
+    repository.commit("two models that are not the same")
+    given = {"shards": 2, "stages": STATIC if lost else ""}
     called = {"uses": "./.github/workflows/onnxgate-matrix.yml", "with": given}
     ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None, STUB_LOSES=lost)
 
@@ -194,6 +198,8 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str)
     expected = ("undecided", "3", 1) if lost else ("pass", "0", 0)
     assert expected == (merged.get("verdict"), merged.get("exit-code"), ran.status), ran.log()
     assert 2 - bool(lost) == len(list((scene.folder / "artifacts").glob("*/*.json")))
+    saved = list((scene.folder / "caches").glob("onnxgate-costs-*/costs/*"))
+    assert 2 * (not lost) == len(saved) == len(list((scene.folder / "artifacts").glob("*/costs/*")))
     if lost:
         assert any("2" in said.data for said in ran.job("Merge").annotations() if said.name == "error")
 
@@ -201,24 +207,62 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str)
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
 
 
-def test_a_cache_is_used_and_never_trusted(scene: Scene, tmp_path: Path) -> None:
-    """The second run asks no index; in the third a wheel was tampered with, and it is seen."""
+def change_output(entry: Path) -> None:
+    """Other numbers than the record says."""
+    content = (entry / "0" / "0.npy").read_bytes()
+    (entry / "0" / "0.npy").write_bytes(content[:-4] + b"\x00\x00\xc0\x7f")
+
+
+def reshape(entry: Path) -> None:
+    """An array of another shape than it has room for, with its hash put right in the record."""
+    before = (entry / "0" / "0.npy").read_bytes()
+    after = before.replace(b", 4), }", b", 9), }")
+    record = (entry / "entry.json").read_text(encoding="utf-8")
+    forged = record.replace(*(hashlib.sha256(content).hexdigest() for content in (before, after)))
+    assert before != after
+    assert record != forged
+    (entry / "0" / "0.npy").write_bytes(after)
+    (entry / "entry.json").write_text(forged, encoding="utf-8")
+
+
+def link(entry: Path, elsewhere: Path) -> None:
+    """A link to the right numbers."""
+    (entry / "0" / "0.npy").rename(elsewhere / "0.npy")
+    (entry / "0" / "0.npy").symlink_to(elsewhere / "0.npy")
+
+
+def taken_over(ran: Workflow) -> list[str]:
+    """How many runs the gate took over."""
+    return re.findall(r"(\d+) runs? taken over", ran.printed("gate", "gate"))
+
+
+def test_a_cache_is_used_and_never_trusted(scene: Scene, repository: Consumer, tmp_path: Path) -> None:
+    """The second run asks no index and runs nothing; before the third, a wheel and results are tampered with."""
+    repository.model("models/b.onnx", operator="Sigmoid")
+    repository.lock("models/b.onnx", "--offline")
+    repository.commit("two models that are not the same")
     whole = use(stages="file,lock,support,runtime")
     first = scene.run([whole], "push", None)
-    saved = list((tmp_path / "caches").iterdir())
+    assert 2 == len(list((tmp_path / "caches").iterdir())), first.log()
+    wheels, results = sorted((tmp_path / "caches").iterdir(), key=lambda path: "-results-" in path.name)
     second = scene.run([{**whole, "env": {**NO_INDEX, "UV_CACHE_DIR": str(tmp_path / "uv")}}], "push", None)
-    wheel = next((tmp_path / "caches").glob("*/wheels/*/onnxruntime-*.whl"))
+    wheel = next(wheels.glob("wheels/*/onnxruntime-*.whl"))
     content = wheel.read_bytes()
     wheel.write_bytes(content[:-100] + bytes(100))
-    planted = saved[0] / "environments" / "onnxruntime" / "ready.json"
+    planted = wheels / "environments" / "onnxruntime" / "ready.json"
     planted.parent.mkdir(parents=True)
     planted.write_text("{}")
+    changed, reshaped, linked, _ = sorted((results / "results").iterdir())
+    change_output(changed)
+    reshape(reshaped)
+    link(linked, tmp_path)
     third = scene.run([whole], "push", None)
 
     verdicts = [ran.outputs("gate").get("verdict") for ran in (first, second, third)]
     assert ["pass", "pass", "pass"] == verdicts, first.log() + second.log() + third.log()
-    assert 1 == len(saved)
+    assert [[], ["4"], ["1"]] == [taken_over(ran) for ran in (first, second, third)], third.log()
     assert "cache: saved" not in second.log() + third.log()
     assert [] == [said for said in second.annotations() if said.name != "notice"]
-    assert [True] == [wheel.name in said.data for said in third.annotations() if said.name == "warning"]
+    warnings = [said.data for said in third.annotations() if said.name == "warning"]
+    assert [True, True] == [name in said for name, said in zip((wheel.name, linked.name), warnings, strict=True)]
     assert "are fetched again" in third.log()
