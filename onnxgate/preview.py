@@ -29,15 +29,16 @@ class Preview(Part, frozen=True, kw_only=True):
 
     pins: tuple[str, ...]  # what would change in the lock, a line each
     arrivals: tuple[Arrival, ...]  # by model and runtime
-    repairs: tuple[Finding, ...]  # what is wrong today on runtimes that would leave, and on none of those to come
+    others: tuple[Finding, ...]  # what is new on runtimes that stay: they are held against another one
+    repairs: tuple[Finding, ...]  # what is wrong on runtimes today, and on none afterwards
     remains: tuple[Finding, ...]  # errors and warnings that are there before and after
-    undecided: tuple[NotDone, ...]  # what could not be found out about the runtimes that would leave
+    undecided: tuple[NotDone, ...]  # what could not be found out about today, and would afterwards
     after: Report  # what `check` would say with the new lock
 
     @property
     def breaks(self) -> tuple[Finding, ...]:
         """All that the upgrade would break, each once."""
-        return tuple(dict.fromkeys(finding for each in self.arrivals for finding in each.breaks))
+        return (*dict.fromkeys(finding for each in self.arrivals for finding in each.breaks), *self.others)
 
     @property
     def beyond(self) -> tuple[Measured, ...]:

@@ -1,7 +1,8 @@
-"""An upgrade of the lock, tried before anything is written: the gate with the new lock, and the runtimes that leave.
+"""An upgrade of the lock, tried before anything is written: the gate with the old lock, and with the new one.
 
-The gate is run twice. With the new lock it says exactly what `check` would say after the upgrade. With the runtimes
-that would leave it says what is wrong today; what the models gave on either side is held against each other.
+With the new lock it says exactly what `check` would say after the upgrade, with the old one what is wrong today: also
+of runtimes that stay, which are held against another one where the newest is new. What ran once is not run again. What
+the models gave on either side is held against each other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onnxgate.evidence.mismatches import worst
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.findings import Stage, runtime_order
 from onnxgate.lock.changes import lock_changes
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.lock.types import Lock, LockedRuntime
 from onnxgate.lock.writing import render
 from onnxgate.plan import plan_models
 from onnxgate.preview import Arrival, Preview
@@ -31,8 +32,8 @@ from onnxgate.stages.runtime import Ran
 from onnxgate.stages.standing import family
 from onnxgate.underway import figures
 
-LEAVING = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
-"""Stages that say something of a runtime which leaves."""
+TODAY = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
+"""Stages that say something of a runtime, but for what would have to be measured."""
 GRAVE = ("error", "warning")
 
 Folder = Callable[[], Path]
@@ -94,30 +95,33 @@ def preview(request: Request, new: Lock, fail_on: FailOn, folder: Folder) -> Pre
     old, past, now = request.lock, Given(folder), Given(folder)
     locked = _runtimes(request, old)
     names = {path: _Names(locked[path], runtimes) for path, runtimes in _runtimes(request, new).items()}
-    leaving = _leaving(old, new)
-    before = _judged(replace(request, lock=leaving, stages=LEAVING, watch=past.watch), fail_on)
+    request = replace(request, results_folder=folder())
+    before = _judged(replace(request, stages=TODAY, watch=past.watch), fail_on)
     after = _judged(replace(request, lock=new, lock_text=render(new), watch=now.watch), fail_on)
     today = {_key(each) for each in _grave(before)} | {
-        _key(each) for each in _grave(after) if names.get(each.model, _NONE).stay & set(each.runtimes)
+        _key(each) for each in _grave(after) if _is_measured_today(each, names.get(each.model, _NONE))
     }
     to_come = {_key(each) for each in _grave(after)}
     come = {runtime for each in names.values() for runtime in each.come}
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
+    arrivals = tuple(
+        _arrival(cells[path, runtime], each, after, today, (past, now))
+        for path, each in sorted(names.items())
+        for runtime in sorted(each.come, key=runtime_order)
+        if (path, runtime) in cells
+    )
+    told = {_key(finding) for each in arrivals for finding in each.breaks}
     return Preview(
         pins=lock_changes(old, new),
-        arrivals=tuple(
-            _arrival(cells[path, runtime], each, after, today, (past, now))
-            for path, each in sorted(names.items())
-            for runtime in sorted(each.come, key=runtime_order)
-            if (path, runtime) in cells
-        ),
+        arrivals=arrivals,
+        others=tuple(each for each in _grave(after) if each.runtimes and _key(each) not in today | told),
         repairs=tuple(
             each
             for each in _grave(before)
             if each.runtimes and _key(each) not in to_come and _is_tried(each, after, come)
         ),
         remains=tuple(each for each in _grave(after) if not each.runtimes or _key(each) in today),
-        undecided=before.undecided,
+        undecided=tuple(each for each in before.undecided if each not in after.undecided),
         after=after,
     )
 
@@ -151,6 +155,11 @@ def _runtimes(request: Request, lock: Lock) -> dict[str, Runtimes]:
     return {each.path: {one.name: one.runtime for one in each.runtimes} for each in planned}
 
 
+def _is_measured_today(finding: Finding, names: _Names) -> bool:
+    """Whether a runtime that stays has it, by a stage that nothing of today was asked of."""
+    return Stage(finding.stage) not in TODAY and bool(names.stay & set(finding.runtimes))
+
+
 def _is_tried(finding: Finding, after: Report, come: set[str]) -> bool:
     """Whether it is known that the finding is on none of the runtimes to come."""
     open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
@@ -159,18 +168,9 @@ def _is_tried(finding: Finding, after: Report, come: set[str]) -> bool:
     )
 
 
-def _leaving(old: Lock, new: Lock) -> Lock:
-    """The old lock with those of its runtimes alone that the new one has not."""
-
-    def rest(name: str, target: LockedTarget) -> LockedTarget:
-        stays = new.targets[name].runtimes if name in new.targets else ()
-        return altered(target, runtimes=tuple(each for each in target.runtimes if each not in stays))
-
-    return altered(old, targets={name: rest(name, target) for name, target in old.targets.items()})
-
-
 def _judged(request: Request, fail_on: FailOn) -> Report:
-    return verdict.sum_up(request, gate.run(request), fail_on)
+    report = verdict.sum_up(request, gate.run(request), fail_on)
+    return altered(report, counts={**report.counts, "reused": 0})
 
 
 def _grave(report: Report) -> Iterator[Finding]:
@@ -186,8 +186,7 @@ def _arrival(cell: Cell, names: _Names, after: Report, today: set[Key], given: t
     concerned = [each for each in _grave(after) if each.model == model and runtime in each.runtimes]
     before = names.before(runtime)
     past, now = given
-    then = now if before in names.stay else past
-    outputs, unlike = _changed(now.models.get(model), then.gave(model, before), now.gave(model, runtime))
+    outputs, unlike = _changed(now.models.get(model), past.gave(model, before), now.gave(model, runtime))
     return Arrival(
         model=model,
         runtime=runtime,

@@ -27,6 +27,13 @@ PASSTHROUGH = (
 TOO_NEW = '<ir_version: 10, opset_import: ["" : 22]> g (float[N, 4] x) => (float[N, 4] y) { y = Abs(x) }'
 NEVER = TOO_NEW.replace("22", "24")
 
+CEIL_POOL = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 6, 6] x) => (float[1, 2, 3, 3] y)'
+    " { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1,"
+    " count_include_pad = 1>(x) }"
+)
+"""Releases since 1.29 divide the last windows by another number."""
+
 
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
@@ -92,6 +99,25 @@ def test_what_it_says_comes_true(upgradable: Repository) -> None:
     assert rules(before) - rules(after) == section(said, "would be repaired")
     assert f"after the upgrade: {verdict}" in said.splitlines()
     assert "sound.onnx\n  onnxruntime 1.23.2: gives the same outputs" in said
+
+
+def test_newest_that_is_another(repository: Repository) -> None:
+    """What stays is held against what comes: that nothing was wrong with it today is no promise."""
+    (repository.folder / "pool.onnx").write_bytes(onnx.parser.parse_model(CEIL_POOL).SerializeToString())
+    repository.write("onnxgate.toml", CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.25"))
+    repository.run("lock")
+    checked(repository, status=0)
+    wider = CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.32").replace("newest", "bounds")
+    repository.write("onnxgate.toml", wider)
+    said = repository.run("lock", "--upgrade", "--preview", status=1).out
+
+    assert section(said, "would break") == {("runtime-mismatch", "pool.onnx")}
+    assert section(said, "stays as it is") == set()
+
+    repository.run("lock", "--upgrade")
+    checked(repository, status=1)
+
+    assert "nothing would change" in repository.run("lock", "--upgrade", "--preview").out
 
 
 def test_nothing_newer(upgradable: Repository) -> None:
