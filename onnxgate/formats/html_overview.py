@@ -12,6 +12,8 @@ from onnxgate.formats.html_markup import Markup, code, lines, prose, tag
 from onnxgate.report import Cell, Change, Report
 
 STAGES = ("file", "lock", "support", "runtime", "parity", "export")
+GATE = "gate"
+"""What is undecided of no stage alone: nobody judged some models."""
 DIFFERENCES = 40
 """Differences that are said of one model."""
 
@@ -24,7 +26,7 @@ def banner(report: Report) -> Markup:
         tag("p", "onnxgate", tag("button", "Theme", type="button", id="theme", hidden=True), class_="brand"),
         tag("h1", tag("span", mark, class_="mark", aria_hidden="true"), word),
         tag("p", prose(phrases.verdict(report).partition(": ")[2]), class_="verdict"),
-        tag("ul", (_stage(stage, stage in report.stages) for stage in _stages(report)), class_="stages"),
+        tag("ul", (_stage(stage, report) for stage in _stages(report)), class_="stages"),
         tag("ul", (tag("li", said) for said in _extent(report)), class_="extent"),
         class_=f"banner {report.verdict}",
     )
@@ -34,10 +36,18 @@ def _stages(report: Report) -> tuple[str, ...]:
     return (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
 
 
-def _stage(stage: str, ran: bool) -> Markup:
-    mark, said = ("✓", "checked") if ran else ("–", "not asked for")
+def _stage(stage: str, report: Report) -> Markup:
+    mark, said, style = _how_far(stage, report)
     shown = tag("span", mark, aria_hidden="true")
-    return tag("li", shown, f" {stage} ", tag("span", said, class_="how"), class_="ran" if ran else "not-ran")
+    return tag("li", shown, f" {stage} ", tag("span", said, class_="how"), class_=style)
+
+
+def _how_far(stage: str, report: Report) -> tuple[str, str, str]:
+    """Of a lost shard no stage is whole."""
+    if stage not in report.stages:
+        return "–", "not asked for", "not-ran"
+    left_open = {each.stage for each in (*report.undecided, *report.skipped)}
+    return ("◐", "in part", "part") if left_open & {stage, GATE} else ("✓", "checked", "ran")
 
 
 def _extent(report: Report) -> Iterator[Markup]:

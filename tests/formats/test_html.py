@@ -381,3 +381,14 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
     page = html.format(report(findings=(finding(node="a"),), drawings=(drawing,)))
 
     assert page.count('<g class="arrow">') == 3
+
+
+def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
+    """It was begun: what is undecided or was skipped says so here too; of a lost shard nothing is whole."""
+    stages = ("file", "runtime", "parity")
+    undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
+    lost = report(stages=stages, undecided=not_done(stage="gate"))
+
+    said = Page(html.format(undone)).text
+    assert all(each in said for each in ("file checked", "runtime in part", "parity in part", "export not asked for"))
+    assert "checked" not in Page(html.format(lost)).text
