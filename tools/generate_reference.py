@@ -24,9 +24,15 @@ from onnxgate.model import difference as difference_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
-What `onnxgate.toml` may hold, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the file. Editors
-complete it by {download}`its JSON Schema <config.schema.json>`. An unknown key or a wrong type is an error that names
-the key and the nearest spelling; all errors of a file are said at once.
+What `onnxgate.toml` may hold, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the file. An unknown key
+or a wrong type is an error that names the key and the nearest spelling; all errors of a file are said at once.
+
+Editors that use [taplo](https://taplo.tamasfe.dev) complete and check `onnxgate.toml` by
+{download}`its JSON Schema <config.schema.json>`, where the first line names it:
+
+```toml
+#:schema https://raw.githubusercontent.com/onnxgate/onnxgate/v0.1.0/docs/reference/config.schema.json
+```
 """
 WRITTEN = {
     "Target": "[targets.NAME]",

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from onnxgate import __version__
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
@@ -18,6 +20,8 @@ CODE = re.compile(r"(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 FILES = re.compile(r"(?:\{download\}`[^`]*<(?P<download>[^>]+)>`)|(?:^```\{literalinclude\} (?P<include>\S+)$)", re.M)
 OWN = re.compile(r"https://github\.com/onnxgate/onnxgate(?:/blob/main/(?P<path>[\w./-]+))?(?:#(?P<anchor>[\w-]+))")
+
+RAW = re.compile(r"https://raw\.githubusercontent\.com/onnxgate/onnxgate/(?P<tag>[^/\s]+)/(?P<path>[\w./-]+)")
 
 
 class Link(NamedTuple):
@@ -112,6 +116,14 @@ def test_every_key_of_the_config_is_described() -> None:
 
     assert "Target.runtime" in keys
     assert [] == [key for key, entry in keys.items() if not entry.get("description")]
+
+
+def test_pages_name_files_of_this_release() -> None:
+    """What is read from a tag of ours is of the release that the page is of, and there."""
+    named = [found for page in PAGES for found in RAW.finditer(page.read_text(encoding="utf-8"))]
+
+    assert {f"v{__version__}"} == {each["tag"] for each in named}
+    assert all((ROOT / each["path"]).is_file() for each in named)
 
 
 def test_what_messages_lead_to_is_there() -> None:
