@@ -16,15 +16,31 @@ def used_domains(facts: ModelFacts) -> dict[str, list[str]]:
     A lock counts the calls of local functions and does not say which they are: where a model has any, only what
     nobody defines in a file is told.
     """
+    unsaid = is_unsaid(facts)
     imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
     undefined = sorted(facts.operators.keys() - set(facts.functions))
-    unsaid = bool(facts.function_opsets) and not facts.functions
     found: dict[str, list[str]] = {}
     for operator in undefined:
         domain = _domain(operator, imported)
         if domain and not (unsaid and not f"{domain}.".startswith(KNOWN)):
             found.setdefault(domain, []).append(operator.removeprefix(f"{domain}."))
     return dict(sorted(found.items()))
+
+
+def added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
+    """The domains that only `after` uses. One that a lock counted an operator of may have been used before."""
+    used = used_domains(before)
+    counted = before.operators.keys() if is_unsaid(before) else set[str]()
+    return {
+        domain: operators
+        for domain, operators in used_domains(after).items()
+        if domain not in used and not any(f"{domain}.{operator}" in counted for operator in operators)
+    }
+
+
+def is_unsaid(facts: ModelFacts) -> bool:
+    """Whether there are local functions, and nobody says which: the facts are a lock's."""
+    return bool(facts.function_opsets) and not facts.functions
 
 
 def _domain(operator: str, imported: Iterable[str]) -> str:

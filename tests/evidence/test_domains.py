@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.evidence.domains import used_domains
+from onnxgate.evidence.domains import added_domains, used_domains
 from onnxgate.model.facts import ModelFacts
 
 
@@ -43,3 +43,27 @@ def facts(operators: str, domains: str = "", functions: str = "", *, has_functio
 def test_used_domains(model: ModelFacts, expected: dict[str, int]) -> None:
     """What is imported and not used, or defined in the file, is none."""
     assert expected == {domain: len(operators) for domain, operators in used_domains(model).items()}
+
+
+LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
+"""What a lock says: `pkg.F` is a local function, and it does not say so."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (LOCKED, facts("pkg.F own.Op own.Other", "pkg own", "pkg.F"), {}),
+        (LOCKED, facts("pkg.F own.Op own.New", "pkg own", "pkg.F"), {}),
+        (LOCKED, facts("pkg.F more.Op", "pkg more", "pkg.F"), {"more": ["Op"]}),
+        (
+            LOCKED,
+            facts("pkg.F own.Op com.microsoft.Gelu", "pkg own com.microsoft", "pkg.F"),
+            {"com.microsoft": ["Gelu"]},
+        ),
+        (facts("pkg.F", "pkg", "pkg.F"), facts("pkg.F", "pkg"), {"pkg": ["F"]}),
+        (facts("own.Op", "own"), facts("own.Op own.New", "own"), {}),
+    ],
+)
+def test_added_domains(before: ModelFacts, after: ModelFacts, expected: dict[str, list[str]]) -> None:
+    """An operator that a lock counted, whatever it was, tells that its domain is not new."""
+    assert expected == added_domains(before, after)

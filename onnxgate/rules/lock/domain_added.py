@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.evidence.breaks import breaks, quoted
 from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.domains import used_domains
+from onnxgate.evidence.domains import added_domains
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
@@ -32,15 +32,13 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     Export without these operators: optimise for a machine when the model is loaded, not when it is committed. If every
     deployment has them, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    before = used_domains(subject.before)
-    for domain, operators in used_domains(subject.after).items():
-        if domain not in before:
-            yield breaks(
-                subject,
-                f"uses {quoted(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
-                _remedy(domain),
-                level=Level.WARNING if domain == STANDARD else None,
-            )
+    for domain, operators in added_domains(subject.before, subject.after).items():
+        yield breaks(
+            subject,
+            f"uses {quoted(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
+            _remedy(domain),
+            level=Level.WARNING if domain == STANDARD else None,
+        )
 
 
 def _remedy(domain: str) -> str:
