@@ -365,7 +365,12 @@ def _distance(it: WeightChange) -> str:
 
 
 def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.2g} %" if ratio < 1 else f"{ratio:.3g} times its length"
+    return f"{_two_figures(100 * ratio)} %" if ratio < 1 else f"{ratio:.3g} times its length"
+
+
+def _two_figures(number: float) -> str:
+    """Of a hundred and more all figures before the point: `1.1e+02` is none that is read."""
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def _files(found: Difference) -> Iterator[Line]:
@@ -377,4 +382,4 @@ def _files(found: Difference) -> Iterator[Line]:
 
 
 def _growth(old: int, new: int) -> str:
-    return f"{100 * (new - old) / old:+.2g} %" if old else "was empty"
+    return f"{'+' * (new > old)}{_two_figures(100 * (new - old) / old)} %" if old else "was empty"

@@ -10,6 +10,7 @@ import cmarkgfm
 import jsonschema
 import msgspec
 import pytest
+from msgspec import structs
 
 from onnxgate.formats import diff_json, diff_markdown, diff_text
 from onnxgate.formats.diff_outline import MOST, headline
@@ -119,3 +120,27 @@ def test_hostile_strings(text: str) -> None:
     html = cmarkgfm.github_flavored_markdown_to_html(diff_markdown.format(found))
 
     assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [(7717, 15939, "+110 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
+)
+def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
+    """Three figures are no power of ten."""
+    grown = structs.replace(
+        sample(),
+        old=structs.replace(sample().old, size_bytes=old),
+        new=structs.replace(sample().new, size_bytes=new),
+    )
+
+    assert f"{new:,} bytes, was {old:,} ({said})" in diff_text.format(grown)
+
+
+def test_nearly_all_is_said_in_plain_figures() -> None:
+    """A weight that moved by nearly its length."""
+    weight = WeightChange(
+        change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
+    )
+
+    assert "moved by 100 %, 9 of 9 elements" in diff_text.format(structs.replace(sample(), weights=(weight,)))
