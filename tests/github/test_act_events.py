@@ -6,6 +6,7 @@ The step that installs the action is replaced by one that names what is installe
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -200,6 +201,10 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str)
     assert 2 - bool(lost) == len(list((scene.folder / "artifacts").glob("*/*.json")))
     saved = list((scene.folder / "caches").glob("onnxgate-costs-*/costs/*"))
     assert 2 * (not lost) == len(saved) == len(list((scene.folder / "artifacts").glob("*/costs/*")))
+    if saved:
+        step = use(command="plan", args="--shards 2", stages="")
+        planned = scene.run([step], "push", None).outputs("gate")["matrix"]
+        assert all("." in each["shard"] for each in json.loads(planned)["include"])  # measured weights
     if lost:
         assert any("2" in said.data for said in ran.job("Merge").annotations() if said.name == "error")
 
