@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.formats.diff_outline import MOST, Line, headline, sections
+from onnxgate.formats.diff_lines import Line
+from onnxgate.formats.diff_outline import MOST, headline, sections
 from onnxgate.formats.escape import neutral
 from onnxgate.formats.paper import Paper
 from onnxgate.formats.phrases import LONG, short

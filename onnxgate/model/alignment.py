@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
+from onnxgate.model.exchanges import Exchanges
 from onnxgate.model.fingerprints import Fingerprints, Likeness, Strictness, Symbols
 from onnxgate.model.neighbours import Neighbours
 from onnxgate.model.sequences import common, increasing
@@ -99,7 +100,7 @@ class Alignment:
         if not self.is_complete:
             self._by_name()
             self._in_order("bare")
-        Neighbours(self).settle()
+        Exchanges(self).settle()
 
     @property
     def is_complete(self) -> bool:

@@ -180,7 +180,9 @@ def test_wired_otherwise(tmp_path: Path) -> None:
 def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
     """It is no exchange of two where the other one is gone."""
     found = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
+    second = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (x, b)")))
 
+    assert all("swapped" not in detail.text for it in second.nodes for detail in it.details)
     assert [detail.text for it in found.nodes if it.name == "mix" for detail in it.details] == [
         "input 0 is `Sigmoid` `right`, was `Relu` `left`",
         "input 1 is input `x`, was `Sigmoid` `right`",
@@ -214,8 +216,8 @@ def test_a_weight_of_its_own(tmp_path: Path) -> None:
     """One of two nodes that shared a weight gets another one: that is new, and the shared one is the same."""
     shared = net(NET.replace("w3", "w1"))
     shared.graph.initializer.pop(2)
-    own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w1"))
-    own.graph.initializer[2].name = "w9"
+    own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w8"))
+    own.graph.initializer[0].name, own.graph.initializer[2].name = "w8", "w9"
     found = compare(tmp_path, shared, own)
 
     assert told(found) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
