@@ -115,6 +115,8 @@ class _Run:
         base = commits.commit_in_common(self.root, tip, self.head)
         if not base:
             return _without(f"where this parted from `{name}` is not known: too little of the history is here", HISTORY)
+        if base == self.head:
+            return _without(f"all of this is in `{name}` already", ASK)
         return Chosen(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> Chosen:
@@ -125,10 +127,7 @@ class _Run:
             return chosen
         if not branch_in(default) or branch == default:
             return _without("nothing tells what was there before", ASK)
-        began = self._since(default)
-        if began.revision is not None and began.revision.commit == self.head:
-            return _without(f"all of this is in `origin/{default}` already", ASK)
-        return began
+        return self._since(default)
 
 
 def _without(why: str, hint: str) -> Chosen:

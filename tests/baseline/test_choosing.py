@@ -237,6 +237,14 @@ def test_commits_and_branches_by_their_form() -> None:
     ]
 
 
+def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
+    """`pull_request_target` checks the base out: that nothing differs from it says nothing of the request."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main")
+    said = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
+
+    assert chosen(root, said) == ("", "no baseline: all of this is in `origin/main` already; give `--against REF`")
+
+
 def test_gitlab(origin: Origin, tmp_path: Path) -> None:
     """The base of a merge request, what a push came after, and where a new branch left the default one."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
