@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 
-import pytest
-
 from onnxgate import judge, rules
 from onnxgate.config.types import Ignore
 from onnxgate.evidence.runtime import Attempt, ModelRuns
