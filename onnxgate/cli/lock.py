@@ -174,7 +174,7 @@ def _preview(project: Project, old: Lock | None, upgrades: Sequence[str], option
     relocked = _everything(project, old, upgrades, {}, options)
     if not options.quiet:
         _say(f"note: {note}" for note in relocked.notes)
-    return show(project, old, relocked.lock, options)
+    return show(project, old, relocked.lock, upgrades, options)
 
 
 def _models(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shlex
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -15,7 +17,7 @@ from onnxgate.lock.types import Lock
 from onnxgate.preview import Preview
 
 
-def show(project: Project, old: Lock, new: Lock, options: CommonOptions) -> int:
+def show(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
     """Print the preview. 1 where something would break or change beyond what is allowed, 3 where that is unknown."""
     from onnxgate.cli.outputs import uses_color, width
     from onnxgate.formats import preview_text
@@ -25,8 +27,17 @@ def show(project: Project, old: Lock, new: Lock, options: CommonOptions) -> int:
         click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
         return 0
     preview = _preview(project, old, new, options)
-    click.echo(preview_text.format(preview, color=uses_color(), width=width(), quiet=options.quiet), nl=False)
+    click.echo(
+        preview_text.format(preview, _command(upgrades), color=uses_color(), width=width(), quiet=options.quiet),
+        nl=False,
+    )
     return status(preview)
+
+
+def _command(upgrades: Sequence[str]) -> str:
+    """What writes the lock that was tried."""
+    asked = [f"--upgrade {shlex.quote(each)}" if each else "--upgrade" for each in upgrades]
+    return " ".join(["onnxgate lock", *asked])
 
 
 def status(preview: Preview) -> int:

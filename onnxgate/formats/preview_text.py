@@ -15,8 +15,18 @@ STATES = {**text.WORDS}
 SAME = "gives the same outputs, bit for bit"
 
 
-def format(preview: Preview, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
-    """What would change in the lock, what that does to each model, and what `check` would say after it."""
+def format(
+    preview: Preview,
+    command: str = "onnxgate lock --upgrade",
+    *,
+    color: bool = False,
+    width: int = 0,
+    quiet: bool = False,
+) -> str:
+    """What would change in the lock, what that does to each model, and what `check` would say after it.
+
+    `command` writes the lock.
+    """
     paper = Paper(color, width)
     lines: list[str] = []
     if not quiet:
@@ -30,7 +40,7 @@ def format(preview: Preview, *, color: bool = False, width: int = 0, quiet: bool
             _undecided(preview, paper),
         ):
             lines += section
-    lines += [f"after the upgrade: {text.verdict(preview.after, color=color)}", _tally(preview), ""]
+    lines += [f"after the upgrade: {text.verdict(preview.after, color=color)}", _tally(preview, command), ""]
     return "\n".join(neutral(line) for line in lines)
 
 
@@ -118,7 +128,7 @@ def _undecided(preview: Preview, paper: Paper) -> Iterator[str]:
     yield ""
 
 
-def _tally(preview: Preview) -> str:
+def _tally(preview: Preview, command: str) -> str:
     moved = preview.beyond
     is_open = bool(preview.arrivals and preview.after.undecided)
     unbroken = "what would break could not all be found out" if is_open else "nothing would break"
@@ -127,5 +137,5 @@ def _tally(preview: Preview) -> str:
         f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
         f"{phrases.count(len(moved), 'output')} would change by more than is allowed" if moved else "",
     ]
-    nothing = "nothing was written; `onnxgate lock --upgrade` writes it" if preview.pins else "nothing was written"
+    nothing = f"nothing was written; `{visible(command)}` writes it" if preview.pins else "nothing was written"
     return f"preview: {', '.join(part for part in said if part)}; {nothing}"

@@ -98,6 +98,7 @@ def test_what_it_says_comes_true(upgradable: Repository) -> None:
     assert rules(after) - rules(before) == section(said, "would break")
     assert rules(before) - rules(after) == section(said, "would be repaired")
     assert f"after the upgrade: {verdict}" in said.splitlines()
+    assert said.endswith("nothing was written; `onnxgate lock --upgrade` writes it\n")
     assert "sound.onnx\n  onnxruntime 1.23.2: gives the same outputs" in said
 
 
