@@ -46,10 +46,14 @@ _FLOAT8 = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "f
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How two tensors of one shape differ. `relative` is the distance of all elements by the length of the old ones."""
+    """How two tensors of one shape differ. `relative` is the distance of all elements by the length of the old ones.
+
+    Where elements are NaN or infinite, in one of the two, there is no distance.
+    """
 
     elements: int
     total: int
+    unbounded: int = 0  # such elements, of those that differ
     largest: float | None = None  # None: not numbers that can be told apart
     relative: float | None = None
 
@@ -161,7 +165,7 @@ def _compared(old: Iterator[Array] | None, new: Iterator[Array] | None, total: i
     if old is None or new is None:
         return None
     elements, largest, moved, length = 0, -math.inf, 0.0, 0.0
-    seen = 0
+    seen, unbounded = 0, 0
     for a, b in _aligned(old, new):
         seen += len(a)
         with np.errstate(all="ignore"):
@@ -173,12 +177,15 @@ def _compared(old: Iterator[Array] | None, new: Iterator[Array] | None, total: i
             elements += int(apart.sum())
             distance = np.abs(first[apart] - second[apart]).astype(np.float64)
         finite = distance[np.isfinite(distance)]
+        unbounded += len(distance) - len(finite)
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
         moved += float(np.dot(finite, finite))
     if seen < total:
         raise UnreadableWeightError(f"it holds {seen:,} elements, and its shape needs {total:,}")
+    if unbounded:
+        return Drift(elements, total, unbounded)
     relative = math.sqrt(moved / length) if length > 0 and math.isfinite(moved) else None
-    return Drift(elements, total, largest if math.isfinite(largest) else None, relative)
+    return Drift(elements, total, 0, largest if math.isfinite(largest) else None, relative)
 
 
 def _wide(stretch: Array) -> Array:

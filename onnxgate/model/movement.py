@@ -50,11 +50,14 @@ def _require_readable(weights: list[WeightMatch]) -> None:
 
 
 def _largest(changed: list[WeightMatch]) -> tuple[float | None, str]:
+    """None where an element is NaN or infinite: nothing moved by at most anything."""
     found: tuple[float | None, str] = (None, "")
     for pair in changed:
         assert pair.old is not None
         assert pair.new is not None
         moved = drift(pair.old, pair.new)
+        if moved is not None and moved.unbounded:
+            return None, ""
         if moved is not None and moved.largest is not None and (found[0] is None or moved.largest > found[0]):
             found = moved.largest, pair.new.name
     return found

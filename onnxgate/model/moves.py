@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from onnxgate.model.difference import WeightChange
-from onnxgate.model.drift import drift, numbers
+from onnxgate.model.drift import Drift, drift, numbers
 from onnxgate.model.pairing import Models, WeightMatch
 from onnxgate.model.types import STRING, element_name
 from onnxgate.model.weights import UnreadableWeightError
@@ -78,9 +78,16 @@ def _moved(old: Weight, new: Weight, held: dict[tuple[object, ...], str]) -> Wei
     if found is not None:
         before |= {"elements": found.elements, "total": found.total, "largest": found.largest}
         before |= {"relative": found.relative}
+    return _noted(_after(new, "changed", **before), text="; ".join(_else(new, found, held)))
+
+
+def _else(new: Weight, found: Drift | None, held: dict[tuple[object, ...], str]) -> Iterator[str]:
     elsewhere = held.get(new.content, "")
-    text = f"holds what `{elsewhere}` held" if elsewhere and math.prod(new.dims) > 1 else ""
-    return _noted(_after(new, "changed", **before), text=text)
+    if elsewhere and math.prod(new.dims) > 1:
+        yield f"holds what `{elsewhere}` held"
+    if found is not None and found.unbounded:
+        several = "1 element is, or was," if found.unbounded == 1 else f"{found.unbounded:,} elements are, or were,"
+        yield f"{several} NaN or infinite"
 
 
 def _noted(change: WeightChange, *, text: str) -> WeightChange:

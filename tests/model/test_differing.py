@@ -254,6 +254,20 @@ def test_one_weight(tmp_path: Path) -> None:
     assert weight.relative == pytest.approx(0.5 / np.linalg.norm(numpy_helper.to_array(net().graph.initializer[1])))
 
 
+def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
+    """It is said, and no distance that leaves it out."""
+    old, new = net(), net()
+    values = numpy_helper.to_array(new.graph.initializer[0]).copy()
+    values.flat[:2] = np.nan, np.inf
+    values.flat[2] += 0.5
+    new.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, new.graph.initializer[0].name))
+    (there,), (back,) = (compare(tmp_path, *sides).weights for sides in ((old, new), (new, old)))
+
+    for found in (there, back):
+        assert (found.elements, found.largest, found.relative) == (3, None, None)
+    assert there.text == back.text == "2 elements are, or were, NaN or infinite"
+
+
 def test_two_weights_swapped(tmp_path: Path) -> None:
     """Two that change places are two weights that hold what the other held, and no change of nodes."""
     found = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))

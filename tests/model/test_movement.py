@@ -128,3 +128,16 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
     assert found == Moved(changed=1, of=2, largest=2.0, name="b")
     assert peak_bytes < 48 * 1024 * 1024
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
+    """One element that is NaN or infinite, or was: nothing moved "by at most" anything, other weights or not."""
+    old, new = drawn(), drawn()
+    new[0][1, 1] = broken
+    new[0][2, 2] += 0.125
+    new[1][0, 0] += 0.25
+    sides = (new, old) if backwards else (old, new)
+
+    assert moved(tmp_path, *(chain(*side) for side in sides)) == Moved(changed=2, of=3)
