@@ -182,7 +182,7 @@ class _Comparing:
             return
         before = facts_of(planned.path, entry)
         if not _is_same_content(before, self.present.facts[planned.path]):
-            self._judge(planned, at, before, Compared(lacking=AbsentError(NOT_IN_GIT)))
+            self._judge(planned, at, before, Compared(lacking=AbsentError(NOT_IN_GIT), by_lock=True))
 
     def _judge(self, planned: PlannedModel, at: str, before: ModelFacts, compared: Compared) -> None:
         change = ModelChange(
@@ -212,7 +212,8 @@ class _Comparing:
             self.found.remarks.append(f"{path}: loaded {at} on {open_ones}; whether it does now cannot be predicted")
         if lacking is not None and path not in self.present.away:
             help_with = f" (`{lacking.hint}`)" if lacking.hint else ""
-            what = f"weights, and the releases that load it, were not all held against those {at}"
+            inputs = "inputs that have a default, " if compared.by_lock else ""
+            what = f"weights, {inputs}and the releases that load it, were not all held against those {at}"
             self.found.remarks.append(f"{path}: {what}: {lacking.reason}{help_with}")
 
     def _say(self, planned: PlannedModel, at: str, words: tuple[str, ...]) -> None:

@@ -34,7 +34,8 @@ class Compared:
     """`lacking`: why not all of it could be compared. `may_be_lost`: promised releases that may have loaded the model.
 
     They refuse it now; where nothing lacks, it cannot be predicted whether they did before. `may_be_refused` are those
-    that loaded it, where it cannot be predicted whether they do now.
+    that loaded it, where it cannot be predicted whether they do now. `by_lock`: a lock told what it was, and locks do
+    not know which inputs have a default.
     """
 
     weights: MovedWeights | None = None
@@ -42,6 +43,7 @@ class Compared:
     may_be_lost: tuple[str, ...] = ()
     may_be_refused: tuple[str, ...] = ()
     lacking: AbsentError | None = None
+    by_lock: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ def compare(past: Past, path: str, before: ModelFacts, now: Now) -> Compared:
         then, lacking = _verdicts_then(past, path, before, now, groups, lacking)
         views = tuple(map(View, groups, then, _verdicts_now(now, groups)))
     weights, lacking = (None, lacking) if lacking else _moved_since(past, path, now.file)
-    return Compared(weights, minimum_of(views), may_be_lost(views), may_be_refused(views), lacking)
+    return Compared(
+        weights, minimum_of(views), may_be_lost(views), may_be_refused(views), lacking, past.is_told_by_lock(path)
+    )
 
 
 def _verdicts_now(now: Now, groups: Groups) -> Sequence[Verdicts]:

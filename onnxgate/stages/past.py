@@ -43,6 +43,7 @@ class Past:
     scratch: Path  # a folder that exists, for contents
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
     _submodules: dict[str, Past] = field(default_factory=dict)
 
     @classmethod
@@ -106,7 +107,13 @@ class Past:
             pointer = self.tree.pointer(at)
             entry = self._proven(at, pointer) if pointer is not None and not self._is_stored(pointer) else None
             self._facts[at] = self._locked(at, entry) if entry is not None else self._read(at)
+            if entry is not None:
+                self._told.add(at)
         return msgspec.structs.replace(self._facts[at], path=name or self.relative(at))
+
+    def is_told_by_lock(self, at: str) -> bool:
+        """Whether what is known of a model was said by a lock, and not read."""
+        return at in self._told
 
     def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
         """The model without its data.

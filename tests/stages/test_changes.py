@@ -577,8 +577,8 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     assert said(found) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
     assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
     assert found.remarks == [
-        "models/a.onnx: weights, and the releases that load it, were not all held against those at `HEAD`: "
-        "git does not have it, and only the lock knew it"
+        "models/a.onnx: weights, inputs that have a default, and the releases that load it, were not all held against "
+        "those at `HEAD`: git does not have it, and only the lock knew it"
     ]
 
 
