@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -37,7 +38,7 @@ def weight_lines(found: Difference, *, whole: bool) -> Iterator[Line]:
     rounded = [it for it in found.weights if _is_rounded(it)]
     copied = [it for it in found.weights if it.change == "copied"]
     gathered = [*(rounded if len(rounded) > NAMED else ()), *(copied if len(copied) > NAMED else ())]
-    for it in sorted(found.weights, key=lambda it: (order[it.change], -(it.relative or 0))):
+    for it in sorted(found.weights, key=lambda it: (order[it.change], -_far(it))):
         if whole or it not in gathered:
             yield Line(*_weight(it))
     if not whole and len(rounded) > NAMED:
@@ -45,6 +46,11 @@ def weight_lines(found: Difference, *, whole: bool) -> Iterator[Line]:
         yield Line("~", text)
     if not whole and len(copied) > NAMED:
         yield Line("+", f"{len(copied):,} weights hold the same as another one: {_weight_names(copied)}")
+
+
+def _far(it: WeightChange) -> float:
+    """How far it moved; what has no distance, by its shape or by what it holds, went furthest."""
+    return math.inf if it.relative is None else it.relative
 
 
 def _is_rounded(it: WeightChange) -> bool:

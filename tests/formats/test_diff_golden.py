@@ -144,3 +144,15 @@ def test_nearly_all_is_said_in_plain_figures() -> None:
     )
 
     assert "moved by 100 %, 9 of 9 elements" in diff_text.format(structs.replace(sample(), weights=(weight,)))
+
+
+def test_weights_without_a_distance_come_first() -> None:
+    """Such as hold NaN, or have another shape, are not among those that are counted only."""
+    moved = [
+        WeightChange(change="changed", name=f"w{n}", type="float", was_type="float", elements=1, total=9, relative=0.1)
+        for n in range(40)
+    ]
+    broken = WeightChange(change="changed", name="broken", elements=1, total=9, text="1 element is, or was, NaN")
+    said = diff_text.format(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
+
+    assert "`broken`" in said.splitlines()[1]
