@@ -22,6 +22,7 @@ CELLS = {
     "skipped": "⏭️",
     "not asked": "–",
 }
+WORST = ("fail", "undecided", "not predicted", "warning", "skipped", "predicted", "not asked", "pass")
 LEGEND = {
     "✅": "pass",
     "⚠️": "warning",
@@ -127,11 +128,24 @@ def table(report: Report, page: Page) -> Iterator[str]:
         yield f"{phrases.count(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
         return
     yield from head
-    yield from fitting((_models_row(model, row, runtimes) for model, row in matrix.items()), page)
+    yield from fitting(_rows(matrix, runtimes, page), page)
     shown = {_mark(row.get(runtime)) for row in matrix.values() for runtime in runtimes}
     yield ""
     yield " · ".join(f"{mark} {meaning}" for mark, meaning in LEGEND.items() if mark in shown)
     yield ""
+
+
+def _rows(matrix: dict[str, dict[str, Cell]], runtimes: Sequence[str], page: Page) -> list[str]:
+    """By model; where there is no room for all, the worst first."""
+    rows = {model: _models_row(model, row, runtimes) for model, row in matrix.items()}
+    if page.room and sum(len(row.encode()) + 1 for row in rows.values()) > page.room:
+        return [rows[model] for model in sorted(rows, key=lambda model: _badness(matrix[model].values()))]
+    return list(rows.values())
+
+
+def _badness(cells: Iterable[Cell]) -> int:
+    """Of the worst of them; the smaller the worse."""
+    return min((WORST.index(cell.state) for cell in cells), default=WORST.index("not asked"))
 
 
 def _head(runtime: str, page: Page) -> str:

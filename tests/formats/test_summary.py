@@ -6,8 +6,8 @@ import re
 
 import cmarkgfm
 
-from onnxgate.formats import summary
-from onnxgate.report import Cell, ReportedModel
+from onnxgate.formats import comment, summary
+from onnxgate.report import Cell, CellState, ReportedModel
 from tests.formats.reports import MINORS, finding, not_done, report, sample
 
 
@@ -50,3 +50,20 @@ def test_a_literal_of_a_message_is_a_code_span() -> None:
     page = rendered(summary.format(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
 
     assert "imports opset 22 of <code>ai.onnx</code>, not &lt;b&gt;" in page
+
+
+def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
+    """What is left out of it passes, as long as anything does."""
+    models = [f"models/{'x' * 60}/{number:04}.onnx" for number in range(3000)]
+    states: dict[str, CellState] = {models[2998]: "undecided", models[2999]: "fail"}
+    many = report(
+        models=tuple(ReportedModel(path=model, sha256="") for model in models),
+        cells=tuple(
+            Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state=states.get(each, "pass")) for each in models
+        ),
+    )
+
+    for page in (summary.format(many), comment.format(many)):
+        rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
+        assert rows[:4] == ["2999", "2998", "0000", "0001"]
+        assert f"… and {3000 - len(rows)} more: the report has all" in page
