@@ -34,6 +34,7 @@ from onnxgate.runtimes.jobs import (
     Run,
     RunResult,
 )
+from onnxgate.runtimes.metering import Meter
 from onnxgate.runtimes.seats import JobLimits, Seat
 from onnxgate.work import Execution, Work
 
@@ -51,6 +52,7 @@ class Runtimes:
 
     def __init__(self, takes: Takes, source: Takes | None, text: str) -> None:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
+        self.meter = Meter()
         self._takes, self._source, self._text = takes, source, text
 
     def submit(self, seat: Seat, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:

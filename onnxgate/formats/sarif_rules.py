@@ -50,7 +50,8 @@ def _joined(text: str) -> str:
 
 
 def _unknown(name: str) -> dict[str, Any]:
-    said = {"text": f"`{short(visible(name))}`, a rule of another release of onnxgate"}
+    named = short(visible(name)).replace("](", "] (")  # `[a](b)` would be a link
+    said = {"text": f"`{named}`, a rule of another release of onnxgate"}
     return {
         "id": identifier(name),
         "shortDescription": said,

@@ -176,9 +176,9 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
     assert json.loads(whole)["scope"].endswith("2 other models not asked for")
 
 
-def test_read_by_a_person(many: Repository) -> None:
+def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan as a table."""
-    said = many.run("plan", "--shards", "2", "--output", "text").out
+    said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
 
     assert said.startswith("shard 1 of 2: 3 models, about ")
     assert said.endswith("5 models in 2 shards, by estimates: none was measured here\n")
@@ -219,6 +219,7 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
 
 def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
     """Each job has its own folder, and the merge's is what the next plan has; hostile costs only balance."""
+    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold")
     plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
     list(judge(many, plan, artifacts, "--static"))
     before = many.run("merge", str(artifacts), "--output", "json").out

@@ -290,3 +290,10 @@ def test_projects_in_different_folders_have_categories_of_their_own() -> None:
 def test_links_in_messages_are_text() -> None:
     """`[text](target)` is a link in SARIF."""
     assert result(finding("see [x](https://example.com)"))["message"]["text"] == "m.onnx: see [x] (https://example.com)"
+
+
+def test_an_unknown_rule_is_no_link() -> None:
+    """A report of another release may name any rule."""
+    text = sarif.format(report(findings=(finding(rule="![x](https://example.com)"),)))
+
+    assert not re.search(r'"text": "[^"]*\]\(', text)
