@@ -181,8 +181,16 @@ def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consu
     assert "which ended with `failure`" in comment["body"]
 
 
-@pytest.mark.parametrize("lost", ["", "onnxgate-shard-2"])
-def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str) -> None:
+KILLER = """
+import os
+import signal
+
+os.kill(os.getppid(), signal.SIGKILL)  # whoever started this process: the gate
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bool) -> None:
     """All shards together pass, and leave what models cost to the next plan; a shard that was killed is no pass."""
     workflows = repository.folder / ".github" / "workflows"
     workflows.mkdir(parents=True)
@@ -191,22 +199,28 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, lost: str)
     repository.model("models/b.onnx", operator="Sigmoid")
     repository.lock("models/b.onnx", "--offline")
     repository.commit("two models that are not the same")
-    given = {"shards": 2, "stages": STATIC if lost else ""}
-    called = {"uses": "./.github/workflows/onnxgate-matrix.yml", "with": given}
-    ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None, STUB_LOSES=lost)
+    if killed:
+        (repository.folder / "killer.py").write_text(KILLER, encoding="utf-8")
+        with (repository.folder / "onnxgate.toml").open("a", encoding="utf-8") as config:
+            config.write('\n[[model]]\npath = "models/b.onnx"\ninputs = "killer.py:batches"\n')
+        repository.commit("what kills the gate")
+    called = {"uses": "./.github/workflows/onnxgate-matrix.yml", "with": {"shards": 2}}
+    ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None)
 
     merged = ran.job("Merge").outputs("merge")
-    expected = ("undecided", "3", 1) if lost else ("pass", "0", 0)
+    expected = ("undecided", "3", 1) if killed else ("pass", "0", 0)
     assert expected == (merged.get("verdict"), merged.get("exit-code"), ran.status), ran.log()
-    assert 2 - bool(lost) == len(list((scene.folder / "artifacts").glob("*/*.json")))
+    assert 2 - killed == len(list((scene.folder / "artifacts").glob("*/*.json")))
     saved = list((scene.folder / "caches").glob("onnxgate-costs-*/costs/*"))
-    assert 2 * (not lost) == len(saved) == len(list((scene.folder / "artifacts").glob("*/costs/*")))
-    if saved:
+    assert 2 - killed == len(list((scene.folder / "artifacts").glob("*/costs/*")))
+    assert (0 if killed else 2) == len(saved)
+    if not killed:
         step = use(command="plan", args="--shards 2", stages="")
         planned = scene.run([step], "push", None).outputs("gate")["matrix"]
         assert all("." in each["shard"] for each in json.loads(planned)["include"])  # measured weights
-    if lost:
-        assert any("2" in said.data for said in ran.job("Merge").annotations() if said.name == "error")
+    if killed:
+        said = [each.data for each in ran.job("Merge").annotations() if each.name == "error"]
+        assert any("models/b.onnx" in each or "shard" in each for each in said), said
 
 
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
