@@ -13,6 +13,7 @@ from onnxgate.config.types import Target
 from onnxgate.findings import Stage, Undone, runtime_order
 from onnxgate.lock.policy import may_be_absent
 from onnxgate.lock.types import Lock, LockedRuntime
+from onnxgate.report import ReportedRuntime
 from onnxgate.runtimes.jobs import Optimization
 
 
@@ -84,6 +85,17 @@ def unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel
         )
         for name, target in sorted(project.config.targets.items())
         if name in asked and may_be_absent(target) and name in lock.targets and not lock.targets[name].runtimes
+    )
+
+
+def reported(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
+    """A runtime of the target of that name, as reports say it."""
+    return ReportedRuntime(
+        target=name,
+        engine=runtime.variant,
+        version=runtime.release,
+        python=runtime.python,
+        providers=providers_of(runtime, target),
     )
 
 

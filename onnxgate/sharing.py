@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from onnxgate.config.names import entry_names
 from onnxgate.findings import Stage
 from onnxgate.fingerprints import stamped
 from onnxgate.ignores import matches_model
-from onnxgate.plan import locked_runtimes, providers_of
+from onnxgate.plan import locked_runtimes, reported
 from onnxgate.report import (
     AskedName,
     ReportedPlace,
@@ -47,14 +48,7 @@ def shard_of(request: Request, outcome: Outcome, share: Share, scope: str) -> Sh
 
 def locked(request: Request) -> Iterator[ReportedRuntime]:
     """Every runtime of the lock, in its order."""
-    for name, target, runtime in locked_runtimes(request.project, request.lock):
-        yield ReportedRuntime(
-            target=name,
-            engine=runtime.variant,
-            version=runtime.release,
-            python=runtime.python,
-            providers=providers_of(runtime, target),
-        )
+    return itertools.starmap(reported, locked_runtimes(request.project, request.lock))
 
 
 def _key(request: Request, share: Share) -> str:

@@ -8,8 +8,6 @@ the models gave on either side is held against each other.
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from onnxgate.findings import Stage, runtime_order
 from onnxgate.lock.changes import lock_changes
 from onnxgate.lock.types import Lock, LockedRuntime
 from onnxgate.lock.writing import render
+from onnxgate.model.linking import link
 from onnxgate.plan import plan_models
 from onnxgate.preview import Arrival, Preview
 from onnxgate.report import Cell, FailOn, Finding, Measured, Report
@@ -80,10 +79,7 @@ class Given:
 
 
 def _keep(file: Path, to: Path) -> str:
-    try:
-        os.link(file, to)
-    except OSError:  # another device, or a system without links
-        shutil.copyfile(file, to)
+    link(file, to)
     return str(to)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate import __version__
 from onnxgate.findings import ALL_STAGES, Stage, Undone
-from onnxgate.plan import locked_runtimes, providers_of
+from onnxgate.plan import locked_runtimes, reported
 from onnxgate.replays import shown
 from onnxgate.report import (
     LEVELS,
@@ -117,13 +117,7 @@ def _runtimes(request: Request, outcome: Outcome) -> Iterator[ReportedRuntime]:
     used = {runtime.runtime for each in outcome.planned for runtime in each.runtimes}
     for name, target, runtime in locked_runtimes(request.project, request.lock):
         if runtime in used:
-            yield ReportedRuntime(
-                target=name,
-                engine=runtime.variant,
-                version=runtime.release,
-                python=runtime.python,
-                providers=providers_of(runtime, target),
-            )
+            yield reported(name, target, runtime)
 
 
 def _cells(request: Request, outcome: Outcome) -> Iterator[Cell]:

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "ignores": {"config", "report"},
     "accepting": {"config", "evidence", "ignores", "rules"},
     "judge": {"fingerprints", "ignores", "rules", "report"},
-    "plan": {"config", "lock", "runtimes.jobs"},
+    "plan": {"config", "lock", "report", "runtimes.jobs"},
     "stages": {
         "model",
         "support",
@@ -168,7 +168,19 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"lock", "model", "runtimes"},
     "carrying": {"costs", "runtimes.keeping", "store"},
     "preview": {"evidence.parity", "report"},
-    "upgrading": {"request", "evidence", "gate", "lock", "plan", "preview", "report", "stages", "underway", "verdict"},
+    "upgrading": {
+        "request",
+        "evidence",
+        "gate",
+        "lock",
+        "model",
+        "plan",
+        "preview",
+        "report",
+        "stages",
+        "underway",
+        "verdict",
+    },
     # of rules, their pages: in SARIF
     "formats": {"report", "matrix", "model.difference", "model.facts", "preview", "rules"},
 }

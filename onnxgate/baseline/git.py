@@ -32,10 +32,15 @@ def ask(
         return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
 
 
+def answer(folder: Path, *arguments: str) -> str | None:
+    """What git answers without asking anybody else; None where it fails, or there is none."""
+    done = ask(folder, arguments, offline=True)
+    return os.fsdecode(done.stdout) if done.returncode == 0 else None
+
+
 def words(folder: Path, arguments: Sequence[str]) -> str:
     """The one line that git answers; "" where it has no answer."""
-    done = ask(folder, arguments, offline=True)
-    return os.fsdecode(done.stdout).strip() if done.returncode == 0 else ""
+    return (answer(folder, *arguments) or "").strip()
 
 
 def is_tracked(root: Path, path: str) -> bool:

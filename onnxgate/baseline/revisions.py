@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from onnxgate.baseline import commits, git
 from onnxgate.errors import UsageError
+from onnxgate.model.linking import link
 from onnxgate.model.pointer import read_pointer
 
 LINK, FILES = "120000", ("100644", "100755")
@@ -67,7 +66,7 @@ class Revision:
         stored = self.lfs_object(pointer.sha256)
         if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()
-            _link(stored, file)
+            link(stored, file)
             return
         lacking = f"`{path}` at `{self.name}` is a Git LFS pointer, and its content is not here"
         hint = f'git lfs fetch origin {self.commit} --include "{path}"'
@@ -114,11 +113,3 @@ def inside(model: str, location: str) -> str | None:
     if path.is_absolute() or ".." in path.parts or "\\" in location:
         return None
     return (PurePosixPath(model).parent / path).as_posix()
-
-
-def _link(stored: Path, file: Path) -> None:
-    """No symbolic link: runtimes refuse external data that are one. Source: onnxruntime 1.24 to 1.31."""
-    try:
-        os.link(stored, file)
-    except OSError:  # another device, or a system without links
-        shutil.copyfile(stored, file)

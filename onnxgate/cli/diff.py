@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.options import CommonOptions, common_options, documents_option
 
 if TYPE_CHECKING:
     from onnxgate.cli.outputs import Sink
@@ -21,13 +21,7 @@ EXITS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecid
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where they are not the same model, as git does.")
 @click.option("--textconv", is_flag=True, help="Describe one model as text, for git; see `onnxgate init --git-diff`.")
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT[=FILE]",
-    help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
-)
+@documents_option
 @common_options
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from onnxgate.baseline import git
 
 ATTRIBUTES = ".gitattributes"
 PATTERN, DRIVER = "*.onnx", "diff=onnx"
@@ -88,7 +89,7 @@ def _appended(content: bytes) -> bytes:
 def _unreached(root: Path, models: Sequence[str]) -> list[str]:
     """The models for which git would use another driver."""
     paths = list(models[:_MODELS]) or ["model.onnx"]
-    answer = _git(root, "check-attr", "-z", "diff", "--", *paths)
+    answer = git.answer(root, "check-attr", "-z", "diff", "--", *paths)
     if answer is None:
         return []
     return [path for path, value in zip(paths, answer.split("\0")[2::3], strict=False) if value != "onnx"]
@@ -106,7 +107,7 @@ def _write_setting(root: Path, tell: Tell, *, keeps: bool) -> Iterator[str]:
         tell("kept", f"git's setting {TEXTCONV}, which is the same")
         return
     for name, value in ((TEXTCONV, command), (CACHED, kept)):
-        if _git(root, "config", "--local", name, value) is None:
+        if git.answer(root, "config", "--local", name, value) is None:
             yield f"git could not be told: `git config {name} '{value}'`"
             return
     tell("set", f"{TEXTCONV} in this clone's git config, where each clone needs it: `{command}`")
@@ -122,14 +123,4 @@ def _command() -> str:
 
 
 def _setting(root: Path, name: str) -> str:
-    return (_git(root, "config", "--get", name) or "").strip()
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """What git says, None where it fails or cannot be asked."""
-    command = ("git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", *arguments)
-    try:
-        answer = subprocess.run(command, cwd=root, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return answer.stdout.decode("utf-8", "surrogateescape")
+    return git.words(root, ["config", "--get", name])

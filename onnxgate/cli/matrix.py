@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.options import CommonOptions, common_options, documents_option
 
 if TYPE_CHECKING:
     from onnxgate.config.types import Select
@@ -27,13 +27,7 @@ FORMATS = ("text", "json", "markdown")
     help="Of these releases: the newest patch of each minor, the first and the last of those, the last, or all.",
 )
 @click.option("--verify", is_flag=True, help="Really load the models in each of these releases, too.")
-@click.option(
-    "--output",
-    "outputs",
-    multiple=True,
-    metavar="FORMAT[=FILE]",
-    help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
-)
+@documents_option
 @common_options
 def command(
     models: tuple[Path, ...],

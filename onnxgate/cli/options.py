@@ -97,3 +97,12 @@ _OPTIONS = (
     click.option("-q", "--quiet", is_flag=True, help="Say the last line only."),
     click.option("-v", "--verbose", is_flag=True, help="Say more: what was run, and where."),
 )
+
+documents_option = click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
+)
+"""Where a command that answers a question, and judges nothing, writes its answer."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onnxgate.baseline import git
 from onnxgate.cli.export_scripts import ExportScript, find_exports
 from onnxgate.config.discovery import find_root
 from onnxgate.model.facts import ModelFacts
@@ -67,7 +66,7 @@ def _models(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _listed(folder: Path, pattern: str) -> list[str]:
     """What git tracks; without git, what is there."""
-    answer = _git(folder, "ls-files", "-z", "--", pattern)
+    answer = git.answer(folder, "ls-files", "-z", "--", pattern)
     if answer is None:
         paths = (path for path in folder.rglob(pattern) if not _is_hidden(path, folder))
         return sorted(path.relative_to(folder).as_posix() for path in paths)
@@ -76,16 +75,6 @@ def _listed(folder: Path, pattern: str) -> list[str]:
 
 def _is_hidden(path: Path, folder: Path) -> bool:
     return any(part.startswith(".") or part == "node_modules" for part in path.relative_to(folder).parts[:-1])
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says, None where it cannot be asked."""
-    command = ("git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", *arguments)
-    try:
-        answer = subprocess.run(command, cwd=folder, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return os.fsdecode(answer.stdout)
 
 
 def _facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFacts]:
@@ -104,7 +93,7 @@ def _facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFacts]:
 def _uses_lfs(folder: Path, models: Sequence[str]) -> bool:
     """Whether git's attributes send models to Git LFS."""
     paths = models or ("model.onnx",)
-    answer = _git(folder, "check-attr", "-z", "filter", "--", *paths[:100])
+    answer = git.answer(folder, "check-attr", "-z", "filter", "--", *paths[:100])
     return answer is not None and "lfs" in answer.split("\0")[2::3]
 
 
@@ -137,8 +126,8 @@ def _requirements(path: Path) -> Iterator[str]:
 
 def _branch(folder: Path) -> str:
     """The branch that pull requests go to."""
-    remote = _git(folder, "rev-parse", "--abbrev-ref", "origin/HEAD")
+    remote = git.answer(folder, "rev-parse", "--abbrev-ref", "origin/HEAD")
     if remote and remote.startswith("origin/"):
         return remote.strip().removeprefix("origin/")
-    current = (_git(folder, "symbolic-ref", "--short", "HEAD") or "").strip()
+    current = (git.answer(folder, "symbolic-ref", "--short", "HEAD") or "").strip()
     return current if current in ("main", "master", "trunk", "develop") else "main"

@@ -7,7 +7,6 @@ Source: protobuf's encoding, "Last One Wins"; ONNX Runtime 1.16 to 1.31 load it,
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onnxgate.model.cutting import needed
 from onnxgate.model.external import data_file, entries, is_external
+from onnxgate.model.linking import link
 from onnxgate.model.reading import inputs
 from onnxgate.model.structure import tensors
 
@@ -96,10 +96,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
             raise OSError(f"its external data `{location}` are not there")
         target = folder / location
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(os.path.realpath(file.path), target)
-        except OSError:
-            shutil.copyfile(file.path, target)
+        link(file.path, target)
 
 
 def portions(proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
