@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 from uv import find_uv_bin
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
 FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
+
+# A test is not wrong because the machine was busy; whatever else the profile at hand says stays.
+settings.register_profile("patient", settings(), deadline=None)
+settings.load_profile("patient")
 
 
 @pytest.fixture(autouse=True)
