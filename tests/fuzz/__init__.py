@@ -1,0 +1,1 @@
+"""Hostile models, made from small sound ones, put through everything that reads a model."""
