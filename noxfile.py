@@ -86,6 +86,13 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Compare what onnxgate costs with peers and bounds: a quarter of an hour, 7.2 GB; `-- --quick`: two minutes."""
+    session.install(".", *group("test"))
+    session.run("python", "-m", "bench", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation strictly, after seeing that what is generated is what the code says."""
     session.install(".", *group("docs"))

@@ -1,0 +1,26 @@
+"""
+Write corpora as projects: `python -m bench.corpora FOLDER [NAME ...]`, all of them by default (9 GB).
+
+One release of onnx writes the same bytes everywhere. No more than 300 MB of memory is needed, however large they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bench import corpora
+from bench.contestants import ROOT, at, gate
+from bench.corpora.projects import make
+
+
+def main() -> None:
+    """Write each corpus that is not there yet."""
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        raise SystemExit(f"{(__doc__ or '').strip()}\n\n{', '.join(each.name for each in corpora.ALL)}")
+    for corpus in map(corpora.by_name, sys.argv[2:]) if sys.argv[2:] else corpora.ALL:
+        make(corpus, Path(sys.argv[1]).resolve() / corpus.name, gate(), at(ROOT))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""A model while it is put together: its nodes, and weights of which only type and shape are known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
+
+FLOAT, INT8 = TensorProto.FLOAT, TensorProto.INT8
+_ITEM_BYTES = {FLOAT: 4, INT8: 1}
+_FIRST_IR_WITH_NODE_METADATA = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """An initializer whose data is made when it is written."""
+
+    name: str
+    data_type: int
+    dims: tuple[int, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """What its data takes."""
+        return math.prod(self.dims) * _ITEM_BYTES[self.data_type]
+
+
+@dataclass(slots=True)
+class Draft:
+    """Nodes in their order, and what they need; every name is used once."""
+
+    name: str
+    ir_version: int = 8
+    opset: int = 17
+    nodes: list[NodeProto] = field(default_factory=list)
+    inputs: list[ValueInfoProto] = field(default_factory=list)
+    outputs: list[ValueInfoProto] = field(default_factory=list)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    weights: list[Weight] = field(default_factory=list)
+    functions: list[FunctionProto] = field(default_factory=list)
+    traced: bool = False  # nodes say where in a source they were made, as torch's exporter has them say
+
+    def input(self, name: str, data_type: int, shape: Sequence[str | int]) -> str:
+        """An input of the graph."""
+        self.inputs.append(helper.make_tensor_value_info(name, data_type, shape))
+        return name
+
+    def output(self, name: str, data_type: int, shape: Sequence[str | int]) -> None:
+        """An output of the graph; the value is there already."""
+        self.outputs.append(helper.make_tensor_value_info(name, data_type, shape))
+
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """One more node of one output; the name of that."""
+        number = len(self.nodes)
+        name = f"{operator.lower()}_{number}"
+        node = helper.make_node(operator, list(inputs), [name], f"/layers/{name}", domain=domain, **attributes)
+        if self.traced and self.ir_version >= _FIRST_IR_WITH_NODE_METADATA:
+            entry = node.metadata_props.add()
+            entry.key, entry.value = "namespace", f": model.Encoder/layers.{number}: model.Layer/{name}: aten.{name}"
+        self.nodes.append(node)
+        return name
+
+    def weight(self, *dims: int, data_type: int = FLOAT) -> str:
+        """One more weight."""
+        name = f"weight_{len(self.weights)}"
+        self.weights.append(Weight(name, data_type, dims))
+        return name
+
+    def constant(self, name: str, value: Any, dtype: str) -> str:
+        """A small initializer whose values matter, made once for all nodes that use it."""
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype), name)
+        return name
+
+    @property
+    def weights_bytes(self) -> int:
+        """What the data of all weights takes."""
+        return sum(weight.size_bytes for weight in self.weights)
+
+    def model(self) -> ModelProto:
+        """The model without its weights."""
+        graph = GraphProto(name=self.name, node=self.nodes, input=self.inputs, output=self.outputs)
+        graph.initializer.extend(self.constants.values())
+        imports = [helper.make_opsetid("", self.opset)]
+        imports += [helper.make_opsetid(domain, 1) for domain in {each.domain for each in self.functions}]
+        model = ModelProto(ir_version=self.ir_version, producer_name="onnxgate-bench", graph=graph)
+        model.opset_import.extend(imports)
+        model.functions.extend(self.functions)
+        return model

@@ -1,0 +1,1 @@
+"""Loops over models for what has none; a line when a model is done. Run by path, in any environment."""

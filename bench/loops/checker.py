@@ -1,0 +1,10 @@
+"""`onnx.checker` in full, for each model of a folder: `python checker.py FOLDER`."""
+
+import sys
+from pathlib import Path
+
+from onnx import checker
+
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    checker.check_model(str(path), full_check=True)
+    print(path.name, flush=True)

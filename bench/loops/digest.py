@@ -1,0 +1,12 @@
+"""SHA-256 of each model of a folder as Python computes it: `python digest.py FOLDER`."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    print(path.name, flush=True)

@@ -1,0 +1,12 @@
+"""Polygraphy's `check lint` for each model of a folder, through its own entry point: `python lint.py FOLDER`."""
+
+import sys
+from pathlib import Path
+
+from polygraphy.tools import main  # type: ignore[import-not-found]
+
+status = 0
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    status = main(["check", "lint", "--silent", str(path)]) or status
+    print(path.name, flush=True)
+sys.exit(status)
