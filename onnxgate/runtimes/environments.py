@@ -8,6 +8,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from onnxgate.config.engines import runs_on_node
@@ -26,6 +27,7 @@ _UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to
 _NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
 _CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
 
+_IDLE: AbstractContextManager[object] = contextlib.nullcontext()
 Build = Callable[[Path], None]
 """Makes an environment in a folder that does not exist yet; raises `UnavailableError`."""
 
@@ -46,17 +48,22 @@ class Environments:
         self._finding = threading.Lock()
         self.node = node.Builder(self._commands, offline=offline, kept=kept / keeping.NPM if kept else None)
 
-    def prepare(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> Path:
+    def prepare(
+        self,
+        runtime: LockedRuntime,
+        packages: Sequence[Pinned],
+        busy: AbstractContextManager[object] = _IDLE,
+    ) -> Path:
         """What the runtime's environment is there for, which is built where it is not ready.
 
         It is an interpreter of Python, or the folder of a package that Node runs. `packages` holds at least those that
-        the runtime pins.
+        the runtime pins. It is tried within `busy`, which bounds what works at the same time.
 
         Raises:
             UnavailableError: it cannot be had here, and why.
         """
         try:
-            slot, build = self._plan(runtime, packages)
+            slot, build = self._plan(runtime, packages, busy)
             return slot.ready() or self._build_alone(slot, runtime, build)
         except OSError as error:
             raise UnavailableError(
@@ -85,13 +92,15 @@ class Environments:
         """End what is being built, and build no more."""
         self._commands.close()
 
-    def _plan(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> tuple[store.Slot, Build]:
+    def _plan(
+        self, runtime: LockedRuntime, packages: Sequence[Pinned], busy: AbstractContextManager[object] = _IDLE
+    ) -> tuple[store.Slot, Build]:
         """Where the environment lies, and what makes it there."""
         if runs_on_node(runtime.engine):
             pins = node.needed(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
         needed = wheels.needed(runtime, [each for each in packages if isinstance(each, LockedPackage)])
-        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed)
+        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed, busy)
 
     def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> store.Slot:
         name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
@@ -124,12 +133,19 @@ class Environments:
             f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
         )
 
-    def _make(self, attempt: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+    def _make(
+        self,
+        attempt: Path,
+        runtime: LockedRuntime,
+        needed: Sequence[LockedPackage],
+        busy: AbstractContextManager[object],
+    ) -> None:
         base = self._interpreter(runtime.python)
         interpreter = store.interpreter_of(attempt)
         self._create(attempt, base, runtime)
         self._install(interpreter, runtime, needed)
-        self._examine(interpreter, runtime, needed)
+        with busy:
+            self._examine(interpreter, runtime, needed)
 
     def _interpreter(self, minor: str) -> Path:
         with self._finding:
