@@ -30,6 +30,13 @@ def neutral(line: str) -> str:
     return _LEADING_COMMAND.sub(r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
+def named(name: str) -> str:
+    """A name with which a line begins: in back-ticks where it is no plain path, so that it can be no line of ours."""
+    shown = visible(name)
+    plain = ("/" in shown or "." in shown) and not any(each in shown for each in " :`")
+    return shown if plain or not shown else f"`{shown}`"
+
+
 def log_line(text: str) -> str:
     """One line for a terminal or a log."""
     return neutral(visible(text))
@@ -67,9 +74,9 @@ def code(text: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}"
 
 
-_ACTIVE = re.compile(r"[@#]|:(?=\S)|www\.", re.IGNORECASE)
+_ACTIVE = re.compile(r"[@#$]|:(?=\S)|www\.|\bgh-[0-9]|\b[0-9a-f]{40}\b", re.IGNORECASE)
 _BLOCK = re.compile(r"^((?:\d+(?=[.)](?:\s|$)))?)([-+=.)])")
-_MARKUP = re.compile(r"[\\`*_\[\]<>|~&$]")
+_MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 
 
 def prose(text: str) -> str:

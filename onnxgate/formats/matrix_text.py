@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.findings import name_runtimes
 from onnxgate.formats import matrix_phrases as phrases
-from onnxgate.formats.escape import log_line, neutral, visible
+from onnxgate.formats.escape import log_line, named, neutral, visible
 from onnxgate.formats.matrix_columns import MEANINGS, WRONG, Releases, by_minor, by_run, mark
 from onnxgate.formats.paper import Column, Paper
 from onnxgate.formats.phrases import LONG, short
@@ -33,14 +33,14 @@ def format(matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool =
 
 
 def _verdict(matrix: Matrix, paper: Paper) -> Iterator[str]:
-    first, *others = paper.wrapped(phrases.verdict(matrix), 0)
+    first, *others = paper.wrapped(phrases.verdict(matrix), 0, own=True)
     yield paper.ink(matrix.verdict, matrix.verdict) + first.removeprefix(matrix.verdict)
     yield from others
 
 
 def _table(matrix: Matrix, paper: Paper) -> Iterator[str]:
     """The columns that fit: a minor each, else runs that agree, else blocks of these."""
-    first = Column("", "", [log_line(short(model.path)) for model in matrix.models])
+    first = Column("", "", [log_line(named(short(model.path))) for model in matrix.models])
     columns = _columns(matrix, by_minor(matrix))
     if paper.width and _width([first, *columns]) > paper.width:
         columns = _columns(matrix, by_run(matrix))
@@ -72,7 +72,7 @@ def _legend(matrix: Matrix, paper: Paper) -> Iterator[str]:
 
 def _model(model: MatrixModel, paper: Paper, verbose: bool) -> Iterator[str]:
     found = working_range(model)
-    yield paper.ink(short(model.path), "heading")
+    yield paper.ink(named(short(model.path)), "heading")
     yield from paper.wrapped(phrases.sentence(found), 2)
     left_out = any(group.more for group in groups(model))
     for group in groups(model) if verbose and left_out else found.others:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from rich.cells import cell_len
 
-from onnxgate.formats.escape import visible
+from onnxgate.formats.escape import neutral, visible
 
 STYLES = {
     "error": "1;31",
@@ -27,6 +27,15 @@ STYLES = {
     "unknown": "30;47",
 }
 GUTTER = 2
+HANG = 3
+"""By how much more the further lines of a paragraph are indented: no line of ours begins there."""
+LABELS = (
+    *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
+    *("changed since ", "no model changed since ", "to accept it, paste into the config:"),
+)
+LEVELS = ("error ", "warning ", "note ")
+TITLES = ("undecided", "skipped", "ignored", "replay")
+"""With which lines of ours begin, and no line of others: any; those that are indented by two; and titles."""
 Ink = Callable[[str], str]
 
 
@@ -60,13 +69,15 @@ class Paper:
         shown = visible(text)
         return f"\x1b[{STYLES[style]}m{shown}\x1b[0m" if self.color and style in STYLES and shown else shown
 
-    def wrapped(self, text: str, indent: int, label: str = "", style: str = "") -> Iterator[str]:
-        """A paragraph beside its label, which is quiet. Words are never broken."""
-        hang = " " * (indent + len(label))
-        lines = [visible(text)]
+    def wrapped(self, text: str, indent: int, label: str = "", style: str = "", *, own: bool = False) -> Iterator[str]:
+        """A paragraph beside its label, which is quiet. Words are never broken. `own`: it may begin as our lines do."""
+        hang = " " * (indent + (len(label) or HANG))
+        shown = neutral(visible(text))
+        lines = [shown if label or own else _unlike_ours(shown, indent)]
         if self.width:
             room = max(self.width - len(hang), 20)
-            lines = textwrap.wrap(lines[0], room, break_long_words=False, break_on_hyphens=False) or [""]
+            wrapped = textwrap.wrap(lines[0], room, break_long_words=False, break_on_hyphens=False)
+            lines = list(map(neutral, wrapped)) or [""]
         yield f"{' ' * indent}{self.ink(label, 'quiet')}{self.ink(lines[0], style)}"
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
@@ -91,6 +102,15 @@ class Paper:
                 block = [columns[0]]
             block.append(column)
         yield block
+
+
+def _unlike_ours(text: str, indent: int) -> str:
+    """A text that is not taken for a verdict, a finding or a title."""
+    if text.strip() in TITLES:
+        return f"`{text}`"
+    known = (*LABELS, *(LEVELS if indent == 2 else ()))
+    label = next((each for each in known if text.startswith(each)), "")
+    return f"{label[:-1]}\\x{ord(label[-1]):02x}{text[len(label) :]}" if label else text
 
 
 def _below_names(columns: Sequence[Column], gutter: int) -> list[Column]:

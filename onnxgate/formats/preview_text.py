@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from onnxgate.findings import name_runtimes, runtime_order
 from onnxgate.formats import phrases, text
-from onnxgate.formats.escape import neutral, visible
+from onnxgate.formats.escape import named, neutral, visible
 from onnxgate.formats.paper import Column, Paper
 from onnxgate.preview import Arrival, Preview
 from onnxgate.report import Finding, Measured
@@ -73,7 +73,7 @@ def _table(preview: Preview, paper: Paper) -> Iterator[str]:
     if not models:
         return
     states = {(each.model, each.runtime): STATES.get(each.state, each.state) for each in preview.arrivals}
-    columns = [Column("", "", [visible(phrases.short(model)) for model in models])]
+    columns = [Column("", "", [named(phrases.short(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
         columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
@@ -84,7 +84,7 @@ def _table(preview: Preview, paper: Paper) -> Iterator[str]:
 def _outputs(preview: Preview, paper: Paper) -> Iterator[str]:
     """How far outputs move; runtimes of which the same is to be said are one line."""
     for model in sorted({each.model for each in preview.arrivals}):
-        yield paper.ink(phrases.short(model), "heading")
+        yield paper.ink(named(phrases.short(model)), "heading")
         groups: dict[str, list[str]] = {}
         for each in (each for each in preview.arrivals if each.model == model):
             for sentence in _moves(each):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from onnxgate.formats import changes, phrases
-from onnxgate.formats.escape import neutral, visible
+from onnxgate.formats.escape import named, neutral, visible
 from onnxgate.formats.paper import Column, Paper
 from onnxgate.report import Cell, Finding, Measured, NotDone, Report
 
@@ -76,7 +76,7 @@ def _changes(report: Report, paper: Paper) -> Iterator[str]:
     yield paper.ink(title, "heading")
     every = changes.ordered(report)
     for change in every[:MANY_MODELS]:
-        yield from paper.wrapped(f"{phrases.short(change.model)} {changes.what(change)}", 2)
+        yield from paper.wrapped(f"{named(phrases.short(change.model))} {changes.what(change)}", 2)
         for difference in changes.differences(change, MANY_DIFFERENCES):
             yield from paper.wrapped(difference, 4)
     if len(every) > MANY_MODELS:
@@ -86,7 +86,7 @@ def _changes(report: Report, paper: Paper) -> Iterator[str]:
 
 def _findings(report: Report, paper: Paper, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for subject, findings in phrases.by_subject(phrases.spoken(report)):
-        yield paper.ink(phrases.short(subject), "heading")
+        yield paper.ink(named(phrases.short(subject)), "heading")
         for finding in findings:
             yield from _finding(finding, paper)
             yield from _snippet(snippets.get(finding.fingerprint, ()), paper)
@@ -160,7 +160,7 @@ def _alike(row: Mapping[str, Cell]) -> str:
 
 
 def _models(rows: Matrix) -> Column:
-    return Column("", "", [visible(phrases.short(model)) for model in rows])
+    return Column("", "", [named(phrases.short(model)) for model in rows])
 
 
 def _column(runtime: str, rows: Matrix) -> Column:

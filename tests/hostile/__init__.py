@@ -1,0 +1,1 @@
+"""Hostile text through every format, and hostile input through every reader but those of models."""
