@@ -33,7 +33,8 @@ class Stage(str, enum.Enum):
 
 
 STATIC_STAGES = (Stage.FILE, Stage.LOCK, Stage.SUPPORT)
-ALL_STAGES = (*STATIC_STAGES, Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
+DYNAMIC_STAGES = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
+ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
 
 
 @dataclass(frozen=True, slots=True, order=True)

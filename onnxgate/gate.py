@@ -14,12 +14,12 @@ from onnxgate.config.project import SelectedModel
 from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.findings import Judged, Level, Place, Stage, Undone
+from onnxgate.examining import Examiner, Match, keeping_examiner
+from onnxgate.findings import DYNAMIC_STAGES, Judged, Level, Place, Stage, Undone
 from onnxgate.harvests import Builds, lacking
 from onnxgate.model.content import content_sha256
 from onnxgate.plan import PlannedModel, plan_models, unlocked_builds
 from onnxgate.request import Gathered, Outcome, Request
-from onnxgate.stages import file as file_stage
 from onnxgate.stages import lock as lock_stage
 from onnxgate.stages import support as support_stage
 from onnxgate.work import Execution, Work
@@ -30,9 +30,20 @@ if TYPE_CHECKING:
 
 def run(request: Request) -> Outcome:
     """Run the stages asked for, and weigh what they found."""
+    with _examiner(request) as examiner:
+        return _run(request, examiner)
+
+
+def _examiner(request: Request) -> Examiner:
+    if request.static_folder is None:
+        return Examiner(request.jobs)
+    return keeping_examiner(request.jobs, request.static_folder(), request.project.folder)
+
+
+def _run(request: Request, examiner: Examiner) -> Outcome:
     gathered = Gathered()
     planned = plan_models(request.project, request.lock, request.models)
-    files = _promised(file_stage.gather(_placed(request), request.lock), planned)
+    files = _promised(examiner.files(request.project, _placed(request), request.lock), planned)
     _judge_files(request, files, gathered)
     against, whole = lock_stage.gather(request.project, request.lock, request.lock_text, files)
     if Stage.LOCK in request.stages:
@@ -45,7 +56,7 @@ def run(request: Request) -> Outcome:
         _judge(request, gathered, _sizes(planned, gathered))
     if Stage.SUPPORT in request.stages:
         _learn(request, planned, gathered)
-        _judge(request, gathered, _support_subjects(request, planned, gathered))
+        _support(request, examiner, planned, gathered)
     blocked = frozenset(weighing.blocked(request, gathered))
     gathered.undone += _unread(request, gathered, blocked)
     _execute(request, planned, blocked, gathered)
@@ -92,7 +103,8 @@ def _judge(request: Request, gathered: Gathered, subjects: Iterable[object]) -> 
 def _judge_files(request: Request, files: Sequence[ModelFile], gathered: Gathered) -> None:
     """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
     gathered.away = {file.path: _away(file) for file in files if not file.is_whole}
-    unreadable = [file.path for file in files if file.unreadable and Stage.FILE in request.stages]
+    unread = [file for file in files if file.unreadable or file.lost]
+    unreadable = [file.path for file in unread if Stage.FILE in request.stages]
     gathered.undone += [Undone(Stage.FILE, path, "", *gathered.away[path]) for path in unreadable]
     gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
     if Stage.FILE in request.stages:
@@ -157,18 +169,31 @@ def _learn(request: Request, planned: Sequence[PlannedModel], gathered: Gathered
     gathered.skipped += gleaned.skipped
 
 
-def _support_subjects(request: Request, planned: Sequence[PlannedModel], gathered: Gathered) -> list[object]:
-    subjects: list[object] = []
-    folders = request.project.root, request.project.folder
-    for each in planned:
-        if each.path in gathered.facts:
-            facts, place = gathered.facts[each.path], gathered.places[each.path]
-            predicted = support_stage.gather_model(each.model, facts, place, *folders, each.runtimes, gathered.kept)
-            subjects += predicted.subjects
-            gathered.predictions |= {(each.path, name): found for name, found in predicted.predictions.items()}
+def _support(request: Request, examiner: Examiner, planned: Sequence[PlannedModel], gathered: Gathered) -> None:
     every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
-    subjects += support_stage.gather_unpredicted(tuple(every.values()), Place(request.lock_name), gathered.kept)
-    return subjects
+    levels, project = request.project.config.rules, request.project
+    asked = [
+        Match(
+            each.model,
+            gathered.facts[each.path],
+            gathered.places[each.path],
+            project.root,
+            project.folder,
+            each.runtimes,
+            {name: gathered.kept[name] for name in sorted(gathered.kept.keys() & {it.name for it in each.runtimes})},
+            levels,
+            predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
+        )
+        for each in planned
+        if each.path in gathered.facts
+    ]
+    for each, (found, undone) in zip(asked, examiner.support(asked), strict=True):
+        gathered.judged += found.judged
+        gathered.undone += [undone] if undone is not None else []
+        gathered.verdicts |= {(each.facts.path, name): verdict for name, verdict in found.verdicts.items()}
+        gathered.predictions |= {(each.facts.path, name): given for name, given in found.predictions.items()}
+    places = Place(request.lock_name)
+    _judge(request, gathered, support_stage.gather_unpredicted(tuple(every.values()), places, gathered.kept))
 
 
 def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: Gathered) -> None:
@@ -244,6 +269,8 @@ def _away(file: ModelFile) -> tuple[str, str]:
     pull = f'git lfs pull --include "{file.git_path}"'
     if file.pointer is not None:
         return "its content is not here: the file is a Git LFS pointer", pull
+    if file.lost is not None:
+        return file.lost
     if file.unreadable:
         return f"it cannot be opened: {file.unreadable}", ""
     broken = next((use for use in file.external if use.problem), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,8 @@ class PlannedModel:
 
 def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[PlannedModel, ...]:
     """Each selected model with the locked runtimes of its targets; a target that is not locked adds none."""
-    return tuple(PlannedModel(model, _runtimes(project, lock, model)) for model in models)
+    promised = {chosen: _runtimes(project, lock, chosen) for chosen in {model.settings.targets for model in models}}
+    return tuple(PlannedModel(model, promised[model.settings.targets]) for model in models)
 
 
 def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
@@ -62,8 +63,7 @@ def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, Lo
     )
 
 
-def _runtimes(project: Project, lock: Lock, model: SelectedModel) -> tuple[PlannedRuntime, ...]:
-    chosen = model.settings.targets
+def _runtimes(project: Project, lock: Lock, chosen: Collection[str]) -> tuple[PlannedRuntime, ...]:
     merged: dict[LockedRuntime, list[tuple[str, Target]]] = {}
     for name, target, runtime in locked_runtimes(project, lock):
         if not chosen or name in chosen:

@@ -16,7 +16,7 @@ from onnxgate.lock.types import Lock
 from onnxgate.model.facts import ModelFacts
 from onnxgate.plan import PlannedModel
 from onnxgate.report import Change, Finding
-from onnxgate.support.operations import Prediction
+from onnxgate.support.operations import Prediction, Verdict
 from onnxgate.work import Execution
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class Request:
     unheld: str = ""  # why there is none, where one is expected
     share: Share | None = None  # `models` are one part of a check
     results_folder: Path | None = None  # where results of the same content may be taken from; None: all is run
+    jobs: int = 1  # models that the static stages look at side by side
+    static_folder: Callable[[], Path] | None = None  # where it is kept what they said before; None: nowhere
     watch: Watch | None = None  # is shown what each model gave, while the files are there
 
 
@@ -60,7 +62,8 @@ class Gathered:
     facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
-    predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # by model and runtime
+    verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)  # of predictions, by model and runtime
+    predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # in full, where models are to be run
     kept: Mapping[str, Kept] = field(default_factory=dict)  # what was harvested of runtimes, by name
     remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
     changes: list[Change] = field(default_factory=list)  # since the baseline, by model

@@ -28,8 +28,8 @@ from onnxgate.request import Outcome, Request
 DYNAMIC = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
 
 
-def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
-    """The report of one run of the gate."""
+def sum_up(request: Request, outcome: Outcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
+    """The report of one run of the gate; not `drawn`, it has no drawings, which take the models to be read again."""
     gathered = outcome.gathered
     verdict, exit_status = decide(outcome.findings, bool(gathered.undone), fail_on)
     stages = tuple(stage.value for stage in ALL_STAGES if stage in request.stages)
@@ -52,7 +52,7 @@ def sum_up(request: Request, outcome: Outcome, fail_on: FailOn) -> Report:
         remarks=tuple(sorted(set(gathered.remarks))),
         against=_against(request),
         changes=tuple(gathered.changes),
-        drawings=_drawings(request, outcome),
+        drawings=_drawings(request, outcome) if drawn else (),
         shard=_shard(request, outcome),
     )
 
@@ -153,8 +153,8 @@ def _state(request: Request, outcome: Outcome, model: str, runtime: str, about: 
         return "pass"
     if Stage.SUPPORT not in request.stages:
         return "not asked"
-    prediction = gathered.predictions.get((model, runtime))
-    return "predicted" if prediction is not None and prediction.verdict != "unknown" else "not predicted"
+    told = gathered.verdicts.get((model, runtime), "unknown") != "unknown"
+    return "predicted" if told else "not predicted"
 
 
 def _concerns(finding: Finding, runtime: str) -> bool:

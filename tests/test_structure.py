@@ -13,11 +13,13 @@ import pytest
 import onnxgate
 
 PACKAGE = Path(onnxgate.__file__).parent
-VALUES = {"errors", "findings"}
+VALUES = {"errors", "findings", "lifeline", "scratch"}
 # What each part may import besides itself and the values that everything may use.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "findings": set(),
+    "lifeline": set(),
+    "scratch": set(),
     "model": set(),
     "support": {"model"},
     "baseline": {"model"},
@@ -103,7 +105,15 @@ ALLOWED: dict[str, set[str]] = {
             "rules",
         ),
     },
+    "children": set(),
+    "unchanged": set(),
+    "digests": {"baseline.checked_out", "model.hashing"},
+    "examining": {
+        *("children", "config", "digests", "evidence", "judge", "lock", "model", "plan", "rules", "stages"),
+        *("support.harvested", "support.operations", "unchanged"),
+    },
     "gate": {
+        "examining",
         "request",
         "weighing",
         "baseline",

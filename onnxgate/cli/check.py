@@ -100,11 +100,12 @@ def command(
     closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
     """
     from onnxgate.cli.ignoring import Ignoring
-    from onnxgate.cli.outputs import parse_outputs, write_outputs
+    from onnxgate.cli.outputs import DRAWN, parse_outputs, write_outputs
     from onnxgate.cli.selection import chosen_stages
     from onnxgate.inputs.asked import Asked
 
     sinks = parse_outputs(outputs)
+    drawn = any(sink.format in DRAWN for sink in sinks)
     asked = chosen_stages(static, stages)
     inputs = Asked(seed, tuple(dict.fromkeys(cases)))
     config = None if target is not None else _config(paths, options)
@@ -121,9 +122,9 @@ def command(
     if config is None:
         from onnxgate.cli.unconfigured import judge_files
 
-        report = judge_files(paths, target, options)
+        report = judge_files(paths, target, options, drawn=drawn)
     else:
-        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options)
+        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn)
     write_outputs(
         report,
         sinks,
@@ -162,12 +163,14 @@ def _gate(
     shard: str | None,
     ignoring: Ignoring,
     options: CommonOptions,
+    *,
+    drawn: bool,
 ) -> Report:
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
     from onnxgate.request import Request
-    from onnxgate.runtimes.store import inputs_dir, results_dir
+    from onnxgate.runtimes.store import inputs_dir, results_dir, static_dir
 
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     before = ignoring.before(config, today)
@@ -194,9 +197,11 @@ def _gate(
         unheld=chosen.remark if chosen is not None else "",
         share=share,
         results_folder=results_dir(),
+        jobs=options.jobs,
+        static_folder=static_dir,
     )
     outcome = ignoring.settle(request, gate.run(request), before)
-    report = verdict.sum_up(request, outcome, options.fail_on)
+    report = verdict.sum_up(request, outcome, options.fail_on, drawn=drawn)
     if meter is not None:
         from onnxgate.cli.sharding import keep_costs
 

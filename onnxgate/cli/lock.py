@@ -231,12 +231,14 @@ def _write(project: Project, old: Lock | None, relocked: Relocked, options: Comm
 
 
 def _check(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
+    from onnxgate.examining import keeping_examiner
     from onnxgate.lock.loading import parse_lock, read_lock
-    from onnxgate.stages import file as file_stage
+    from onnxgate.runtimes.store import static_dir
 
     text = read_lock(project.lock_path)
     lock = parse_lock(text, project.lock_path.name)
-    files = file_stage.gather(project.models(paths, base=options.start), lock)
+    with keeping_examiner(options.jobs, static_dir(), project.folder) as examiner:
+        files = examiner.files(project, project.models(paths, base=options.start), lock)
     stale = list(_stale(project, lock, text, files))
     name = project.lock_path.name
     if not options.quiet:

@@ -65,8 +65,7 @@ def _unread(outcome: Outcome, planned: PlannedModel) -> Iterator[Reason]:
 
 def _by_prediction(outcome: Outcome, path: str, runtime: PlannedRuntime, judged: Sequence[Judged]) -> Entry:
     """There is a prediction only where the kernels are known."""
-    prediction = outcome.gathered.predictions.get((path, runtime.name))
-    verdict: Predicted = prediction.verdict if prediction is not None else "unknown"
+    verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
     if verdict == "loads":
         return Entry(runtime=runtime.name, predicted="loads")
     return Entry(runtime=runtime.name, predicted=verdict, reasons=_each_once(judged) or (NO_KERNELS,))

@@ -20,6 +20,10 @@ DATA = frozenset(("json", "html", "sarif", "junit", "gitlab"))
 """Formats that programs read, and that nothing else may stand beside."""
 
 
+DRAWN = frozenset(("json", "html", "markdown", "summary", "comment"))
+"""Formats that show a report's drawings, or hand them on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """One `--output`; `file` is None for standard output."""

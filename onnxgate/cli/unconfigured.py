@@ -23,6 +23,7 @@ from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.matrix import MatrixModel, working_range
 from onnxgate.report import LEVELS, Finding, Report
 from onnxgate.request import Outcome, Request
+from onnxgate.runtimes.store import static_dir
 from onnxgate.support import limits
 
 TARGET = "every release"
@@ -30,14 +31,14 @@ STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 SCOPE = "no config: predicted from support data, nothing was run"
 
 
-def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonOptions) -> Report:
+def judge_files(paths: Sequence[Path], requirement: str | None, options: CommonOptions, *, drawn: bool) -> Report:
     """The file and support stages over files that no config knows, on all measured releases that fit."""
     request = ask(paths, requirement, options)
     outcome = gate.run(request)
     models = predicted(outcome)
     outcome.gathered.undone += _unknown(models, outcome)
     findings = tuple(sorted(_softened(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
-    report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on)
+    report = verdict.sum_up(request, dataclasses.replace(outcome, findings=findings), options.fail_on, drawn=drawn)
     ranges = (
         f"{model.path}: {working_range(model).sentence}" for model in models if model.path in outcome.gathered.facts
     )
@@ -58,6 +59,8 @@ def ask(paths: Sequence[Path], requirement: str | None, options: CommonOptions, 
         stages=STAGES,
         today=datetime.date.min,
         open_host=_no_host,
+        jobs=options.jobs,
+        static_folder=static_dir,
     )
 
 

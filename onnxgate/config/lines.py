@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from onnxgate.config.toml import loads
 
@@ -20,7 +22,8 @@ _STRING = re.compile(
 )
 
 
-def key_lines(text: str) -> dict[Keys, int]:
+@functools.lru_cache(maxsize=4)
+def key_lines(text: str) -> Mapping[Keys, int]:
     """
     The line, from 1, of every table and key of a valid TOML text.
 
@@ -31,7 +34,7 @@ def key_lines(text: str) -> dict[Keys, int]:
     while scan.forward():
         if not (scan.header() if text[scan.at] == "[" else scan.statement()):
             break
-    return scan.found
+    return MappingProxyType(scan.found)
 
 
 def key_spans(text: str) -> dict[Keys, tuple[int, int]]:

@@ -41,6 +41,7 @@ class ModelFile:
     size_bytes: int
     really: str = ""  # what a file that is no model really is: "an empty file", "an HTML page"; "" where it is one
     unreadable: str = ""  # why the file could not be opened: nothing is known of it
+    lost: tuple[str, str] | None = None  # why it could not be judged to the end, and what helps
     pointer: LfsPointer | None = None
     locked_sha256: str = ""  # "" where the lock does not have it
     locked_size_bytes: int = 0

@@ -1,18 +1,62 @@
-"""SHA-256 of a file, in one pass with little memory."""
+"""SHA-256 of a file, in one pass with little memory, and not twice where the file proves to be the same."""
 
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 _CHUNK_BYTES = 1024 * 1024
+REMEMBERED_BYTES = 1024 * 1024
+"""Smaller files are hashed in less time than it takes to think about it."""
+SETTLED_NS = 2 * 10**9
+"""What changed later than this before we looked may change again and show the same times.
+
+Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
+"""
+
+Identity = tuple[int, int, int, int, int]
+"""Device, number, size, and the times of the last change of content and of anything: git's proof that a file is the
+same. The last of them no program can set."""
+
+_known: dict[Identity, str] = {}
 
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(_CHUNK_BYTES))
     with path.open("rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if found := _known.get(identity(status)):
+            return found
+        began_ns = time.time_ns()
+        digest = hashlib.sha256()
+        buffer = memoryview(bytearray(_CHUNK_BYTES))
         while count := file.readinto(buffer):
             digest.update(buffer[:count])
-    return digest.hexdigest()
+        found = digest.hexdigest()
+        if identity(os.fstat(file.fileno())) == identity(status) and is_settled(status, began_ns):
+            _known[identity(status)] = found
+    return found
+
+
+def identity(status: os.stat_result) -> Identity:
+    """What proves that a file is the one that it was."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def is_settled(status: os.stat_result, now_ns: int) -> bool:
+    """Whether a large file has been what it is for long enough that its times would show a change."""
+    newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
+
+
+def remember(known: Mapping[Identity, str]) -> None:
+    """Take digests for known that were made of these very files."""
+    _known.update(known)
+
+
+def known_digest(status: os.stat_result) -> str | None:
+    """The digest of a file, where it need not be read for it."""
+    return _known.get(identity(status))

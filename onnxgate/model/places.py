@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ _FRAME = re.compile(
 )
 _FOREIGN = {"site-packages", "dist-packages"}
 _LARGEST_SOURCE_BYTES = 4 * 1024 * 1024
+_consulted = ContextVar("consulted", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,22 @@ def node_place(node: NodeProto, root: Path, folder: Path) -> Place | None:
     must still be the one that the trace quotes.
     """
     for frame in reversed(list(_frames(node))):
+        _consulted.set(True)
         for path in _candidates(frame.path, root, folder):
             if _stands(frame, path):
                 return Place(_relative(path, folder), frame.line)
     return None
+
+
+@contextlib.contextmanager
+def consulted() -> Iterator[Callable[[], bool]]:
+    """Tells whether, since the block began, a place was looked for among the files of the repository."""
+    before = _consulted.get()
+    _consulted.set(False)
+    try:
+        yield _consulted.get
+    finally:
+        _consulted.set(before or _consulted.get())
 
 
 def named_node(model: ModelProto, name: str) -> NodeProto | None:

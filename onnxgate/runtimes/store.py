@@ -40,6 +40,11 @@ def inputs_dir() -> Path:
     return cache_dir() / "inputs"
 
 
+def static_dir() -> Path:
+    """Where it is kept what the static stages said of models that did not change."""
+    return cache_dir() / "static"
+
+
 def costs_dir() -> Path:
     """Where it is kept what models cost, one file per content: folders of several machines can be laid together."""
     return (kept_dir() or cache_dir()) / "costs"

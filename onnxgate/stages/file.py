@@ -31,24 +31,30 @@ if TYPE_CHECKING:
 def gather(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
     """What reading each model's file told, in the order of `models`; nothing that it holds is run."""
     locked = lock.models if lock else {}
-    return tuple(_file(model, locked.get(model.path)) for model in models)
+    return tuple(named(model, locked.get(model.path), look(model), root_of(model)) for model in models)
 
 
-def _file(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
-    file = _named(model, entry)
-    try:
-        return _look(model, file)
-    except OSError as error:
-        return replace(file, unreadable=(error.strerror or str(error)).lower())
+def unseen(model: SelectedModel) -> ModelFile:
+    """A file of which nothing is known."""
+    return ModelFile(model.path, Place(model.path), 0)
 
 
-def _named(model: SelectedModel, entry: LockedModel | None) -> ModelFile:
-    """What is known without opening the file."""
-    file = ModelFile(model.path, model.place, 0, git_path=_relative(model.absolute, _root(model)))
+def named(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
+    """The file with what is known without opening it. `root` is git's."""
+    file = replace(file, place=model.place, git_path=_relative(model.absolute, root))
     if entry is None:
         return file
     external = {data.location: data.sha256 for data in entry.external}
     return replace(file, locked_sha256=entry.sha256, locked_size_bytes=entry.size_bytes, locked_external=external)
+
+
+def look(model: SelectedModel) -> ModelFile:
+    """What the file itself tells."""
+    file = unseen(model)
+    try:
+        return _look(model, file)
+    except OSError as error:
+        return replace(file, unreadable=(error.strerror or str(error)).lower())
 
 
 def _look(model: SelectedModel, file: ModelFile) -> ModelFile:
@@ -90,13 +96,13 @@ def _passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
 
 def _quantization(model: SelectedModel, proto: ModelProto) -> Iterator[BadQuantization]:
     for bad in quantization_faults(proto, model.absolute):
-        place = node_place(bad.node, _root(model), _folder(model))
+        place = node_place(bad.node, root_of(model), _folder(model))
         yield BadQuantization(bad.node.name, operator_name(bad.node), bad.what, bad.kind, place)
 
 
 def _node_place(model: SelectedModel, proto: ModelProto, name: str) -> Place | None:
     node = named_node(proto, name)
-    return node_place(node, _root(model), _folder(model)) if node else None
+    return node_place(node, root_of(model), _folder(model)) if node else None
 
 
 def _folder(model: SelectedModel) -> Path:
@@ -106,7 +112,8 @@ def _folder(model: SelectedModel) -> Path:
     return model.absolute.parents[len(Path(model.path).parts) - 1]
 
 
-def _root(model: SelectedModel) -> Path:
+def root_of(model: SelectedModel) -> Path:
+    """Git's root above the model, else the folder that its path is relative to."""
     folder = _folder(model)
     return find_root(folder) or folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -18,6 +19,7 @@ MissRule = Literal[
     "attribute-unsupported",
 ]
 """The rules of the support stage that are about one node."""
+Verdict = Literal["loads", "refused", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class TypedNode:
     calls: bool  # it calls a local function of the model
     within: str  # the local function that it is in, "" for the model itself
     type_of: Callable[[str], TypeProto | None] = nothing_known  # of a value that it sees, with its shape
+    unread: str = ""  # why the body of what it calls is not looked at
 
     def every(self) -> Iterator[TypedNode]:
         """The node and all inside it."""
@@ -75,7 +78,7 @@ class TypedNode:
             yield from node.every()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """A model as far as every release is asked the same of it."""
 
@@ -87,6 +90,20 @@ class Prepared:
         """All nodes, those of subgraphs and of called local functions too."""
         for node in self.nodes:
             yield from node.every()
+
+    @functools.cached_property
+    def kinds(self) -> tuple[TypedNode, ...]:
+        """The first node of each kind, wherever it is: what a release makes of one, it makes of all that are like it."""
+        first: dict[tuple[object, ...], TypedNode] = {}
+        seen: set[int] = set()  # bodies that several calls share
+        ahead = [self.nodes]
+        while ahead:
+            for node in ahead.pop():
+                first.setdefault((node.operation, node.calls, bool(node.within), node.unread), node)
+                if node.inner and id(node.inner) not in seen:
+                    seen.add(id(node.inner))
+                    ahead.append(node.inner)
+        return tuple(first.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +133,7 @@ class Prediction:
     found: tuple[Found, ...]
 
     @property
-    def verdict(self) -> Literal["loads", "refused", "unknown"]:
+    def verdict(self) -> Verdict:
         """Refused where anything is known to be refused."""
         if self.ir_too_new or self.opsets_too_new or any(found.miss for found in self.found):
             return "refused"

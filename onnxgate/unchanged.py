@@ -1,0 +1,106 @@
+"""What the static stages said of the same content: kept by the digests of all that it depends on.
+
+Only what follows from a model and its data alone is kept, and from what is named in the key. An entry that cannot be
+read is none; where nothing can be written, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+LAYOUT = 1
+"""Counts changes of what an entry means that the code of the stages does not show."""
+MOST = 20_000
+"""Entries of one project that are kept; beyond, those longest unused are forgotten."""
+_PARTS = ("data", "evidence", "model", "rules", "stages", "support")
+"""Folders whose code decides what the static stages say."""
+
+Kind = TypeVar("Kind")
+
+
+class Unchanged:
+    """What was said before of the project in `project`: one file in `folder`, read at once and replaced at once."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+        self._path = folder / f"{name}.msgpack"
+        self._entries = _read(self._path)
+        self._added = False
+
+    def find(self, key: str, kind: type[Kind]) -> Kind | None:
+        """The entry, None where there is none that can be read."""
+        held = self._entries.pop(key, None)
+        if held is None:
+            return None
+        try:
+            found = msgspec.msgpack.decode(held, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            return None
+        self._entries[key] = held  # the last is the newest
+        return found
+
+    def keep(self, key: str, said: object) -> None:
+        """Keep what was said."""
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
+            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(said))
+            self._added = True
+
+    def save(self) -> None:
+        """Write what was added, where there is a place for it."""
+        if not self._added:
+            return
+        newest = dict(list(self._entries.items())[-MOST:])
+        scratch = self._path.with_suffix(f".{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError, RuntimeError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                scratch.write_bytes(msgspec.msgpack.encode(newest))
+                scratch.replace(self._path)
+            finally:
+                scratch.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+        return {}
+
+
+def key_of(*parts: object) -> str:
+    """The key of what follows from these values and from this program."""
+    text = msgspec.json.encode((_program(), *parts), order="sorted")
+    return hashlib.sha256(text).hexdigest()
+
+
+@functools.cache
+def _program() -> tuple[str, ...]:
+    """This program, and what of others it judges with."""
+    from importlib.metadata import version
+
+    digest = hashlib.sha256()
+    for entry in sorted(_files(Path(__file__).parent), key=lambda entry: entry.path):
+        status = entry.stat()
+        digest.update(f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return str(LAYOUT), digest.hexdigest(), version("onnx"), version("numpy"), sys.version
+
+
+def _files(package: Path) -> list[os.DirEntry[str]]:
+    found = [entry for entry in os.scandir(package) if entry.is_file() and entry.name.endswith(".py")]
+    ahead = [str(package / part) for part in _PARTS]
+    while ahead:
+        for entry in os.scandir(ahead.pop()):
+            if entry.is_dir() and entry.name != "__pycache__":
+                ahead.append(entry.path)
+            elif entry.is_file():
+                found.append(entry)
+    return found
