@@ -14,7 +14,7 @@ from onnxgate.model.places import node_place
 from onnxgate.stages.supported import Known
 from onnxgate.support import releases
 from onnxgate.support.match import CPU
-from onnxgate.support.operations import Found, Miss, Operation, Prediction, Prepared, TypedNode
+from onnxgate.support.operations import Found, Miss, Prediction, Prepared, TypedNode
 from onnxgate.support.predict import predict
 from onnxgate.support.providers import providers_of
 from onnxgate.support.signature import fault
@@ -131,8 +131,9 @@ class Operators:
     def experimental(self, known: Known) -> tuple[ExperimentalOperation, ...]:
         """The operators that a release calls experimental."""
         groups: dict[str, list[TypedNode]] = {}
-        for node in self.prepared.every():
-            name = "" if node.calls else _experimental_name(node.operation, known.implementation)
+        some = any(_experimental_name(node, known.implementation) for node in self.prepared.kinds)
+        for node in self.prepared.every() if some else ():
+            name = _experimental_name(node, known.implementation)
             if name:
                 groups.setdefault(name, []).append(node)
         return tuple(
@@ -172,9 +173,12 @@ def _parents(nodes: Iterable[TypedNode], parent: str) -> Iterator[tuple[Key, str
         yield from _parents(node.inner, inside)
 
 
-def _experimental_name(operation: Operation, implementation: Implementation | None) -> str:
+def _experimental_name(node: TypedNode, implementation: Implementation | None) -> str:
     """The operator with its version, where the release calls its schema experimental; else ""."""
-    operator = implementation.operator(operation.domain, operation.name) if implementation is not None else None
+    if node.calls or implementation is None:
+        return ""
+    operation = node.operation
+    operator = implementation.operator(operation.domain, operation.name)
     schema = operator.schema(operation.version or 1) if operator is not None else None
     return f"{operation.label}({schema.since})" if schema is not None and schema.experimental else ""
 

@@ -93,7 +93,7 @@ class Prepared:
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
-        """The first node of each kind, wherever it is: what a release makes of one, it makes of all that are like it."""
+        """The first node of each kind: what a release makes of one, it makes of all that are like it."""
         first: dict[tuple[object, ...], TypedNode] = {}
         seen: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]

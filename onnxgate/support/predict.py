@@ -28,23 +28,36 @@ def predict(
 
 
 def _found(prepared: Prepared, implementation: Implementation, providers: Sequence[str]) -> Iterator[Found]:
-    for node, entered in _asked(prepared.nodes, implementation):
-        answer: Answer = _not_imported(node, implementation)
-        if answer is None and not entered:
-            answer = match(node.operation, implementation, providers)
+    told = {node.operation for node in prepared.kinds if _answer(node, implementation, providers) is not None}
+    for node in _seen(prepared.nodes, implementation) if told else ():
+        answer = _answer(node, implementation, providers) if node.operation in told else None
         if isinstance(answer, Miss):
             yield Found(_detached(node), answer)
         elif answer is not None:
             yield Found(_detached(node), None, answer)
 
 
-def _asked(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[tuple[TypedNode, bool]]:
-    """The nodes that the release sees, and whether it takes a node for a call of a local function."""
+def _answer(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> Answer:
+    """What the release makes of a node, whatever is inside it."""
+    answer = _not_imported(node, implementation)
+    if answer is not None:
+        return answer
+    if _is_entered(node, implementation):
+        return node.unread or None
+    return match(node.operation, implementation, providers)
+
+
+def _seen(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
+    """The nodes that the release sees."""
     for node in nodes:
-        entered = node.calls and not _is_own(node.operation, implementation)
-        yield node, entered
-        if entered or not node.calls:
-            yield from _asked(node.inner, implementation)
+        yield node
+        if node.inner and (not node.calls or _is_entered(node, implementation)):
+            yield from _seen(node.inner, implementation)
+
+
+def _is_entered(node: TypedNode, implementation: Implementation) -> bool:
+    """Whether the release takes a node for a call of a local function."""
+    return node.calls and not _is_own(node.operation, implementation)
 
 
 def _is_own(operation: Operation, implementation: Implementation) -> bool:
