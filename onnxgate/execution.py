@@ -59,6 +59,7 @@ def execute(work: Work, host: Host, at_end: Callable[[Execution], None] = lambda
     `at_end` is given the result while the files of its cases are still there.
     """
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+        host.show(Path(scratch), *(each.model.absolute.parent for each in work.models))
         done = _Executor(work, host, Path(scratch)).run()
         at_end(done)
         return done

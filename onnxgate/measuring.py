@@ -90,6 +90,7 @@ def measure_quantized(project: Project, lock: Lock, models: Sequence[SelectedMod
     record = Record()
     quantized = [model for model in models if model.settings.quantized_from is not None]
     with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+        host.show(Path(scratch), *(each.absolute.parent for each in quantized))
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):
             try:

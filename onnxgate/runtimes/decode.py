@@ -58,6 +58,7 @@ class Event(msgspec.Struct, frozen=True):
     id: int
     phase: str = ""
     reply: Reply | None = None
+    notes: tuple[str, ...] = ()
 
 
 class NonsenseError(Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import tempfile
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -17,15 +17,15 @@ from pathlib import Path
 from onnxgate.config.engines import family_of, runs_on_node
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedRuntime
-from onnxgate.runtimes import node, process, talk
+from onnxgate.runtimes import node, process, rights, talk
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.jobs import Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.runtimes.progress import Progress
+from onnxgate.runtimes.rights import Rights
+from onnxgate.runtimes.room import ForgedError, Room
 from onnxgate.runtimes.seats import JobLimits, Seat, memory_limit_mib
 
-# The first would change what a runtime takes, the second is another interpreter's.
-# Source: measured, onnxruntime 1.28 to 1.31 load opset 27 with it.
-UNWANTED = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
+WITHOUT_LIMITS = "its engine does not start with limits, and runs without"
 FLAGS = ("-B", "-X", "utf8")
 ISOLATED = "-I"  # an engine sees its environment and nothing else
 OWN = "-s"  # a source sees what its user set: PYTHONHASHSEED, PYTHONPATH
@@ -40,6 +40,9 @@ class Office:
     progress: Progress
     worker: Path  # the worker's folder
     closing: threading.Event
+    limited: bool = True  # engines have the rights that they need; False: those of whoever started us
+    readable: set[str] = field(default_factory=set)  # folders that every engine may read
+    notes: set[tuple[str, str]] = field(default_factory=set)  # seat, and what could not be taken from it
     turns: Mapping[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock))
 
 
@@ -64,6 +67,9 @@ class Desk:
         self._talk_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
+        self._room: Room | None = None
+        self._rights = Rights()  # those of the worker that works now
+        self._limited = office.limited and bool(seat.engine)
         self._turn = office.turns[seat.turn] if seat.turn else contextlib.nullcontext()
         self._thread = threading.Thread(target=self._serve, name=seat.name, daemon=True)
         self._thread.start()
@@ -84,6 +90,13 @@ class Desk:
         self._thread.join()
 
     def _serve(self) -> None:
+        try:
+            self._serve_all()
+        finally:
+            if self._room is not None:
+                self._room.close()
+
+    def _serve_all(self) -> None:
         while (ticket := self._tickets.get()) is not None:
             runs_nothing_of_users = isinstance(ticket.job, Probe)
             turn = contextlib.nullcontext() if runs_nothing_of_users else self._turn
@@ -105,31 +118,73 @@ class Desk:
             ticket.future.set_result(observation)
 
     def _observe(self, ticket: Ticket) -> Observation:
-        worker = self._unavailable or self._worker()
+        worker = self._unavailable or self._worker(ticket)
         if isinstance(worker, Unavailable):
             self._unavailable = worker
             return worker
         what = _what(ticket.job)
         self._office.progress.started(self._seat.name, what)
-        limits = ticket.limits
         began = time.monotonic()
-        observation = worker.ask(ticket.job, limits.time_s, memory_limit_mib(ticket.job, limits))
+        observation = self._answer(worker, ticket)
         ticket.took(time.monotonic() - began)
         self._office.progress.finished(self._seat.name, what, talk.outcome(observation))
-        if worker.hopeless and isinstance(observation, Unavailable):
-            self._give_up(observation)
         return observation
 
-    def _worker(self) -> talk.Talk | Unavailable:
-        """One that can be asked."""
-        if self._talk is not None and not self._talk.over:
+    def _answer(self, worker: talk.Talk, ticket: Ticket) -> Observation:
+        observation = self._ask(worker, ticket)
+        if not (worker.hopeless and isinstance(observation, Unavailable)):
+            return observation
+        if self._limited:
+            without = self._worker_without_limits(ticket)
+            return without if isinstance(without, Unavailable) else self._answer(without, ticket)
+        self._give_up(observation)
+        return observation
+
+    def _ask(self, worker: talk.Talk, ticket: Ticket) -> Observation:
+        job, limits = ticket.job, ticket.limits
+        memory_mib = memory_limit_mib(job, limits)
+        if self._room is None or not self._seat.engine:
+            return worker.ask(job, limits.time_s, memory_mib)
+        try:
+            inside = self._room.inside(job)
+            return self._room.deliver(worker.ask(inside, limits.time_s, memory_mib), inside, job)
+        except ForgedError:
+            return worker.raved()
+        except OSError as error:
+            return Unavailable(reason=f"what `{self._seat.name}` writes cannot be stored: {error.strerror or error}")
+
+    def _worker(self, ticket: Ticket) -> talk.Talk | Unavailable:
+        """One that can be asked, and has the rights that the job needs."""
+        need = self._needed(ticket, memory_limit_mib(ticket.job, ticket.limits)) if self._limited else Rights()
+        if self._talk is not None and not self._talk.over and self._rights.covers(need):
             return self._talk
         if self._interpreter is None:
             prepared = self._prepare()
             if isinstance(prepared, Unavailable):
                 return prepared
             self._interpreter = prepared
-        return self._start(self._interpreter)
+        return self._start(self._interpreter, ticket, self._all_needed(need))
+
+    def _worker_without_limits(self, ticket: Ticket) -> talk.Talk | Unavailable:
+        """For an engine that does not even start with limits: no model has been seen by then, so that none did it."""
+        self._limited = False
+        if self._talk is not None:
+            self._talk.end()
+        worker = self._worker(ticket)
+        if not isinstance(worker, Unavailable):
+            self._office.notes.add((self._seat.name, WITHOUT_LIMITS))
+        return worker
+
+    def _needed(self, ticket: Ticket, memory_mib: int | None) -> Rights:
+        return rights.needed(ticket.job, memory_mib, own=self._seat.interpreter is not None)
+
+    def _all_needed(self, need: Rights) -> Rights:
+        """Also of the jobs that wait, so that one worker can do them all."""
+        with self._tickets.mutex:
+            waiting = [ticket for ticket in self._tickets.queue if ticket is not None]
+        for ticket in waiting if self._limited else ():
+            need |= self._needed(ticket, None)
+        return need | Rights(frozenset(self._office.readable))
 
     def _prepare(self) -> Path | Unavailable:
         seat, progress = self._seat, self._office.progress
@@ -150,23 +205,27 @@ class Desk:
         environments, own = self._office.environments, self._seat.interpreter
         return environments.find_own(own, runtime) if own else environments.prepare(runtime, self._seat.packages)
 
-    def _start(self, interpreter: Path) -> talk.Talk | Unavailable:
+    def _start(self, interpreter: Path, ticket: Ticket, kept: Rights) -> talk.Talk | Unavailable:
         try:
-            argv = self._argv(interpreter)
+            self._room = self._room or Room()
+            argv = self._argv(interpreter, kept)
             with self._talk_lock:
                 if self._office.closing.is_set():
                     raise CancelledError
                 if self._talk is not None:
                     self._talk.end()
-                child = process.Child(process.start(argv, self._environment(), Path(tempfile.gettempdir())))
-                self._talk = talk.Talk(child, _adapter(self._seat.engine))
+                child = process.Child(process.start(argv, self._environment(), self._room.folder))
+                self._talk, self._rights = talk.Talk(child, _adapter(self._seat.engine)), kept
         except OSError as error:
             return Unavailable(
                 reason=f"`{interpreter.name}` of `{self._seat.name}` cannot be started: {error.strerror}"
             )
         refused = self._talk.greet()
+        if refused is not None and self._limited and not self._office.closing.is_set():
+            return self._worker_without_limits(ticket)
         if refused is not None:
             self._give_up(refused)
+        self._office.notes.update((self._seat.name, note) for note in self._talk.notes)
         return refused or self._talk
 
     def _program(self) -> Path:
@@ -174,11 +233,19 @@ class Desk:
         engine, worker = self._seat.engine, self._office.worker
         return worker / "web" / "main.mjs" if runs_on_node(engine) else worker / "adapters" / f"{_adapter(engine)}.py"
 
-    def _argv(self, prepared: Path) -> list[str]:
+    def _argv(self, prepared: Path, kept: Rights) -> list[str]:
+        main = str(self._office.worker / "__main__.py")
         if runs_on_node(self._seat.engine):
-            return self._office.environments.node.argv(self._program(), prepared)
+            builder = self._office.environments.node
+            argv = builder.argv(self._program(), prepared)
+            kept |= Rights(frozenset(builder.reads(prepared)))
+            return [sys.executable, ISOLATED, "-S", *FLAGS, main, self._said(kept), *argv] if self._limited else argv
         sight = ISOLATED if self._seat.engine else OWN
-        return [str(prepared), sight, *FLAGS, str(self._office.worker / "__main__.py")]
+        return [str(prepared), sight, *FLAGS, main, *([self._said(kept)] if self._limited else [])]
+
+    def _said(self, kept: Rights) -> str:
+        assert self._room is not None  # `_start` has made it
+        return str(self._room.say(kept))
 
     def _give_up(self, observation: Unavailable) -> None:
         """Ask this seat no more, and have its environment built anew by the next run."""
@@ -188,9 +255,14 @@ class Desk:
             self._office.environments.discard(runtime, self._seat.packages)
 
     def _environment(self) -> Mapping[str, str]:
-        own = dict(self._seat.environment)
-        unwanted = (*UNWANTED, *(node.UNWANTED if runs_on_node(self._seat.engine) else ()))
-        return {**{name: value for name, value in os.environ.items() if name not in unwanted}, **own}
+        seat = self._seat
+        if self._limited:
+            assert self._room is not None  # `_start` has made it
+            own = seat.interpreter is not None
+            return {**rights.for_runtime(os.environ, self._room.folder, own=own), **dict(seat.environment)}
+        users = rights.for_source(os.environ)
+        unwanted = node.UNWANTED if runs_on_node(seat.engine) else ()
+        return {**{name: value for name, value in users.items() if name not in unwanted}, **dict(seat.environment)}
 
 
 def _adapter(engine: str) -> str:

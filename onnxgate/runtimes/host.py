@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 
+from onnxgate.runtimes import rights
 from onnxgate.runtimes.desk import Desk, Office, Ticket
 from onnxgate.runtimes.environments import Environments
 from onnxgate.runtimes.jobs import Job, Observation
@@ -25,6 +26,8 @@ class Host:
     A seat's jobs are done in the order in which they were submitted; at most `jobs` seats work at the same time, be it
     that they run something or that their environment is made. What a runtime does is an observation, never an
     exception. When the host is closed, or its process dies, all that it started ends.
+
+    Unless `limited` is False, an engine may do what its jobs need and no more (`rights.py`).
     """
 
     def __init__(
@@ -36,14 +39,27 @@ class Host:
         *,
         worker: Path = WORKER,
         meter: Meter | None = None,
+        limited: bool = True,
     ) -> None:
         self.meter = meter or Meter()
         self._limits = limits or JobLimits()
         self._closing = threading.Event()
         slots = threading.BoundedSemaphore(max(1, jobs))
-        self._office = Office(environments, slots, progress or Silent(), worker, self._closing)
+        self._office = Office(environments, slots, progress or Silent(), worker, self._closing, limited)
         self._desks: dict[Seat, Desk] = {}
         self._lock = threading.Lock()
+
+    def show(self, *folders: Path) -> None:
+        """Have every engine that is started from now on read these; what a job names, its worker reads anyway."""
+        self._office.readable.update(each for folder in folders for each in rights.folders([str(folder / "_")]))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be taken from workers, and from which."""
+        said: dict[str, list[str]] = {}
+        for seat, note in sorted(self._office.notes):
+            said.setdefault(note, []).append(seat)
+        return tuple(f"{', '.join(seats)}: {note}" for note, seats in said.items())
 
     def submit(self, seat: Seat, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Have a job done; may be called at any time, from any thread, until the host is closed."""

@@ -89,6 +89,11 @@ class Builder:
         """What starts the worker of one environment."""
         return [self.node().path, str(worker), str(package), str(os.getpid())]
 
+    def reads(self, package: Path) -> list[str]:
+        """What Node itself reads of its environment and its own installation."""
+        program = Path(os.path.realpath(self.node().path))
+        return [str(package.parent), str(program), str(program.parent.parent / "lib")]
+
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> store.Slot:
         """Where the environment lies."""
         major = self.node().major

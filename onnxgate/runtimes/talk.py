@@ -37,6 +37,7 @@ class Talk:
         self._child = child
         self._engine = engine
         self._request = 0
+        self.notes: tuple[str, ...] = ()  # what could not be taken from the worker
         self.hopeless = False  # worker or engine cannot even be imported here: no other job will fare better
 
     @property
@@ -51,12 +52,23 @@ class Talk:
     def greet(self) -> Unavailable | None:
         """Wait until the worker is there; None where it is."""
         try:
-            line = self._child.receive(READY_TIMEOUT_S)
-            if line is not None and decode.event(line, 0).phase == "ready":
+            event = self._first_event()
+            if event is not None and event.phase == "rights":
+                self.notes = event.notes
+                event = self._first_event()
+            if event is not None and event.phase == "ready":
                 return None
         except (TimeoutError, OverlongError, decode.NonsenseError):
             pass
         return self._not_started(status_words(self._child.end()))
+
+    def _first_event(self) -> decode.Event | None:
+        line = self._child.receive(READY_TIMEOUT_S)
+        return decode.event(line, 0) if line is not None else None
+
+    def raved(self) -> Observation:
+        """What becomes of a job whose answer is no answer."""
+        return self._raved("")
 
     def ask(self, job: Job, time_s: float, memory_mib: int | None) -> Observation:
         """What became of the job."""

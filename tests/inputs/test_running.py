@@ -38,12 +38,13 @@ class Newest:
 
 
 @pytest.fixture(scope="module")
-def newest(shared_folder: Path) -> Iterator[Newest]:
+def newest(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newest]:
     """The newest release that the quickstart project locks."""
     lock = load_lock(ROOT / "fixtures" / "projects" / "quickstart" / "onnxgate.lock")
     every = [runtime for target in lock.targets.values() for runtime in target.runtimes]
     (runtime,) = (each for each in every if each.release == RELEASE)
     with Host(Environments(shared_folder / "a cache", offline=False), 1, JobLimits(time_s=60)) as host:
+        host.show(tmp_path_factory.getbasetemp())
         yield Newest(host, Seat.of_runtime(runtime, lock.packages, ROOT))
 
 

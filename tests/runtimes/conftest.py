@@ -84,9 +84,9 @@ def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[Host]:
-    """A host of fakes; two seconds are the limit of a job."""
+    """A host of fakes, which have all rights; two seconds are the limit of a job."""
     limits = JobLimits(time_s=2, memory_mib=1024)
-    with Host(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker) as host:
+    with Host(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker, limited=False) as host:
         yield host
 
 

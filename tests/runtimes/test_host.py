@@ -222,7 +222,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     """With one at once, two jobs that wait for each other do not meet."""
     recorder = Recorder()
     limits = JobLimits(time_s=1)
-    with Host(Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker) as host:
+    with Host(Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False) as host:
         seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
@@ -233,7 +233,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
 
 def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
     """However many may be busy: two jobs that wait for each other do not meet."""
-    with Host(Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker) as host:
+    with Host(Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False) as host:
         seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake", turn="one") for name in ("a", "b")]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
@@ -345,7 +345,7 @@ def test_closing_ends_what_runs_and_cancels_what_waits(
     fake_worker: Path, tmp_path: Path, fake: Seat, is_alive: Callable[[int], bool]
 ) -> None:
     """Nobody is told that the model hung."""
-    with Host(Environments(tmp_path, offline=True), 2, worker=fake_worker) as host:
+    with Host(Environments(tmp_path, offline=True), 2, worker=fake_worker, limited=False) as host:
         pid = pid_of(host, fake)
         jobs = [host.submit(fake, Load(model=str(tmp_path / name))) for name in ("hang_with_the_lock", "good")]
         _wait_for(tmp_path / "pid")
@@ -356,9 +356,11 @@ def test_closing_ends_what_runs_and_cancels_what_waits(
     assert gone(is_alive, pid)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("end", "limited"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, True), (signal.SIGTERM, True)]
+)
 def test_no_worker_outlives_its_host(
-    fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals
+    fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals, *, limited: bool
 ) -> None:
     """However the host ends, in the middle of native code that holds the interpreter's lock."""
     script = f"""
@@ -366,11 +368,19 @@ def test_no_worker_outlives_its_host(
         from pathlib import Path
         from onnxgate.runtimes.environments import Environments
         from onnxgate.runtimes.host import Host, Seat
-        from onnxgate.runtimes.jobs import Load
+        from onnxgate.runtimes.jobs import Load, Probe
         fake = Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
         folder = Path({str(tmp_path)!r})
-        with Host(Environments(folder, offline=True), 2, worker=Path({str(fake_worker)!r})) as host:
-            host.submit(fake, Load(model=str(folder / "hang_with_the_lock"))).result()
+        worker = Path({str(fake_worker)!r})
+        with Host(Environments(folder, offline=True), 2, worker=worker, limited={limited}) as host:
+            host.show(folder)
+            pid = host.submit(fake, Probe()).result().result.python
+            hanging = host.submit(fake, Load(model=str(folder / "hang_with_the_lock")))
+            while not hanging.running():
+                pass
+            (folder / "pid.partial").write_text(pid)
+            (folder / "pid.partial").rename(folder / "pid")
+            hanging.result()
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     gate = subprocess.Popen([sys.executable, "-c", dedent(script)], env=environment, stderr=subprocess.DEVNULL)

@@ -240,10 +240,10 @@ def leftovers(cache: Path) -> list[str]:
     return [str(path) for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
-def test_it_is_built_once(cache: Path) -> None:
-    """And built anew where it was distrusted."""
-    first, second = prepare(cache), prepare(cache)
-    environments = Environments(cache, offline=False)
+def test_it_is_built_once(tmp_path: Path) -> None:
+    """And built anew where it was distrusted; not in the cache that other tests use meanwhile."""
+    first, second = prepare(tmp_path), prepare(tmp_path)
+    environments = Environments(tmp_path, offline=False)
     environments.discard(RUNTIME, NPM)
     third = environments.prepare(RUNTIME, NPM)
 

@@ -1,4 +1,7 @@
-"""Starts the worker: `python -I -B -X utf8 …/worker/__main__.py`, for a toolchain with `-s` instead of `-I`."""
+"""Starts the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, a toolchain's with `-s`.
+
+`rights` is a file that says what the worker keeps (`rights.py`); a program is started instead of our own worker.
+"""
 
 import importlib.util
 import os
@@ -27,4 +30,7 @@ def _import_package() -> None:
 if __name__ == "__main__":
     _leave_path()
     _import_package()
-    importlib.import_module(NAME + ".serve").main()
+    if sys.argv[2:]:
+        importlib.import_module(NAME + ".starting").start(sys.argv[1], sys.argv[2:])
+    else:
+        importlib.import_module(NAME + ".serve").main(*sys.argv[1:])

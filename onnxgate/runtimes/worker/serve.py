@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import Any, Callable, Dict
 
-from . import failures, guard, limits, wire
+from . import failures, guard, limits, rights, wire
 
 Phase = Callable[[str], None]
 Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
@@ -20,11 +20,13 @@ OF_SOURCES = {
 """What no engine does: kind of job -> module and function."""
 
 
-def main() -> None:
-    """Answers jobs until the host has no more."""
+def main(kept: str = "") -> None:
+    """Answers jobs until the host has no more; `kept` is the file that says which rights this process keeps."""
     guard.die_with_host()
     channel = wire.Channel()
     limits.no_core_dumps()
+    if kept:
+        channel.note(rights.give_up(kept))
     channel.phase("ready")
     for request in channel.requests():
         channel.reply(_answer(request, channel))

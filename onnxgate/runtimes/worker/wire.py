@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, List
 
 
 class Channel:
@@ -35,6 +35,11 @@ class Channel:
     def phase(self, name: str) -> None:
         """Say what begins now, so that the host knows what a crash interrupted."""
         self._send({"id": self._id, "phase": name})
+
+    def note(self, notes: List[str]) -> None:
+        """Say what could not be taken from this process."""
+        if notes:
+            self._send({"id": self._id, "phase": "rights", "notes": notes})
 
     def reply(self, reply: Dict[str, Any]) -> None:
         """Answer the request at hand."""

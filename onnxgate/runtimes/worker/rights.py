@@ -1,0 +1,147 @@
+"""What a worker gives up before it imports an engine: it never had a need for it.
+
+The host says in a file what is needed: `reads` and `folder` (paths), `all_reads`, `processes` and `devices` (yes or
+no), `file_mib` (a number, or null).
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+OPEN_FILES = 4096
+SPARE_TASKS = 512
+NO_NEW_PRIVILEGES = 38
+CAPABILITIES_VERSION = 0x20080522
+KEPT_CAPABILITIES = 0b110
+"""Those that a file's owner and mode do not count for: where they are had, the files of a job may need them."""
+
+SYSTEM = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
+    *("/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver", "/proc", "/sys"),
+)
+"""Where programs and libraries lie, and what the kernel says; of other processes not what is theirs alone."""
+SETTINGS = (
+    *("ld.so.*", "alternatives", "localtime", "timezone", "locale.*", "nsswitch.conf", "passwd", "group"),
+    *("os-release", "lsb-release", "debian_version", "ssl/openssl.cnf", "pki/tls/*.cnf", "OpenCL", "vulkan", "glvnd"),
+)
+"""Below `/etc`."""
+PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+ACCELERATORS = ("/dev/nvidia*", "/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/dxg", "/dev/accel", "/dev/shm")
+PRIVATE = frozenset(
+    (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
+)
+"""Where keys are kept, beside models or not."""
+OF_PYTHON = ("bin", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
+
+
+def give_up(file: str) -> List[str]:
+    """Keep what the file says, and no more; what this system could not take away is returned, in words.
+
+    To be called before any thread is started.
+    """
+    with open(file, encoding="utf-8") as opened:
+        needs = json.load(opened)
+    os.umask(0o077)
+    if sys.platform == "win32":
+        return ["files, network and processes are not limited on Windows"]
+    _limit(needs)
+    if not sys.platform.startswith("linux"):
+        return ["files, network and processes are not limited on this system"]
+    steps: Tuple[Tuple[str, Callable[[Dict[str, Any]], None]], ...] = (
+        ("privileges", _keep_privileges_down),
+        ("files", _limit_files),
+        ("network and processes", _limit_calls),
+    )
+    return [note for what, step in steps for note in _tried(what, step, needs)]
+
+
+def _tried(what: str, step: Callable[[Dict[str, Any]], None], needs: Dict[str, Any]) -> List[str]:
+    try:
+        step(needs)
+    except (OSError, ImportError, AttributeError) as error:
+        return ["%s are not limited: %s" % (what, getattr(error, "strerror", None) or error)]
+    return []
+
+
+def _limit(needs: Dict[str, Any]) -> None:
+    import resource
+
+    bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: OPEN_FILES}
+    if needs["file_mib"] is not None:
+        bounds[resource.RLIMIT_FSIZE] = needs["file_mib"] * 2**20
+    if needs["processes"] and sys.platform.startswith("linux"):
+        bounds[resource.RLIMIT_NPROC] = _tasks() + SPARE_TASKS
+    for kind, bound in bounds.items():
+        now = resource.getrlimit(kind)
+        soft, hard = (bound if each == resource.RLIM_INFINITY else min(each, bound) for each in now)
+        try:
+            resource.setrlimit(kind, (soft, hard))
+        except (OSError, ValueError):  # macOS has bounds of its own
+            continue
+
+
+def _tasks() -> int:
+    """How many there are on the whole machine: no user has more."""
+    with open("/proc/loadavg", encoding="ascii") as file:
+        return int(file.read().split()[3].partition("/")[2])
+
+
+def _keep_privileges_down(_: Dict[str, Any]) -> None:
+    """No program that is started later gets any; and of what root may do, nothing but to read and write files."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(NO_NEW_PRIVILEGES, *(ctypes.c_ulong(each) for each in (1, 0, 0, 0))) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
+    had = (ctypes.c_uint32 * 6)()
+    if libc.capget(header, had) == 0 and any(had):
+        kept = [had[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # none is inherited
+        libc.capset(header, (ctypes.c_uint32 * 6)(*kept))
+
+
+def _limit_files(needs: Dict[str, Any]) -> None:
+    from . import landlock
+
+    if not landlock.version():
+        raise OSError(0, "this kernel has no Landlock, or does not let it be used")
+    devices = [*PLAIN_DEVICES, *(_found(ACCELERATORS) if needs["devices"] else ())]
+    reads = [*SYSTEM, *_found("/etc/" + each for each in SETTINGS), *_python(), *_visible(needs["reads"])]
+    landlock.restrict(reads, [needs["folder"], *devices], all_reads=needs["all_reads"])
+
+
+def _limit_calls(needs: Dict[str, Any]) -> None:
+    from . import seccomp
+
+    seccomp.restrict(processes=needs["processes"])
+
+
+def _found(patterns: Any) -> Iterator[str]:
+    for pattern in patterns:
+        yield from glob.glob(pattern)
+
+
+def _python() -> Iterator[str]:
+    """The interpreter, what it imports from, and where its libraries are looked for."""
+    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    yield from (os.path.join(prefix, name) for prefix in sorted(prefixes) for name in OF_PYTHON)
+    yield from (entry for entry in sys.path if os.path.isabs(entry))
+    yield from (entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry))
+    yield os.path.dirname(os.path.abspath(__file__))
+
+
+def _visible(paths: List[str]) -> Iterator[str]:
+    """Of a folder that holds keys, all else: a model may lie at the top of a repository, or of a home."""
+    for path in paths:
+        try:
+            entries = os.listdir(path)
+        except OSError:
+            entries = []
+        if PRIVATE.isdisjoint(entries):
+            yield path
+        else:
+            yield from (os.path.join(path, entry) for entry in entries if entry not in PRIVATE)
