@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from onnxgate.inputs.formulas import evaluate
 from onnxgate.inputs.graph import Graph, Use
-from onnxgate.inputs.sizes import evaluate
 
 Shape = tuple[int, ...]
 Numbers = tuple[float, ...]
@@ -18,6 +18,8 @@ REDUCTIONS = tuple(
 MANY_AXES = 6
 """Of so many axes at most it is tried which of them fit."""
 
+MOST_VALUES = 1 << 20
+"""Nothing that decides shapes, axes or sizes has more values."""
 FAR = 1 << 31
 """Beyond the end of any axis."""
 
@@ -47,7 +49,7 @@ class Around:
 def control_of(use: Use, graph: Graph, count: int, sizes: Mapping[str, int]) -> Given | None:
     """The values of an input of `count` elements that decides something of a node; None where they cannot be told."""
     find = _FINDERS.get((use.operator, use.position))
-    if find is None or use.offset or use.scale != 1 or not use.node.output:
+    if find is None or use.offset or use.scale != 1 or not use.node.output or count > MOST_VALUES:
         return None
     outputs = tuple(_shape(graph, name, sizes) for name in use.node.output)
     data, past = (_shape(graph, use.other(position), sizes) for position in (0, 3))

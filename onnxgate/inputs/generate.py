@@ -11,6 +11,7 @@ import msgspec
 from onnxgate.errors import OnnxgateError
 from onnxgate.inputs.sizes import axis_names, guessed_axes, leading_axes, size_settings
 from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.types import count_of
 from onnxgate.runtimes.jobs import Case
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 FIXED = "generated inputs"
 """Name of the only case of a model without dynamic axes."""
 
+MOST_ELEMENTS = 2**27
+"""No input of more elements is generated: a volume of 512 x 512 x 512 has so many."""
+MOST_AXES = 32
+"""No array has more. Source: numpy below 2."""
 HINT = 'give real inputs: `inputs = "samples/*.npz"`'
 
 
@@ -97,6 +102,7 @@ def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Pat
     paths = {}
     for index, value in enumerate(facts.inputs):
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value)]
+        _check_size(value, shape)
         role = role_of(value, facts.inputs, graph, sizes)
         if isinstance(role, Control):
             reason = f"input `{value.name}` decides a shape, an axis or a size of `{role.operator}`"
@@ -106,6 +112,15 @@ def _case(facts: ModelFacts, graph: Graph, sizes: Mapping[str, int], folder: Pat
         np.save(path, array, allow_pickle=False)
         paths[value.name] = str(path.absolute())
     return Case(name=name, origin="generated", inputs=paths, sizes=dict(sizes))
+
+
+def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
+    """Raise Unfeedable where an array of the shape would be larger than what is generated; empty ones count too."""
+    if len(shape) > MOST_AXES:
+        raise Unfeedable(f"no values can be generated for input `{value.name}`: it has {len(shape)} axes", hint=HINT)
+    if count_of(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        reason = f"no values are generated for input `{value.name}`: it has more than {MOST_ELEMENTS:,} elements"
+        raise Unfeedable(reason, hint=HINT)
 
 
 def _stream(value: str, case: str, seed: int) -> str:

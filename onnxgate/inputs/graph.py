@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from onnxgate.model.calls import why_not_followed
 from onnxgate.model.facts import Dim
+from onnxgate.model.types import element_count
 
 if TYPE_CHECKING:
     import onnx
@@ -19,6 +21,10 @@ VARIANTS = 4
 """In so many ways at most is a value followed that reaches the same place in several."""
 
 """Operators whose output holds the values of their first input, at most in another shape or type."""
+
+_MOST_BITS = 8192
+"""A factor whose denominator has more comes of a chain of constants that no network has: it is not followed."""
+_SAME_SHAPE = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 SOME_VALUES = SAME_VALUES | {
     "Transpose",
@@ -170,6 +176,8 @@ class Graph:
         constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
+        if max(use.scale.denominator.bit_length(), use.offset.denominator.bit_length()) > _MOST_BITS:
+            return []
         here, by = replace(here, name=use.node.output[0]), Fraction(constant)
         match use.operator, use.position:
             case ("Add", _):
@@ -198,38 +206,47 @@ class Graph:
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
         """The shape of a value where the file tells it, also through a cast or the dequantisation of a weight."""
-        if name in self._tensors:
-            return tuple(self._tensors[name].dims)
-        if name in self._dims:
-            return self._dims[name]
-        node = self._producers.get(name)
-        if node is None:
-            return None
-        if node.op_type == "Constant":
-            return next((tuple(each.t.dims) for each in node.attribute if each.name == "value"), None)
-        return self.dims(node.input[0]) if node.op_type in {"Identity", "Cast", "DequantizeLinear"} else None
+        for each in self._back(name, _SAME_SHAPE):
+            if each in self._tensors:
+                return tuple(self._tensors[each].dims)
+            if each in self._dims:
+                return self._dims[each]
+            node = self._producers.get(each)
+            if node is not None and node.op_type == "Constant":
+                return next((tuple(given.t.dims) for given in node.attribute if given.name == "value"), None)
+        return None
 
     def scalar(self, name: str) -> float | None:
         """The one value that all elements of a constant have; None where it is no constant, or not of one element."""
-        if name in self._tensors:
-            return _single(self._tensors[name])
-        node = self._producers.get(name)
-        if node is None:
-            return None
-        if node.op_type in {"Constant", "ConstantOfShape"}:
-            return next((_constant(each) for each in node.attribute if each.name.startswith("value")), None)
-        return self.scalar(node.input[0]) if node.op_type in SAME_VALUES and node.input else None
+        for each in self._back(name, SAME_VALUES):
+            if each in self._tensors:
+                return _single(self._tensors[each])
+            node = self._producers.get(each)
+            if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
+                return next((_constant(given) for given in node.attribute if given.name.startswith("value")), None)
+        return None
+
+    def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
+        """The value, and those that it is made of by these operators alone; a ring is left where it begins again."""
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            yield name
+            node = self._producers.get(name)
+            if node is None or node.op_type not in through or not node.input:
+                return
+            name = node.input[0]
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without calls of local functions; as it is where they call themselves, which no runtime takes."""
-    if not model.functions:
+    """The model without calls of local functions; as it is where they cannot be followed, or end too late."""
+    if not model.functions or why_not_followed(model):
         return model
     from onnx import checker, inliner
 
     try:
         return inliner.inline_local_functions(model)
-    except checker.ValidationError:
+    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # a call that is none
         return model
 
 
@@ -269,11 +286,17 @@ def _constant(attribute: onnx.AttributeProto) -> float | None:
 def _single(tensor: onnx.TensorProto) -> float | None:
     from onnx import TensorProto, numpy_helper
 
-    if math.prod(tensor.dims) != 1 or tensor.data_location == TensorProto.EXTERNAL:
+    if element_count(tensor) != 1 or tensor.data_location == TensorProto.EXTERNAL:
         return None
     if tensor.data_type == TensorProto.STRING:
         return None
     try:
         return float(numpy_helper.to_array(tensor).flat[0])
-    except (TypeError, ValueError):  # data that is not there, or of a type that is no number
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ):  # data that is not there, or of a type that is no number
         return None

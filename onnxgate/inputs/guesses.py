@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.inputs.sizes import axis_names, default_sizes, guessed_axes, leading_axes, settings_at
 from onnxgate.model.facts import ValueInfo
+from onnxgate.model.types import count_of
 
 ALIKE = (8, 16, 32, 64, 128, 256, 4096)
 """Sizes for all axes but the leading ones: short enough for a table, or a multiple of what halvings need, or a wave."""
@@ -52,4 +52,4 @@ def settings_around(
 
 def elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
     """How many elements an input has in a setting."""
-    return math.prod(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))
+    return count_of(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))

@@ -10,9 +10,11 @@ from fractions import Fraction
 from typing import Literal
 
 from onnxgate.inputs.controls import REDUCTIONS, Given, control_of
+from onnxgate.inputs.formulas import evaluate
 from onnxgate.inputs.graph import Graph, Use
-from onnxgate.inputs.sizes import axis_names, evaluate
+from onnxgate.inputs.sizes import axis_names
 from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.types import count_of
 
 Domain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
 
@@ -196,7 +198,7 @@ def proven_polarity(name: str, graph: Graph) -> bool | None:
 
 def _control(value: ValueInfo, uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]) -> Given | Control:
     """The one value that fits all uses that decide a shape, where the shapes that the file declares tell it."""
-    count = math.prod(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))
+    count = count_of(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))
     found = [control_of(use, graph, count, sizes) for use in uses]
     first = found[0]
     return first if first is not None and all(each == first for each in found) else Control(uses[0].operator)

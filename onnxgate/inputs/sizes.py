@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 
+from onnxgate.inputs.formulas import evaluate, names_in, parse
 from onnxgate.model.facts import Dim, ValueInfo
 
 LEADING = (1, 3)
@@ -19,9 +19,6 @@ SAMPLES = (1600, 2400)
 SPATIAL = ((64, 96), (96, 64))
 """Default for the other axes of larger float inputs, in turn: multiples of 32, that networks halve five times, and
 unlike each other, so that height and width taken for one another show."""
-
-TOTALS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-"""Axis names that mean a sum, as exporters of language models use them. Source: Optimum, ONNX Runtime GenAI."""
 
 INTEGERS = ("int", "uint", "bool")
 
@@ -105,48 +102,6 @@ def _uses(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]
 
 
 def _is_formula(name: str, names: Sequence[str]) -> bool:
-    tree = _parse(name)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree else set()
+    tree = parse(name)
+    used = names_in(tree) if tree is not None else set()
     return bool(used) and name not in used and used <= set(names)
-
-
-def _parse(name: str) -> ast.expr | None:
-    try:
-        return ast.parse(TOTALS.get(name, name), mode="eval").body
-    except (SyntaxError, ValueError):
-        return None
-
-
-def evaluate(name: str, known: Mapping[str, int]) -> int:
-    """The size of an axis whose name is a formula over `known` ones; at least 1 where it cannot be computed."""
-    tree = _parse(name)
-    found = _value(tree, known) if tree is not None else None
-    return max(found, 0) if found is not None else 1
-
-
-def _value(node: ast.expr, known: Mapping[str, int]) -> int | None:
-    match node:
-        case ast.Constant(value=int(value)):
-            return value
-        case ast.Name(id=name):
-            return known.get(name)
-        case ast.BinOp(left=left, op=operator, right=right):
-            return _binary(_value(left, known), operator, _value(right, known))
-        case _:
-            return None
-
-
-def _binary(left: int | None, operator: ast.operator, right: int | None) -> int | None:
-    if left is None or right is None:
-        return None
-    match operator:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.FloorDiv() if right:
-            return left // right
-        case _:
-            return None

@@ -33,6 +33,8 @@ _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 
 """Which input's dims give `kernel_shape` where it is left out."""
 _WINDOWED = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _DEFAULT_DOMAINS = ("", "ai.onnx")
+_LARGEST_OPSET = 2**31 - 1
+"""Source: onnx keeps versions of operators in an `int`."""
 LISTED = 8
 """Messages show lists up to this length."""
 
@@ -67,6 +69,8 @@ def _number(value: float) -> Plain:
 def _defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str, Plain], ...]:
     from onnx import defs
 
+    if not 0 <= opset <= _LARGEST_OPSET:
+        return ()
     try:
         schema = defs.get_schema(operator, opset, "" if domain == "ai.onnx" else domain)
     except defs.SchemaError:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxgate.model.calls import RECURSIVE, endless, label, reaches, why_not_followed
 from onnxgate.model.copying import checkable, lacks_shape, with_dense_weights, with_shapes
 from onnxgate.model.external import is_external
 from onnxgate.model.slim import RAW_DATA, pieces
 from onnxgate.model.structure import graphs, tensors
-from onnxgate.model.types import data_bytes
+from onnxgate.model.types import MOST_ELEMENTS, data_bytes, element_count
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TensorProto
@@ -68,6 +69,8 @@ def _own_faults(model: ModelProto) -> Iterator[Fault]:
         yield Fault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
         yield Fault("it imports no opset")
+    for key in endless(model, reaches(model)):
+        yield Fault(f"its local function `{label(key)}` {RECURSIVE}")
     for graph in graphs(model):
         yield from _repeated_names(graph)
     for name, tensor in tensors(model):
@@ -90,6 +93,9 @@ def _repeated_names(graph: GraphProto) -> Iterator[Fault]:
 
 def _wrong_size(name: str, tensor: TensorProto) -> Iterator[Fault]:
     """Raw data must be exactly as long as shape and type need. Source: ONNX Runtime 1.15 to 1.31."""
+    if element_count(tensor) > MOST_ELEMENTS:
+        yield Fault(f"tensor `{name}` announces more than {MOST_ELEMENTS:,} elements")
+        return
     held, needed = _held_bytes(tensor), data_bytes(tensor)
     if held is not None and needed is not None and held != needed:
         yield Fault(f"tensor `{name}` holds {held:,} bytes; its shape and type need {needed:,}")
@@ -123,6 +129,8 @@ def unchecked(model: ModelProto) -> str:
         domain = imported.domain or "ai.onnx"
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
+    if not unknown and (reason := why_not_followed(model)):
+        return f"its local functions are not followed: {reason}: only onnxgate's own checks ran"
     if not unknown:
         return ""
     return (

@@ -114,6 +114,8 @@ def _inline(tensor: TensorProto, path: Path) -> None:
         return
     try:
         offset, _ = data_range(tensor)
+        if offset > file.size_bytes:
+            return
         with file.path.open("rb") as stream:
             stream.seek(offset)
             data = stream.read(needed)

@@ -214,6 +214,9 @@ def _content(weight: Weight) -> str:
     return weight.digest[:_HASH] or "unreadable"
 
 
-def _by_number(line: str) -> list[tuple[int, int | str]]:
-    """`layer.2` before `layer.10`."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in _DIGITS.split(line)]
+def _by_number(line: str) -> list[tuple[int, int, str]]:
+    """`layer.2` before `layer.10`, however many digits there are."""
+    parts = _DIGITS.split(line)
+    return [
+        (index % 2, len(part.lstrip("0")) * (index % 2), part.lstrip("0") or part) for index, part in enumerate(parts)
+    ]

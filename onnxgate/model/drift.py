@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnxgate.model.types import ELEMENT_TYPES, STRING
+from onnxgate.model.types import ELEMENT_TYPES, STRING, count_of
 from onnxgate.model.weights import UnreadableWeightError, chunks
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def drift(old: Weight, new: Weight) -> Drift | None:
         return None
     if len(old.tensors) == 2 and _bytes(old, 1) != _bytes(new, 1):  # sparse ones, of other elements
         return None
-    return _compared(numbers(old), numbers(new), math.prod(new.tensors[0].dims))
+    return _compared(numbers(old), numbers(new), count_of(new.tensors[0].dims))
 
 
 def sketch(weight: Weight) -> tuple[object, ...] | None:
@@ -98,7 +98,7 @@ def _sample(weight: Weight, most: int) -> Array | None:
     """Its first elements; None of small weights, and of what cannot be read or is not finite."""
     import numpy as np
 
-    if math.prod(weight.dims) < _FEWEST:
+    if count_of(weight.dims) < _FEWEST:
         return None
     try:
         stretch = next(numbers(weight) or iter(()), None)
@@ -128,7 +128,7 @@ def _is_known(data_type: int) -> bool:
 
 
 def _decoded(tensor: TensorProto, weight: Weight) -> Iterator[Array]:
-    left = math.prod(tensor.dims)
+    left = count_of(tensor.dims)
     for chunk in chunks(tensor, weight.model):
         stretch = _as_numbers(chunk, tensor.data_type)[:left]
         left -= len(stretch)
@@ -139,15 +139,22 @@ def _as_numbers(chunk: bytes, data_type: int) -> Array:
     import numpy as np
 
     if data_type in _NUMBERS:
-        return np.frombuffer(chunk, _NUMBERS[data_type])
+        return _whole(chunk, _NUMBERS[data_type])
     if data_type == _BFLOAT16:
-        return (np.frombuffer(chunk, "<u2").astype(np.uint32) << 16).view(np.float32)
+        return (_whole(chunk, "<u2").astype(np.uint32) << 16).view(np.float32)
     if data_type in _HALVES:
         both = np.frombuffer(chunk, np.uint8)
         halves = np.stack([both & 15, both >> 4], axis=1).ravel().astype(np.int8)
         wrap = _HALVES[data_type]
         return np.where(halves >= wrap, halves - 16, halves) if wrap else halves
     return np.frombuffer(chunk, _float8(data_type)).astype(np.float32)
+
+
+def _whole(chunk: bytes, kind: str) -> Array:
+    """The elements that are there in full: data may be shorter than shape and type say."""
+    import numpy as np
+
+    return np.frombuffer(chunk, kind, count=len(chunk) // np.dtype(kind).itemsize)
 
 
 def _float8(data_type: int) -> Any:

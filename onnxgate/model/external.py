@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _EXTERNAL = 1
 """`TensorProto.EXTERNAL`, without importing onnx."""
+LARGEST_OFFSET = 2**63 - 1
+"""No file is longer: offsets in files are signed numbers of 64 bits. What says more is taken to say this."""
+_DIGITS = 20
+_SHOWN = 80
 
 ExternalProblem = Literal[
     "missing",  # there is no such file
@@ -104,11 +108,23 @@ def data_range(tensor: TensorProto) -> tuple[int, int | None]:
         ValueError: offset or length is no natural number.
     """
     said = entries(tensor)
-    offset = int(said.get("offset") or 0)
-    length = int(said["length"]) if said.get("length") else None
-    if offset < 0 or (length or 0) < 0:
-        raise ValueError(f"offset {offset}, length {length}")
-    return offset, length
+    offset, length = (_natural(said.get(key, "")) for key in ("offset", "length"))
+    return offset or 0, length
+
+
+def _natural(text: str) -> int | None:
+    """A number of bytes in a file; None where none is said."""
+    if not text:
+        return None
+    digits = text.removeprefix("+").lstrip("0") or text[-1]
+    if not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"`{shown(text)}` is no number of bytes")
+    return min(int(digits), LARGEST_OFFSET) if len(digits) <= _DIGITS else LARGEST_OFFSET
+
+
+def shown(text: str) -> str:
+    """What a model says of its external data, as far as messages show it."""
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _external_file(file: DataFile) -> ExternalFile | None:
@@ -175,7 +191,7 @@ def _range(use: ExternalUse, tensor: TensorProto, file: DataFile) -> ExternalUse
     try:
         offset, length = data_range(tensor)
     except ValueError:
-        said = entries(tensor)
+        said = {key: shown(value) for key, value in entries(tensor).items()}
         return replace(use, problem="bad-range", detail=f"offset `{said.get('offset')}`, length `{said.get('length')}`")
     if length is not None and needed is not None and length != needed:
         return replace(use, problem="wrong-length", detail=f"names {length:,} bytes; shape and type need {needed:,}")

@@ -23,13 +23,14 @@ _NOBODY = frozenset(
 
 def leaked_paths(model: ModelProto) -> tuple[str, ...]:
     """Each such path once, sorted."""
-    suspect = (text for text in _texts(model) if "/home/" in text or "Users" in text)
+    texts = (text if isinstance(text, str) else text.decode(errors="replace") for text in _texts(model))
+    suspect = (text for text in texts if "/home/" in text or "Users" in text)
     found = {hit[0] for text in suspect for hit in re.finditer(_HOME, text) if hit[1] not in _NOBODY}
     return tuple(sorted(found))
 
 
-def _texts(model: ModelProto) -> Iterator[str]:
-    """What a reader may skip: nothing that is computed."""
+def _texts(model: ModelProto) -> Iterator[str | bytes]:
+    """What a reader may skip: nothing that is computed. Bytes are no UTF-8, which harms nobody here."""
     yield model.doc_string
     yield from (entry.value for entry in model.metadata_props)
     for holder in holders(model):

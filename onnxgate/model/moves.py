@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from onnxgate.model.difference import WeightChange
 from onnxgate.model.drift import Drift, drift, numbers
 from onnxgate.model.pairing import Models, WeightMatch
-from onnxgate.model.types import STRING, element_name
+from onnxgate.model.types import STRING, count_of, element_name
 from onnxgate.model.weights import UnreadableWeightError
 from onnxgate.model.wiring import Weight
 
@@ -83,7 +82,7 @@ def _moved(old: Weight, new: Weight, held: dict[tuple[object, ...], str]) -> Wei
 
 def _else(new: Weight, found: Drift | None, held: dict[tuple[object, ...], str]) -> Iterator[str]:
     elsewhere = held.get(new.content, "")
-    if elsewhere and math.prod(new.dims) > 1:
+    if elsewhere and count_of(new.dims) > 1:
         yield f"holds what `{elsewhere}` held"
     if found is not None and found.unbounded:
         several = "1 element is, or was," if found.unbounded == 1 else f"{found.unbounded:,} elements are, or were,"
@@ -99,7 +98,7 @@ def _noted(change: WeightChange, *, text: str) -> WeightChange:
 
 def values_text(weight: Weight) -> str:
     """What a small weight holds: `[1, -1]`, `0.5`; "" of all others."""
-    total = math.prod(weight.dims)
+    total = count_of(weight.dims)
     if not 0 < total <= SMALL or len(weight.tensors) != 1 or not weight.digest:
         return ""
     if weight.type == STRING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onnxgate.model.reading import DEFAULT_DOMAIN, operator_name, opsets
 from onnxgate.model.structure import nodes, tensors
-from onnxgate.model.types import element_count, element_name
+from onnxgate.model.types import data_bytes, element_count, element_name
 from onnxgate.model.weights import UnreadableWeightError, chunks
 
 if TYPE_CHECKING:
@@ -114,14 +114,23 @@ def output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
     makers = {name: node for node in proto.graph.node for name in node.output}
     found = {}
     for output in proto.graph.output:
-        maker = makers.get(output.name)
-        while maker is not None and operator_name(maker) in MOVING:
-            maker = makers.get(maker.input[0])
-        if maker is not None and maker.op_type == "DequantizeLinear":
+        maker = _mover(output.name, makers)
+        if maker is not None and maker.op_type == "DequantizeLinear" and len(maker.input) > 1:
             scale = judge.floats(maker.input[1])
             if scale is not None and scale.size:
                 found[output.name] = float(abs(scale).max())
     return found
+
+
+def _mover(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
+    """Who makes the values of that name, before others only move them; None where nobody does, or in a ring."""
+    seen: set[str] = set()
+    while (maker := makers.get(name)) is not None and operator_name(maker) in MOVING:
+        if name in seen or not maker.input:
+            return None
+        seen.add(name)
+        name = maker.input[0]
+    return maker
 
 
 MOVING = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"})
@@ -246,10 +255,15 @@ class _Judge:
         return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
 
     def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
+        """Its bytes; none where they are too many to look at, or not as many as shape and type need."""
+        needed = data_bytes(tensor)
+        if needed is None or needed > MOST_BYTES:
+            return ()
         try:
-            return tuple(chunks(tensor, self._path)) if element_count(tensor) * 4 <= MOST_BYTES else ()
+            found = tuple(chunks(tensor, self._path))
         except (UnreadableWeightError, OSError):
             return ()
+        return found if sum(map(len, found)) == needed else ()
 
     def floats(self, name: str) -> Array | None:
         """The numbers of a tensor of the file; None where it is none, or is of a type that numpy does not have."""

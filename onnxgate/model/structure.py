@@ -146,7 +146,9 @@ def _texts(model: ModelProto) -> Iterator[object]:
     for entry in model.metadata_props:
         yield from (entry.key, entry.value)
     for function in model.functions:
-        yield from (function.name, function.domain, *function.input, *function.output, *function.attribute)
+        yield from (function.name, function.domain, function.overload)
+        yield from (*function.input, *function.output, *function.attribute)
+        yield from (imported.domain for imported in function.opset_import)
     for graph in graphs(model):
         yield from _graph_texts(graph)
     for node in nodes(model):
@@ -166,7 +168,7 @@ def _graph_texts(graph: GraphProto) -> Iterator[object]:
 
 
 def _node_texts(node: NodeProto) -> Iterator[object]:
-    yield from (node.op_type, node.domain, node.name, *node.input, *node.output)
+    yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
     for entry in node.metadata_props:
         yield from (entry.key, entry.value)
     for attribute in node.attribute:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from onnx import TensorProto, TypeProto
 
 STRING = 8
+MOST_ELEMENTS = 2**63 - 1
+"""No tensor has more. Source: sizes and offsets of ONNX Runtime are signed numbers of 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,19 @@ def element_name(number: int) -> str:
     return known.name if known else f"type {number}"
 
 
+def count_of(dims: Iterable[int]) -> int:
+    """How many elements a shape has; 2^63 where it has as many or more, however long the shape is."""
+    count = 1
+    for dim in dims:
+        if not dim:
+            return 0
+        count = min(count * abs(dim), MOST_ELEMENTS + 1)
+    return count
+
+
 def element_count(tensor: TensorProto) -> int:
     """How many elements the tensor's dims announce."""
-    return math.prod(tensor.dims)
+    return count_of(tensor.dims)
 
 
 def data_bytes(tensor: TensorProto) -> int | None:

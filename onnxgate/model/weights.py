@@ -87,6 +87,8 @@ def _left_in_file(tensor: TensorProto, omitted: tuple[Piece, ...], model: Path) 
 
 def _span(path: Path, offset: int, length: int) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
+        if length > 0 and offset >= path.stat().st_size:  # further than any file can be read, perhaps
+            raise UnreadableWeightError(f"`{path.name}` ends too early")
         file.seek(offset)
         while length > 0:
             piece = _fill(file.read, min(length, CHUNK_BYTES))
@@ -135,13 +137,18 @@ def difference(old: TensorProto, old_model: Path, new: TensorProto, new_model: P
     for before, after in pairs:
         if before == after:
             continue
-        if len(before) != len(after) or new.data_type == STRING:
+        if len(before) != len(after) or new.data_type == STRING or len(before) % _width(new.data_type):
             return Delta(total, total)
         count, distance, close = _compare(before, after, new.data_type)
         elements, largest, rounded = elements + count, max(largest, distance), rounded + close
     if not elements and not rounded:
         return None
     return Delta(elements, total, largest if math.isfinite(largest) else None, rounded)
+
+
+def _width(data_type: int) -> int:
+    """How many bytes one element takes; 1 where several share one, or where it is not known."""
+    return int((_FLOATS.get(data_type) or _INTEGERS.get(data_type) or ("u2" if data_type == _BFLOAT16 else "u1"))[1])
 
 
 def _aligned(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:

@@ -7,7 +7,6 @@ them counts as inputs of the node that holds them.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate.model.attributes import Plain, plain_attributes
 from onnxgate.model.reading import canonical_domain, opsets
 from onnxgate.model.structure import subgraphs
+from onnxgate.model.types import count_of
 from onnxgate.model.weights import UnreadableWeightError, chunks
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def wire(proto: ModelProto, model: Path) -> Wired:
 def telling(wiring: Wiring, index: int) -> bool:
     """The node has a weight that is large enough to tell it from others by what that holds."""
     weights = map(wiring.weight, wiring.nodes[index].sources)
-    return any(weight is not None and math.prod(weight.dims) >= _TELLING for weight in weights)
+    return any(weight is not None and count_of(weight.dims) >= _TELLING for weight in weights)
 
 
 def _within(wiring: Wiring) -> Iterator[Wiring]:

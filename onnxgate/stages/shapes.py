@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onnxgate.evidence.runtime import WrongShape
-from onnxgate.inputs.sizes import TOTALS, evaluate
+from onnxgate.inputs.formulas import TOTALS, evaluate, parse
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.runtimes.jobs import Case
 
@@ -81,10 +81,10 @@ def _is_formula(dim: str, sizes: Mapping[str, int]) -> bool:
     """Whether `evaluate` can compute it from the inputs' sizes; a name that is a sum by custom only does not count."""
     if dim in TOTALS or dim in PLACEHOLDERS:
         return False
-    try:
-        nodes = list(ast.walk(ast.parse(dim, mode="eval").body))
-    except (SyntaxError, ValueError):
+    tree = parse(dim)
+    if tree is None:
         return False
+    nodes = list(ast.walk(tree))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return bool(names) and names <= set(sizes) and all(isinstance(node, _FORMULA) and _divides(node) for node in nodes)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onnxgate.model.calls import why_not_followed
 from onnxgate.model.functions import instantiate
 from onnxgate.model.structure import nodes, nodes_of, subgraphs
 from onnxgate.model.types import ELEMENT_TYPES, type_name
@@ -21,8 +22,8 @@ _DATA_BYTES = 4096
 """Attributes up to this size are part of what is matched."""
 _ROUNDS = 16
 """How often inference starts again behind operators that onnx does not know."""
-_DEPTH = 64
-"""Calls of local functions deeper than this are a recursion, which no runtime takes."""
+MOST_CALLS = 4000
+"""So many different calls of local functions are looked into: each is a model of its own to infer types of."""
 _HOLDERS = frozenset({"If", "Loop", "Scan"})
 _TENSORS = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
@@ -41,11 +42,35 @@ def _needed(proto: ModelProto) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def typed_nodes(proto: ModelProto, within: str = "", depth: int = 0) -> tuple[TypedNode, ...]:
-    """The nodes of a model's graph, typed. `within` is the function that the model was made of."""
+def typed_nodes(proto: ModelProto) -> tuple[TypedNode, ...]:
+    """The nodes of a model's graph, typed. Calls of local functions are followed where that ends soon."""
+    reason = why_not_followed(proto)
+    return _typed(
+        _uncallable(proto) if reason else proto, "", _Calls(f"its local functions: {reason}" if reason else ""), proto
+    )
+
+
+def _uncallable(proto: ModelProto) -> ModelProto:
+    """A copy without local functions: inference follows each call of one, however many they become."""
+    copy = type(proto)()
+    copy.CopyFrom(proto)
+    copy.ClearField("functions")
+    return copy
+
+
+@dataclass(slots=True, eq=False)
+class _Calls:
+    """What all walks of one model share."""
+
+    unread: str  # why none is followed
+    bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
+
+
+def _typed(proto: ModelProto, within: str, calls: _Calls, called: ModelProto) -> tuple[TypedNode, ...]:
+    """`within` is the function that the model was made of, `called` holds the local functions."""
     imports = {imported.domain or DEFAULT: imported.version for imported in proto.opset_import}
-    functions = {(each.domain or DEFAULT, each.name, each.overload): each for each in proto.functions}
-    walk = _Walk(imports, functions, within, depth)
+    functions = {(each.domain or DEFAULT, each.name, each.overload): each for each in called.functions}
+    walk = _Walk(imports, functions, within, calls)
     graph = _inferred(proto).graph
     scope = walk.scope(graph, None)
     for _ in range(_ROUNDS):
@@ -129,9 +154,8 @@ class _Walk:
     imports: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], FunctionProto]
     within: str
-    depth: int
+    calls: _Calls
     learnt: set[str] = field(default_factory=set)  # names whose types only the schemas of releases tell
-    called: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
 
     # Values
 
@@ -186,9 +210,13 @@ class _Walk:
     def node(self, node: NodeProto, scope: _Scope) -> TypedNode:
         """The node with its types, and all inside it."""
         function = self.functions.get((node.domain or DEFAULT, node.op_type, node.overload))
-        inner = self._called(node, function, scope) if function is not None else tuple(self._inside(node, scope))
-        operation, calls = self._operation(node, scope), function is not None
-        return TypedNode(operation, node.name, node, inner, calls, self.within, scope.type_of)
+        operation = self._operation(node, scope)
+        if function is None:
+            inside = tuple(self._inside(node, scope))
+            return TypedNode(operation, node.name, node, inside, False, self.within, scope.type_of)
+        inner = self._called(node, function, scope)
+        unread = "" if inner is not None else self.calls.unread or f"more than {MOST_CALLS:,} calls of local functions"
+        return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.type_of, unread)
 
     def _operation(self, node: NodeProto, scope: _Scope) -> Operation:
         domain = node.domain or DEFAULT
@@ -223,17 +251,23 @@ class _Walk:
             if value.name not in inner.values and given is not None:
                 inner.values[value.name] = _without_shape(given)
 
-    def _called(self, node: NodeProto, function: FunctionProto, scope: _Scope) -> tuple[TypedNode, ...]:
-        if self.depth >= _DEPTH:
-            return ()
+    def _called(self, node: NodeProto, function: FunctionProto, scope: _Scope) -> tuple[TypedNode, ...] | None:
+        """The nodes of the body; None where it is not looked into."""
+        if self.calls.unread:
+            return None
         types = [scope.type_of(name) if name else None for name in node.input]
-        key = (id(function), *(each.SerializeToString() for each in node.attribute), *map(_key, types))
-        if key not in self.called:
-            imports = self._imports_of(function)
+        imports = self._imports_of(function)
+        given = (*(each.SerializeToString() for each in node.attribute), *map(_key, types))
+        key = (function.domain, function.name, function.overload, *sorted(imports.items()), *given)
+        bodies = self.calls.bodies
+        if key not in bodies:
+            if len(bodies) >= MOST_CALLS:
+                return None
+            bodies[key] = ()
             functions = tuple(self._reached(function).values())
             model = instantiate(function, node, types, imports=imports, defaults={}, functions=functions)
-            self.called[key] = typed_nodes(model, f"{function.domain}.{function.name}", self.depth + 1)
-        return self.called[key]
+            bodies[key] = _typed(model, f"{function.domain}.{function.name}", self.calls, model)
+        return bodies[key]
 
     def _imports_of(self, function: FunctionProto) -> dict[str, int]:
         """What a body imports, in the versions that the model imports: its nodes become nodes of the model.

@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.fuzz.kinds import KINDS, mutant
+from tests.fuzz.looking import Bench
 from tests.fuzz.supervising import Result, Run, supervise
 
 
@@ -33,6 +34,7 @@ def _arguments() -> argparse.Namespace:
     models.add_argument("--count", type=int, default=10_000)
     models.add_argument("--jobs", type=int, default=1)
     models.add_argument("--time-s", type=float, default=float("inf"))
+    models.add_argument("--costly-every", type=int, default=1, help="the costly readers see one input of so many")
     models.add_argument("--keep", type=Path, help="a folder for inputs that show something")
     show = commands.add_parser("show", help="one input")
     show.set_defaults(run=_show)
@@ -47,7 +49,8 @@ def _arguments() -> argparse.Namespace:
 def _models(arguments: argparse.Namespace) -> int:
     kinds = tuple(arguments.kinds)
     make = functools.partial(mutant, arguments.seed, kinds=kinds)
-    result = supervise(Run(make, arguments.count, arguments.jobs, time_s=arguments.time_s))
+    bench = functools.partial(Bench, costly_every=arguments.costly_every)
+    result = supervise(Run(make, arguments.count, arguments.jobs, bench, arguments.time_s))
     report(result)
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
@@ -67,7 +70,9 @@ def report(result: Result) -> None:
     often = Counter((each.find.reader, each.find.what) for each in result.found)
     for each in distinct(result):
         count = often[each.find.reader, each.find.what]
-        print(f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}")
+        print(
+            f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}"
+        )
     print(f"{len(often)} different finds")
 
 

@@ -133,11 +133,18 @@ def call_chain(random: Random) -> bytes:
 def long_chain(random: Random) -> bytes:
     """Nodes that each take what the one before them gives."""
     count = random.choice((900, 1100, 3000))
-    kinds = random.choice((["Identity"], ["Cast"], ["Neg"], ["DequantizeLinear"], ["Reshape", "Not"], ["Squeeze", "Cast"]))
+    kinds = random.choice(
+        (["Identity"], ["Cast"], ["Neg"], ["DequantizeLinear"], ["Reshape", "Not"], ["Squeeze", "Cast"])
+    )
     names = ["x", *(f"v{index}" for index in range(count - 1)), "y"]
     more = {"to": 1} if kinds == ["Cast"] else {}
     made = [
-        node(kinds[index % len(kinds)], [names[index], *(["x"] if random.random() < 0.1 else [])], [names[index + 1]], **more)
+        node(
+            kinds[index % len(kinds)],
+            [names[index], *(["x"] if random.random() < 0.1 else [])],
+            [names[index + 1]],
+            **more,
+        )
         for index in range(count)
     ]
     if random.random() < 0.3:
@@ -218,7 +225,9 @@ def vast(random: Random) -> bytes:
     model = model_of([node(random.choice(("Add", "Gather", "Reshape", "Tile", "Expand")), ["x", "w"], ["y"])])
     model.graph.input[0].type.CopyFrom(helper.make_tensor_type_proto(random.choice((1, 7, 9, 10)), sizes))
     if random.random() < 0.5:
-        model.graph.initializer.add(name="w", data_type=7, dims=[2], int64_data=random.choices((2**62, -1, 0, 2**31), k=2))
+        model.graph.initializer.add(
+            name="w", data_type=7, dims=[2], int64_data=random.choices((2**62, -1, 0, 2**31), k=2)
+        )
     else:
         model.graph.input.add(name="w", type=helper.make_tensor_type_proto(7, [2]))
     return model.SerializeToString()
@@ -268,7 +277,9 @@ def long_name(random: Random) -> bytes:
                 key="location", value=name
             )
         case 4:
-            model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=f'File "{name}", line 1, in f')
+            model.graph.node[0].metadata_props.add(
+                key="pkg.torch.onnx.stack_trace", value=f'File "{name}", line 1, in f'
+            )
         case _:
             model.graph.input[0].name = name
     return model.SerializeToString()

@@ -11,7 +11,22 @@ from onnx import ModelProto, TensorProto
 NUMBERS = (0, 1, -1, 2, 7, 16, 100, 999, 2**31 - 1, -(2**31), 2**31, 2**32, 2**62, 2**63 - 1, -(2**63))
 NAMES = (
     *("", "x", "y", "a", " ", "/", ".", "..", "ai.onnx", "com.microsoft", "local", "own", "inner", "outer", "twice"),
-    *("\0", "a\0b", "\x1b[31m", "\n", "\u202e", "\ufeff", "\U0001f4a9", "%s{0}", "`", "'\"", "N", "-1", "1/0", "2**9**9"),
+    *(
+        "\0",
+        "a\0b",
+        "\x1b[31m",
+        "\n",
+        "\u202e",
+        "\ufeff",
+        "\U0001f4a9",
+        "%s{0}",
+        "`",
+        "'\"",
+        "N",
+        "-1",
+        "1/0",
+        "2**9**9",
+    ),
     *("x" * 300, "N" + "+1" * 2000, "(" * 300, "Identity", "If", "Loop", "Constant", "Cast", "pkg.torch", "a" * 70000),
 )
 PLACES = (
@@ -118,7 +133,9 @@ def double(model: ModelProto, random: Random) -> None:
 
 def shuffle(model: ModelProto, random: Random) -> None:
     """Elements of a list are in another order: nodes that use what is made later, cycles."""
-    message, field = _any_field(model, random, lambda field: _is_repeated(field) and field.type == MESSAGE, present=True)
+    message, field = _any_field(
+        model, random, lambda field: _is_repeated(field) and field.type == MESSAGE, present=True
+    )
     if message is None:
         return
     held = getattr(message, field.name)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from unittest import mock
 
 from onnx import ModelProto
 
 from onnxgate.config.project import MergedSettings, SelectedModel
 
 from onnxgate.findings import Place
+from onnxgate.inputs import generate
 from onnxgate.inputs.generate import Unfeedable, make_cases
 from onnxgate.inputs.graph import Graph
 from onnxgate.inputs.roles import role_of
@@ -25,6 +27,7 @@ from onnxgate.model.copying import checkable, with_dense_weights, with_shapes
 from onnxgate.model.cutting import Surroundings, cut, function_key
 from onnxgate.model.describing import describe
 from onnxgate.model.differing import Given, difference
+from onnxgate.model.facts import ModelFacts
 from onnxgate.model.movement import weights_moved
 from onnxgate.model.neighbourhood import neighbourhood
 from onnxgate.model.placing import data_locations
@@ -39,6 +42,8 @@ from onnxgate.support.limits import limits_of
 from onnxgate.support.predict import predict
 from onnxgate.support.typing import prepare
 
+FEW_ELEMENTS = 2**15
+"""Generated inputs are no larger here: what matters is which are asked for."""
 SOME_NODES = 12
 """So many nodes are drawn, cut out and set apart."""
 Look = Callable[["Subject"], object]
@@ -53,6 +58,7 @@ class Subject:
     scratch: Path
     proto: ModelProto = field(default_factory=ModelProto)
     readable: bool = False
+    facts: ModelFacts | None = None
 
     @property
     def nodes(self) -> range:
@@ -101,11 +107,21 @@ def _weigh(tensor: object, path: Path) -> None:
 
 
 def _facts(subject: Subject) -> object:
-    return facts_of(subject.proto, subject.path, "m.onnx")
+    subject.facts = facts_of(subject.proto, subject.path, "m.onnx")
+    return None
+
+
+def _known(subject: Subject) -> ModelFacts:
+    """The facts, where they could be told: who raised instead was found out already."""
+    return subject.facts or facts_of(ModelProto(), subject.path, "m.onnx")
 
 
 def _external(subject: Subject) -> object:
-    return external.external_uses(subject.proto, subject.path), data_locations(subject.path)
+    return external.external_uses(subject.proto, subject.path)
+
+
+def _locations(subject: Subject) -> object:
+    return data_locations(subject.path)
 
 
 def _own_faults(subject: Subject) -> object:
@@ -155,21 +171,22 @@ def _runtimes() -> tuple[PlannedRuntime, ...]:
 def _stage(subject: Subject) -> object:
     """The support stage as `check` and `matrix` have it, with ways out of what is refused."""
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
-    facts = facts_of(subject.proto, subject.path, "m.onnx")
+    facts = _known(subject)
     folder = subject.path.parent
     return support.gather_model(selected, facts, Place("m.onnx"), folder, folder, _runtimes())
 
 
 def _roles(subject: Subject) -> object:
-    facts = facts_of(subject.proto, subject.path, "m.onnx")
+    facts = _known(subject)
     graph = Graph(subject.proto)
     setting = next(iter(size_settings(facts.inputs, {})))
     return [role_of(value, facts.inputs, graph, setting) for value in facts.inputs]
 
 
 def _cases(subject: Subject) -> object:
-    facts = facts_of(subject.proto, subject.path, "m.onnx")
-    return make_cases(facts, subject.proto, {}, subject.fresh())
+    facts = _known(subject)
+    with mock.patch.object(generate, "MOST_ELEMENTS", FEW_ELEMENTS):
+        return make_cases(facts, subject.proto, {}, subject.fresh())
 
 
 def _describe(subject: Subject) -> object:
@@ -221,6 +238,7 @@ OF_MODELS: Mapping[str, Look] = {
     "checkable": _checkable,
     "remarks": _remarks,
     "quantization": _quantization,
+    "locations": _locations,
     "describe": _describe,
     "normal": _normal,
     "difference": _difference,
@@ -234,6 +252,10 @@ OF_MODELS: Mapping[str, Look] = {
     "stage": _stage,
 }
 """Those that take what the first ones took for a model."""
+COSTLY = frozenset(
+    {"locations", "describe", "normal", "difference", "movement", "drawing", "exposing", "cases", "stage"}
+)
+"""Those that cost more than all others together."""
 DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "slim": (UnreadableModel,),
     "structure": (UnreadableModel,),

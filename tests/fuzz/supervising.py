@@ -20,12 +20,14 @@ from tests.fuzz.kinds import KINDS, Input
 from tests.fuzz.looking import Bench, Find, limit_memory
 
 HANG_S = 5.0
-"""A reader that takes longer with an input of some kilobytes hangs."""
+"""A reader that computes longer on an input of some kilobytes hangs."""
+ASLEEP = 12
+"""One that waits hangs after so many times that, whatever else keeps the machine busy."""
 HANG_S_PER_MB = 20.0
 BATCH = 2000
 """A child looks at so many inputs; then a fresh one goes on, so that what one left in memory is no find of another."""
 _LOOK_S = 0.05
-_SLOT = struct.Struct("<qqdqq")  # the input at work, the reader at work, since when, its size, how many are done
+_SLOT = struct.Struct("<qqddq")  # the input at work, the reader, since when: by the clock and by its own; the size
 _FINISHED = 0
 
 
@@ -140,22 +142,22 @@ class _Lane:
 
     def _one(self, bench: Bench, index: int, write: Callable[[str], object]) -> None:
         began = time.monotonic()
-        _SLOT.pack_into(self._memory, 0, index, -1, began, 0, 0)
+        _SLOT.pack_into(self._memory, 0, index, -1, began, time.process_time(), 0)
         given = self._run.make(index)
         size = len(given.data)
 
         def at(number: int) -> None:
-            _SLOT.pack_into(self._memory, 0, index, number, time.monotonic(), size, 0)
+            _SLOT.pack_into(self._memory, 0, index, number, time.monotonic(), time.process_time(), size)
 
         bench.at = at
         for find in bench.look(given.data):
             write(json.dumps([index, given.kind, find.reader, find.what, find.detail]) + "\n")
-        _SLOT.pack_into(self._memory, 0, index, -2, time.monotonic(), 0, 0)
+        _SLOT.pack_into(self._memory, 0, index, -2, time.monotonic(), time.process_time(), 0)
         write(json.dumps([index, given.kind, round(time.monotonic() - began, 4)]) + "\n")
 
     def _watch(self) -> None:
         pid, status = os.waitpid(self._pid, os.WNOHANG)
-        index, reader, since, size, _ = _SLOT.unpack_from(self._memory)
+        index, reader, since, computed, size = self._at_work()
         if pid:
             self._pid = 0
             self._gather()
@@ -163,12 +165,22 @@ class _Lane:
                 self._lost(index, reader, f"ended by {_name(os.waitstatus_to_exitcode(status))}")
             else:
                 self._next = index + self._run.jobs
-        elif time.monotonic() - since > self._run.hang_s + HANG_S_PER_MB * size / 1e6:
+        elif self._hangs(since, computed, self._run.hang_s + HANG_S_PER_MB * size / 1e6):
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
             self._gather()
             self._lost(index, reader, "hangs")
+
+    def _at_work(self) -> tuple[int, int, float, float, int]:
+        """What the child wrote, read again where it was writing just then."""
+        while (first := _SLOT.unpack_from(self._memory)) != _SLOT.unpack_from(self._memory) or not first[2]:
+            pass
+        return first
+
+    def _hangs(self, since: float, computed: float, most_s: float) -> bool:
+        elapsed = time.monotonic() - since
+        return elapsed > most_s and (elapsed > most_s * ASLEEP or _computed_s(self._pid) - computed > most_s)
 
     def _lost(self, index: int, reader: int, what: str) -> None:
         """The input at work took its child with it."""
@@ -187,6 +199,12 @@ class _Lane:
                 case [index, kind, seconds]:
                     self._result.inputs[kind] += 1
                     self._result.slowest = max(self._result.slowest, (seconds, index, kind))
+
+
+def _computed_s(pid: int) -> float:
+    """How long a process has computed."""
+    times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _name(status: int) -> str:
