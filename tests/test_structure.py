@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "lock": {"model", "config", "runtimes.jobs"},
     "runtimes": {"lock", "config"},
     "inputs": {"model", "runtimes.jobs"},
+    "texts": {"support"},
     "agreement": {"model", "lock", "config"},
     "evidence": {"model", "lock", "runtimes.jobs", "support.ways", "support.operations"},
     "rules": {"evidence"},
@@ -48,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
         "evidence",
         "plan",
         "report",
+        "texts",
     },
     "feeding": {"config", "inputs", "model", "runtimes.jobs"},
     "calling": {"config", "feeding", "runtimes", "stages"},
@@ -106,7 +108,7 @@ ALLOWED: dict[str, set[str]] = {
         ),
     },
     "children": set(),
-    "unchanged": set(),
+    "unchanged": {"model.hashing"},
     "digests": {"baseline.checked_out", "model.hashing"},
     "examining": {
         *("children", "config", "digests", "evidence", "judge", "lock", "model", "plan", "rules", "stages"),
@@ -191,8 +193,19 @@ ALLOWED: dict[str, set[str]] = {
         "underway",
         "verdict",
     },
+    # of the worker one table: which IR version needs what
+    "repair": {"model", "runtimes.worker.exporters.stamp"},
+    "trying": {"config", "model", "plan", "repair", "runtimes", "stages.export_plan"},
+    "holding": {"evidence.parity", "runtimes.jobs", "stages.parity", "stages.runtime"},
+    "proving": {
+        *("agreement", "config", "feeding", "followups", "holding", "lock", "model", "plan", "runtimes", "stages"),
+    },
+    "repairing": {
+        *("__init__", "calling", "config", "feeding", "gate", "model", "plan", "proving", "repair", "report"),
+        *("request", "runtimes", "trying"),
+    },
     # of rules, their pages: in SARIF
-    "formats": {"report", "matrix", "model.difference", "model.facts", "preview", "rules"},
+    "formats": {"report", "matrix", "model.difference", "model.facts", "preview", "rules", "texts.explained"},
 }
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "diff": "Say what changed between two models, in words.",
     "lock": "Resolve the targets to exact releases and write onnxgate.lock.",
     "export": "Export models again from their sources.",
+    "fix": "Repair what can be proven safe, and show the proof before anything is written.",
     "plan": "Divide a check among jobs of a CI matrix.",
     "merge": "Make one verdict of the reports of all shards.",
     "explain": "Say what a rule means and what to do about it.",

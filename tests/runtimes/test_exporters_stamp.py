@@ -30,6 +30,23 @@ def inside_an_if(tensor: onnx.TensorProto) -> onnx.NodeProto:
     return helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)
 
 
+def with_weight(made: onnx.ModelProto, *, sparse: bool = False) -> onnx.ModelProto:
+    """The model with an initializer that is no input."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
+    if sparse:
+        indices = helper.make_tensor("i", TensorProto.INT64, [1], [0])
+        made.graph.sparse_initializer.append(helper.make_sparse_tensor(weight, indices, [2]))
+    else:
+        made.graph.initializer.append(weight)
+    return made
+
+
+def inside_an_optional() -> onnx.NodeProto:
+    """A node with an attribute that says an optional type."""
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    return helper.make_node("Optional", [], ["y"], type=kind)
+
+
 INT4 = helper.make_tensor("c", TensorProto.INT4, [2], [1, 2])
 FUNCTION = helper.make_function("local", "F", ["x"], ["y"], [RELU], [helper.make_opsetid("", 18)])
 OVERLOADED = helper.make_function("local", "F", ["x"], ["y"], [RELU], [helper.make_opsetid("", 18)], overload="two")
@@ -51,6 +68,11 @@ NEWER = helper.make_function("local", "F", ["x"], ["y"], [RELU], [helper.make_op
         (model(13, functions=[FUNCTION]), 8),
         (model(18, functions=[OVERLOADED]), 10),
         (model(18, functions=[NEWER]), 10),
+        (model(8), 3),
+        (with_weight(model(8)), 4),
+        (model(8, type=TensorProto.BFLOAT16), 4),
+        (with_weight(model(8), sparse=True), 6),
+        (model(8, inside_an_optional()), 8),
     ],
 )
 def test_needed(made: onnx.ModelProto, needed: int) -> None:

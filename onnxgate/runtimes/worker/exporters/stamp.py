@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Optional
 
-# Source: onnx.proto, comments on TensorProto.DataType and on Version.
+# Source: onnx.proto of onnx 1.23, comments on TensorProto.DataType and on Version.
 _NEEDED_BY_TYPE = {
+    16: 4,  # BFLOAT16
     **dict.fromkeys(range(17, 21), 9),  # FLOAT8E4M3FN, FLOAT8E4M3FNUZ, FLOAT8E5M2, FLOAT8E5M2FNUZ
     **dict.fromkeys((21, 22), 10),  # UINT4, INT4
     23: 11,  # FLOAT4E2M1
@@ -13,6 +14,17 @@ _NEEDED_BY_TYPE = {
     **dict.fromkeys((25, 26), 13),  # UINT2, INT2
 }
 _NEWEST_KNOWN_TYPE = 26
+_NEEDED_BY_MESSAGE = {
+    "TensorAnnotation": 5,
+    "SparseTensorProto": 6,
+    "TrainingInfoProto": 7,
+    "SparseTensor": 8,  # of TypeProto
+    "Optional": 8,  # of TypeProto
+    "FunctionProto": 8,
+    "DeviceConfigurationProto": 11,
+    "NodeDeviceConfigurationProto": 11,
+}
+_INITIALIZERS_OF_THEIR_OWN = 4  # before, each initializer had to be an input, too, and such an input was no choice
 _OLDEST = 3
 _SKIPPED = ("metadata_props", "raw_data", "doc_string")  # hints for a reader, who may skip them, and bytes
 
@@ -45,16 +57,20 @@ def _by_opset(opset: Any, model: Any) -> int:
 
 def _by_part(part: Any, model: Any) -> int:
     kind = type(part).__name__
+    return max(_NEEDED_BY_MESSAGE.get(kind, _OLDEST), _by_content(part, kind, model))
+
+
+def _by_content(part: Any, kind: str, model: Any) -> int:
     if kind == "TensorProto":
         return _by_type(part.data_type, model)
     if kind in ("Tensor", "SparseTensor"):  # of TypeProto
         return _by_type(part.elem_type, model)
     if kind in ("FunctionProto", "NodeProto") and bool(getattr(part, "overload", "")):
         return 10
-    if kind == "FunctionProto":
-        return 9 if part.attribute_proto else 8
-    if kind in ("DeviceConfigurationProto", "NodeDeviceConfigurationProto"):
-        return 11
+    if kind == "FunctionProto" and part.attribute_proto:
+        return 9
+    if kind == "GraphProto" and part.initializer:
+        return _INITIALIZERS_OF_THEIR_OWN
     return _OLDEST
 
 
