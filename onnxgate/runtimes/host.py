@@ -51,7 +51,7 @@ class Host:
 
     def show(self, *folders: Path) -> None:
         """Have every engine that is started from now on read these; what a job names, its worker reads anyway."""
-        self._office.readable.update(each for folder in folders for each in rights.folders([str(folder / "_")]))
+        self._office.readable.update(rights.shown(folder.absolute() for folder in folders))
 
     @property
     def notes(self) -> tuple[str, ...]:

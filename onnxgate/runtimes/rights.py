@@ -6,13 +6,14 @@ repository's own code, which fetches weights, starts programs and fills caches: 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.runtimes.jobs import Harvest, Job, Load, Race, Run
+from onnxgate.runtimes.jobs import Job, Load, Race, Run
 
 CPU = "CPUExecutionProvider"
 LEAST_FILE_MIB = 8192
@@ -45,12 +46,17 @@ OF_RUNNERS = (
 )
 """How a CI system is told what later steps do, and signed in at; no export needs it."""
 
+PRIVATE = frozenset(
+    (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
+)
+"""Where keys are kept, beside models or not."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What one worker is started with."""
 
-    reads: frozenset[str] = frozenset()  # folders, with all below them
+    reads: frozenset[str] = frozenset()  # files, and folders with all below them
     all_reads: bool = False
     processes: bool = False
     devices: bool = False
@@ -62,10 +68,10 @@ class Rights:
         wanted = (other.all_reads, other.processes, other.devices)
         if any(want and not has for has, want in zip(flags, wanted, strict=True)) or other.file_mib > self.file_mib:
             return False
-        return self.all_reads or all(self._shows(folder) for folder in other.reads)
+        return self.all_reads or all(self._shows(path) for path in other.reads)
 
-    def _shows(self, folder: str) -> bool:
-        return folder in self.reads or any(str(parent) in self.reads for parent in Path(folder).parents)
+    def _shows(self, path: str) -> bool:
+        return path in self.reads or any(str(parent) in self.reads for parent in Path(path).parents)
 
     def __or__(self, other: Rights) -> Rights:
         return Rights(
@@ -80,7 +86,7 @@ class Rights:
 def needed(job: Job, memory_mib: int | None, *, own: bool) -> Rights:
     """What a job needs; `own` says that its environment is the user's, of which nobody knows where all of it lies."""
     return Rights(
-        reads=frozenset(folders(_files(job))),
+        reads=frozenset(_shown(_files(job))),
         all_reads=own,
         processes=isinstance(job, Race),  # it weighs models in fresh processes
         devices=own or any(each != CPU for each in getattr(job, "providers", ())),
@@ -88,11 +94,20 @@ def needed(job: Job, memory_mib: int | None, *, own: bool) -> Rights:
     )
 
 
-def folders(files: Iterable[str]) -> Iterator[str]:
-    """Where files lie, and where those lie that they link to."""
+def shown(folders: Iterable[Path]) -> Iterator[str]:
+    """These folders; where one holds keys, all else that it holds: models may lie at the top of a repository."""
+    for folder in dict.fromkeys(folders):
+        if any(os.path.lexists(folder / name) for name in PRIVATE):
+            with contextlib.suppress(OSError):
+                yield from (str(entry) for entry in folder.iterdir() if entry.name not in PRIVATE)
+        else:
+            yield str(folder)
+
+
+def _shown(files: Iterable[str]) -> Iterator[str]:
+    """What lies beside files, and beside what they link to: weights do."""
     for file in dict.fromkeys(files):
-        yield str(Path(file).absolute().parent)
-        yield str(Path(os.path.realpath(file)).parent)
+        yield from shown((Path(file).absolute().parent, Path(os.path.realpath(file)).parent))
 
 
 def _files(job: Job) -> Iterator[str]:
@@ -103,11 +118,6 @@ def _files(job: Job) -> Iterator[str]:
         yield job.baseline
     if isinstance(job, Run | Race):
         yield from (path for case in job.cases for path in case.inputs.values())
-
-
-def writes_to(job: Job) -> str:
-    """The file or folder that a job is to be answered in; "" where it writes nothing."""
-    return job.output if isinstance(job, Run | Harvest) else ""
 
 
 def for_runtime(variables: Mapping[str, str], scratch: Path, *, own: bool) -> dict[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import stat
 import struct
-from typing import Iterable, Sequence, Tuple
+from typing import Any, Iterable, Sequence, Tuple
 
 # Source: linux/landlock.h. The numbers of the calls are the same on every architecture.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -70,6 +71,11 @@ def _allow(ruleset: int, rules: Iterable[Tuple[str, int]]) -> None:
 
 
 def _call(number: int, *arguments: object) -> int:
+    return int(_libc().syscall(ctypes.c_long(number), *arguments))
+
+
+@functools.lru_cache(maxsize=None)
+def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    return int(libc.syscall(ctypes.c_long(number), *arguments))
+    return libc

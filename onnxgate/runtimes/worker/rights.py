@@ -6,7 +6,6 @@ no), `file_mib` (a number, or null).
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import sys
@@ -25,16 +24,14 @@ SYSTEM = (
 )
 """Where programs and libraries lie, and what the kernel says; of other processes not what is theirs alone."""
 SETTINGS = (
-    *("ld.so.*", "alternatives", "localtime", "timezone", "locale.*", "nsswitch.conf", "passwd", "group"),
-    *("os-release", "lsb-release", "debian_version", "ssl/openssl.cnf", "pki/tls/*.cnf", "OpenCL", "vulkan", "glvnd"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
+    *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),
+    *("ssl/openssl.cnf", "pki/tls/openssl.cnf", "OpenCL", "vulkan", "glvnd"),
 )
 """Below `/etc`."""
 PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-ACCELERATORS = ("/dev/nvidia*", "/dev/nvidia-caps", "/dev/dri", "/dev/kfd", "/dev/dxg", "/dev/accel", "/dev/shm")
-PRIVATE = frozenset(
-    (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
-)
-"""Where keys are kept, beside models or not."""
+ACCELERATORS = ("nvidia", "dri", "kfd", "dxg", "accel", "shm")
+"""How entries of `/dev` begin that runtimes compute with."""
 OF_PYTHON = ("bin", "lib", "lib64", "libexec", "share", "pyvenv.cfg")
 
 
@@ -109,8 +106,8 @@ def _limit_files(needs: Dict[str, Any]) -> None:
 
     if not landlock.version():
         raise OSError(0, "this kernel has no Landlock, or does not let it be used")
-    devices = [*PLAIN_DEVICES, *(_found(ACCELERATORS) if needs["devices"] else ())]
-    reads = [*SYSTEM, *_found("/etc/" + each for each in SETTINGS), *_python(), *_visible(needs["reads"])]
+    devices = [*PLAIN_DEVICES, *(_accelerators() if needs["devices"] else ())]
+    reads = [*SYSTEM, *("/etc/" + each for each in SETTINGS), *_python(), *needs["reads"]]
     landlock.restrict(reads, [needs["folder"], *devices], all_reads=needs["all_reads"])
 
 
@@ -120,9 +117,8 @@ def _limit_calls(needs: Dict[str, Any]) -> None:
     seccomp.restrict(processes=needs["processes"])
 
 
-def _found(patterns: Any) -> Iterator[str]:
-    for pattern in patterns:
-        yield from glob.glob(pattern)
+def _accelerators() -> List[str]:
+    return [os.path.join("/dev", name) for name in os.listdir("/dev") if name.startswith(ACCELERATORS)]
 
 
 def _python() -> Iterator[str]:
@@ -132,16 +128,3 @@ def _python() -> Iterator[str]:
     yield from (entry for entry in sys.path if os.path.isabs(entry))
     yield from (entry for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":") if os.path.isabs(entry))
     yield os.path.dirname(os.path.abspath(__file__))
-
-
-def _visible(paths: List[str]) -> Iterator[str]:
-    """Of a folder that holds keys, all else: a model may lie at the top of a repository, or of a home."""
-    for path in paths:
-        try:
-            entries = os.listdir(path)
-        except OSError:
-            entries = []
-        if PRIVATE.isdisjoint(entries):
-            yield path
-        else:
-            yield from (os.path.join(path, entry) for entry in entries if entry not in PRIVATE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
 from typing import Dict, List, Tuple
 
@@ -72,7 +71,7 @@ def restrict(*, processes: bool) -> None:
 
     Raises OSError: the kernel refuses, or its calls are not known here.
     """
-    machine = platform.machine()
+    machine = os.uname().machine
     if machine not in ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.ENOSYS, "its system calls are not known on %s" % machine)
     instructions = _program(machine, processes)
