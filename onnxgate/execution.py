@@ -79,18 +79,16 @@ class _Executor:
         self._wants_source = bool(work.stages & {Stage.PARITY, Stage.EXPORT})
 
     def run(self) -> Execution:
-        if self._wants_runs and self._work.store is None:
+        if self._wants_runs:
             self._warm_up()
         toolchain = self._exporter.find_toolchain() if self._wants_source else None
-        fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
-        names = (name for _, each in fed for name in each.names)
-        refuse_unknown(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
-        read_ones = zip(self._work.models, fed, strict=True)
-        prepared = [self._about(planned, self._prepare, planned, *each, toolchain) for planned, each in read_ones]
+        prepared = self._prepare_all(toolchain)
         self._exporter.export_again(toolchain)
-        started = [self._about(each.planned, self._start_runs, each) for each in prepared]
-        for each in started:
-            self._about(each.prepared.planned, self._collect, each)
+        begun = [(each, self._begin(each)) for each in prepared]
+        for each, started in sorted(begun, key=lambda pair: self._awaited(pair[0]) is not None):
+            self._about(each.planned, self._collect, started.result())
+        for each in prepared if Stage.EXPORT in self._work.stages else ():
+            self._about(each.planned, self._exporter.judge, each)
         if Stage.RUNTIME in self._work.stages:
             self._judge_budgets()
         return self._done
@@ -101,9 +99,18 @@ class _Executor:
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:
-        """Have every environment made while models are being exported."""
-        for runtime in {planned.runtime: None for each in self._work.models for planned in each.runtimes}:
+        """Have every environment made, and its engine imported, that is going to be asked for anything."""
+        wanted = [(each.model.absolute, planned) for each in self._work.models for planned in each.runtimes]
+        for runtime in dict.fromkeys(
+            planned.runtime for model, planned in wanted if not self._is_spared(model, planned)
+        ):
             self._host.submit(self._seat(runtime), Probe())
+
+    def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
+        """Whether all may be known already that a runtime gives; it is only made later where that is wrong."""
+        asked = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        store, jobs = self._work.store, runtime_stage.planned_jobs(*asked)
+        return store is not None and store.expects(self._seat(planned.runtime), jobs)
 
     def _folder(self) -> Path:
         """A path of its own for what is fed, given or written."""
@@ -130,6 +137,16 @@ class _Executor:
             future.set_result(known)
         return future
 
+    def _prepare_all(self, toolchain: Path | None) -> list[Prepared]:
+        """Every model with what it is fed; the first is exported while the others are being fed."""
+        if not self._work.asked.cases:
+            return [self._prepare(each, *self._about(each, self._feed, each), toolchain) for each in self._work.models]
+        fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
+        names = (name for _, each in fed for name in each.names)
+        refuse_unknown(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
+        read_ones = zip(self._work.models, fed, strict=True)
+        return [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
+
     def _feed(self, planned: PlannedModel) -> tuple[Reading, Fed]:
         reading = read(planned.model.absolute, planned.path)
         call = functools.partial(call_inputs, self._work.project, self._host)
@@ -138,10 +155,32 @@ class _Executor:
     def _prepare(self, planned: PlannedModel, reading: Reading, fed: Fed, toolchain: Path | None) -> Prepared:
         exporting = None
         if toolchain is not None and planned.model.settings.is_exported:
-            exporting = self._exporter.export(planned, reading.facts, fed.cases, toolchain)
+            exporting = self._about(planned, self._exporter.export, planned, reading.facts, fed.cases, toolchain)
         return Prepared(planned, reading, fed, exporting)
 
     # Running
+
+    def _awaited(self, prepared: Prepared) -> Future[Observation] | None:
+        """What a model's runs wait for: its source, which gives one more case."""
+        exporting = prepared.exporting if Stage.PARITY in self._work.stages else None
+        return exporting.source if exporting is not None else None
+
+    def _begin(self, prepared: Prepared) -> Future[Started]:
+        """Have a model run as soon as all is there that it is fed."""
+        begun: Future[Started] = Future()
+
+        def begin(_: object = None) -> None:
+            try:
+                begun.set_result(self._about(prepared.planned, self._start_runs, prepared))
+            except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+                begun.set_exception(error)
+
+        awaited = self._awaited(prepared)
+        if awaited is None:
+            begin()
+        else:
+            awaited.add_done_callback(begin)
+        return begun
 
     def _start_runs(self, prepared: Prepared) -> Started:
         sourced = self._exporter.source_of(prepared)
@@ -216,8 +255,6 @@ class _Executor:
         runs = self._judge_runs(started, ran)
         if Stage.PARITY in self._work.stages:
             self._comparing.judge(started, ran, runs)
-        if Stage.EXPORT in self._work.stages:
-            self._exporter.judge(started.prepared)
 
     def _judge_runs(self, started: Started, ran: Sequence[Ran]) -> tuple[ModelRuns, ...]:
         prepared, work = started.prepared, self._work

@@ -17,7 +17,7 @@ from onnxgate.evidence.lock import ModelAgainstLock
 from onnxgate.examining import Examiner, Match, keeping_examiner
 from onnxgate.findings import DYNAMIC_STAGES, Judged, Level, Place, Stage, Undone
 from onnxgate.harvests import Builds, lacking
-from onnxgate.model.content import content_sha256
+from onnxgate.model.content import content_files, content_sha256
 from onnxgate.plan import PlannedModel, plan_models, unlocked_builds
 from onnxgate.request import Gathered, Outcome, Request
 from onnxgate.stages import lock as lock_stage
@@ -230,6 +230,8 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     )
     with request.open_host() as host:
         execution = execute(work, host, functools.partial(_keep_replays, request))
+    if work.store is not None:
+        work.store.tidy()
     gathered.execution = execution
     if Stage.RUNTIME not in asked:
         gathered.undone += _not_compared(execution)
@@ -242,10 +244,15 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
 def _store(request: Request, runnable: Sequence[PlannedModel], gathered: Gathered) -> Store | None:
     if request.results_folder is None:
         return None
+    from onnxgate.runtimes.seats import JobLimits
     from onnxgate.store import Store
 
-    contents = {str(each.model.absolute): content_sha256(gathered.facts[each.path]) for each in runnable}
-    return Store(request.results_folder, contents)
+    facts = {each.model.absolute: gathered.facts[each.path] for each in runnable}
+    contents = {str(path): content_sha256(each) for path, each in facts.items()}
+    files = {str(path): content_files(each, path) for path, each in facts.items()}
+    limits = request.project.config.limits
+    allowed = JobLimits(limits.time_s, limits.memory_mib)
+    return Store(request.results_folder, contents, files, allowed, fresh=request.fresh)
 
 
 def _keep_replays(request: Request, execution: Execution) -> None:

@@ -1,8 +1,9 @@
-"""Results by content: what a locked runtime gave for the same model, on the same inputs, on such a processor.
+"""Results by content: what a locked runtime gave for the same model, on the same inputs, on such a machine.
 
 Only what went well is kept: what failed, crashed, or gave other outputs the second time is run again. An entry is found
-by the digests of all that it depends on, taken anew from the files that are there now, and is used only where its own
-files are what it says of them. Nothing is taken over unless `ONNXGATE_KEPT_DIR` says where from.
+by the digests of all that it depends on (`sameness`), taken anew from the files that are there now, and is used only
+where its own files are what it says of them. What a source exports is never kept: it is made by code that may read
+whatever it likes.
 """
 
 from __future__ import annotations
@@ -12,67 +13,79 @@ import functools
 import hashlib
 import math
 import os
-import platform
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from onnxgate.lock.types import LockedRuntime, Pinned
 from onnxgate.model.hashing import sha256_of
 from onnxgate.runtimes.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
-from onnxgate.runtimes.seats import Seat
+from onnxgate.runtimes.seats import JobLimits, Seat
+from onnxgate.sameness import HALF, ChangedError, Digests, fed_digest, place_digest, processor
 
-LAYOUT = 1
-"""Counts changes of what an entry means."""
+__all__ = ["LARGEST_BYTES", "MOST_BYTES", "Store", "private_folder", "processor", "prune"]
+
 LARGEST_BYTES = 64 * 2**20
 """Outputs of one run that take more are not kept."""
+MOST_BYTES = 2**30
+"""What all results of a cache may take; beyond, those go first that were not used for longest."""
+LEFT_AFTER_S = 24 * 3600
+"""What a writer did not finish for so long, it never will."""
 NAME = re.compile(r"\d+/\d+\.npy")
-WORKER = Path(__file__).parent / "runtimes" / "worker"
+_PART = ".part"
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One run: its result, with outputs by their path in the entry's folder, and what each of these files is."""
+    """One run: what it was, its result with outputs by their path in the folder, and what each of these files is."""
 
+    run: str  # both digests in full; the folder has half of each for its name
     result: RunResult
     files: dict[str, str]  # path -> sha256
 
 
-class _Run(msgspec.Struct, frozen=True):
-    """All that the outputs of a run depend on."""
-
-    layout: int
-    worker: str
-    processor: str
-    runtime: LockedRuntime
-    packages: tuple[Pinned, ...]
-    model: str
-    optimization: str
-    providers: tuple[str, ...]
-    extensions: tuple[str, ...]
-    again: bool
-    cases: tuple[tuple[tuple[str, str], ...], ...]
+Files = Mapping[str, Mapping[Path, str]]
+NO_FILES: Files = {}
 
 
 class Store:
-    """Results in a folder. `contents` gives the digest of each model's content, external data included, by its path."""
+    """Results in a folder.
 
-    def __init__(self, folder: Path, contents: Mapping[str, str]) -> None:
+    `contents` gives the digest of each model's content, external data included, by its path; `files` the digest of each
+    file that it was made of: nothing is kept of a model that changes while it is run. A `fresh` store takes nothing
+    over, and what is kept then takes the place of what was there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        contents: Mapping[str, str],
+        files: Files = NO_FILES,
+        limits: JobLimits | None = None,
+        *,
+        fresh: bool = False,
+    ) -> None:
         self._folder = folder
         self._contents = contents
-        self._digests: dict[str, str] = {}
+        self._files = files
+        self._limits = limits or JobLimits()
+        self._fresh = fresh
+        self._digests = Digests()
+        self._sound = functools.cache(self._is_content)
+        self._kept = False
 
     def find(self, seat: Seat, job: Job) -> Observation | None:
         """What was observed of it before; None where it must be run."""
-        key = self._key(seat, job)
-        if key is None or not isinstance(job, Run):
+        run = self._run(seat, job)
+        if run is None or self._fresh or not isinstance(job, Run):
             return None
-        folder = self._at(key)
+        folder = self._at(run)
         entry = _read(folder)
-        result = _taken(entry, folder, job) if entry is not None else None
+        result = _taken(entry, folder, job) if entry is not None and entry.run == run else None
         if result is None:
             shutil.rmtree(folder, ignore_errors=True)
             return None
@@ -80,44 +93,89 @@ class Store:
             os.utime(folder)
         return Completed(result=result)
 
+    def expects(self, seat: Seat, jobs: Sequence[Run]) -> bool:
+        """Whether each job was done before on some inputs: then its runtime may not be needed. It promises nothing."""
+        places = {run[:HALF] for job in jobs if (run := self._run(seat, job)) is not None}
+        return len(places) == len(jobs) and not self._fresh and places <= self._places
+
+    @functools.cached_property
+    def _places(self) -> frozenset[str]:
+        try:
+            return frozenset(entry.name[:HALF] for entry in self._folder.iterdir())
+        except OSError:
+            return frozenset()
+
     def keep(self, seat: Seat, job: Job, observation: Observation) -> None:
         """Keep what was observed, where it may be taken over; a disk that is full is no fault."""
         match observation:
             case Completed(result=RunResult() as result) if isinstance(job, Run) and _is_sound(result):
-                key = self._key(seat, job)
-                if key is not None:
+                run = self._run(seat, job)
+                if run is not None:
                     with contextlib.suppress(OSError):
-                        _write(self._at(key), result)
+                        _write(self._at(run), run, result, anew=self._fresh)
+                        self._kept = True
             case _:
                 pass
 
-    def _at(self, key: str) -> Path:
-        return self._folder / key
+    def tidy(self) -> None:
+        """Remove what has no room any more, where anything came."""
+        if self._kept:
+            prune(self._folder)
 
-    def _key(self, seat: Seat, job: Job) -> str | None:
+    def _at(self, run: str) -> Path:
+        place, _, fed = run.partition(" ")
+        return self._folder / (place[:HALF] + fed[:HALF])
+
+    def _run(self, seat: Seat, job: Job) -> str | None:
+        """All that the outputs depend on; None where that cannot be told, and where something changes meanwhile."""
         if not isinstance(job, Run) or seat.runtime is None or seat.runtime.environment:
             return None
-        if job.model not in self._contents:
+        content = self._contents.get(job.model)
+        try:
+            if content is None or not self._sound(job.model):
+                return None
+            for path in self._files.get(job.model, ()):
+                self._digests.of(path)
+            place = place_digest(seat, job, content, self._limits, self._digests)
+            return f"{place} {fed_digest(job, self._digests)}"
+        except ChangedError:
             return None
-        run = _Run(
-            layout=LAYOUT,
-            worker=_worker(),
-            processor=processor(),
-            runtime=seat.runtime,
-            packages=seat.packages,
-            model=self._contents[job.model],
-            optimization=job.optimization,
-            providers=job.providers,
-            extensions=tuple(self._digest(each) if Path(each).is_absolute() else each for each in job.extensions),
-            again=job.again,
-            cases=tuple(tuple((name, self._digest(path)) for name, path in case.inputs.items()) for case in job.cases),
-        )
-        return hashlib.sha256(msgspec.json.encode(run, order="sorted")).hexdigest()
 
-    def _digest(self, path: str) -> str:
-        if path not in self._digests:
-            self._digests[path] = sha256_of(Path(path))
-        return self._digests[path]
+    def _is_content(self, model: str) -> bool:
+        return all(self._digests.of(path) == sha256 for path, sha256 in self._files.get(model, {}).items())
+
+
+def private_folder(folder: Path) -> Path | None:
+    """A folder for results that nobody else can write to, made where it is not there; None where it is another's."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(status.st_mode):
+        return None
+    if os.name != "nt" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+        return None
+    return folder
+
+
+def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    """Remove what takes more than that together, least recently used first, and what was never finished."""
+    total = 0
+    for used, size_bytes, entry in sorted(_entries(folder), reverse=True):
+        total += size_bytes
+        if total > most_bytes or (entry.suffix == _PART and used < time.time() - LEFT_AFTER_S):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """When each was used last, and what it takes."""
+    with contextlib.suppress(OSError):  # another gate removes some of it at this moment
+        for entry in list(folder.iterdir()):
+            with contextlib.suppress(OSError):
+                sizes = (each.lstat().st_size for each in entry.rglob("*"))
+                yield entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry
 
 
 def _is_sound(result: RunResult) -> bool:
@@ -180,11 +238,11 @@ def _is_array(content: bytes) -> bool:
     return not dtype.hasobject and math.prod(shape) * dtype.itemsize == len(content) - file.tell()
 
 
-def _write(folder: Path, result: RunResult) -> None:
+def _write(folder: Path, run: str, result: RunResult, *, anew: bool) -> None:
     paths = dict(_outputs(result))
-    if folder.exists() or sum(Path(path).stat().st_size for path in paths) > LARGEST_BYTES:
+    if (folder.exists() and not anew) or sum(Path(path).stat().st_size for path in paths) > LARGEST_BYTES:
         return
-    scratch = folder.with_name(f"{secrets.token_hex(8)}.part")
+    scratch = folder.with_name(f"{secrets.token_hex(8)}{_PART}")
     try:
         for path, name in paths.items():
             (scratch / name).parent.mkdir(parents=True, exist_ok=True)
@@ -192,8 +250,10 @@ def _write(folder: Path, result: RunResult) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         cases = tuple(_placed(case, paths.__getitem__) for case in result.cases)
         files = {name: sha256_of(scratch / name) for name in paths.values()}
-        entry = Entry(msgspec.structs.replace(result, cases=cases), files)
+        entry = Entry(run, msgspec.structs.replace(result, cases=cases), files)
         (scratch / "entry.json").write_bytes(msgspec.json.encode(entry))
+        if anew:
+            shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -204,24 +264,3 @@ def _outputs(result: RunResult) -> Iterator[tuple[str, str]]:
         for index, path in enumerate(case.outputs):
             if path is not None:
                 yield path, f"{number}/{index}.npy"
-
-
-@functools.cache
-def _worker() -> str:
-    """What of ours makes the outputs: the worker's own code."""
-    digest = hashlib.sha256()
-    for file in sorted(path for path in WORKER.rglob("*") if path.suffix in (".py", ".mjs")):
-        digest.update(f"{file.relative_to(WORKER).as_posix()}\0{sha256_of(file)}\n".encode())
-    return digest.hexdigest()
-
-
-@functools.cache
-def processor() -> str:
-    """What of the machine the outputs may depend on: another processor may round otherwise."""
-    words = [platform.system(), platform.machine(), platform.processor()]
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
-        words += [
-            line for line in lines if line.startswith(("vendor_id", "model", "stepping", "flags", "Features", "CPU"))
-        ]
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()

@@ -177,7 +177,8 @@ ALLOWED: dict[str, set[str]] = {
     "drawings": {"model", "report"},
     "replays": {"evidence", "inputs.stored", "report", "runtimes.jobs"},
     "matrix": set(),
-    "store": {"lock", "model", "runtimes"},
+    "sameness": {"config.engines", "lock", "model", "runtimes"},
+    "store": {"model", "runtimes", "sameness"},
     "carrying": {"costs", "runtimes.keeping", "store"},
     "preview": {"evidence.parity", "report"},
     "upgrading": {

@@ -65,6 +65,12 @@ if TYPE_CHECKING:
     help="Judge one of N parts of the models; or the part that `onnxgate plan` wrote.",
 )
 @click.option(
+    "--no-cache",
+    "fresh",
+    is_flag=True,
+    help="Judge and run everything anew, whatever an earlier check found of the same bytes. Environments stay.",
+)
+@click.option(
     "--show-ignores", is_flag=True, help="Print with each finding what to paste into the config to accept it."
 )
 @click.option(
@@ -89,6 +95,7 @@ def command(
     seed: int,
     cases: tuple[str, ...],
     shard: str | None,
+    fresh: bool,
     show_ignores: bool,
     write_ignores: bool,
     until: datetime.datetime | None,
@@ -124,7 +131,7 @@ def command(
 
         report = judge_files(paths, target, options, drawn=drawn)
     else:
-        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn)
+        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh)
     write_outputs(
         report,
         sinks,
@@ -165,12 +172,13 @@ def _gate(
     options: CommonOptions,
     *,
     drawn: bool,
+    fresh: bool,
 ) -> Report:
     from onnxgate import gate, rules, verdict
     from onnxgate.config.loading import load_config
     from onnxgate.lock.loading import load_lock
     from onnxgate.request import Request
-    from onnxgate.runtimes.store import inputs_dir, results_dir, static_dir
+    from onnxgate.runtimes.store import inputs_dir, static_dir
 
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     before = ignoring.before(config, today)
@@ -196,9 +204,10 @@ def _gate(
         against=chosen.revision if chosen is not None else None,
         unheld=chosen.remark if chosen is not None else "",
         share=share,
-        results_folder=results_dir(),
+        results_folder=_results_folder(asked),
+        fresh=fresh,
         jobs=options.jobs,
-        static_folder=static_dir,
+        static_folder=None if fresh else static_dir,
     )
     outcome = ignoring.settle(request, gate.run(request), before)
     report = verdict.sum_up(request, outcome, options.fail_on, drawn=drawn)
@@ -245,6 +254,18 @@ def _baseline(project: Project, against: str | None, asked: frozenset[Stage], op
     from onnxgate.config.discovery import find_root
 
     return choose(find_root(project.folder), against, os.environ, offline=options.offline)
+
+
+def _results_folder(asked: frozenset[Stage]) -> Path | None:
+    """Where results of earlier checks are; None where nothing is run, or where others can write to them."""
+    from onnxgate.findings import DYNAMIC_STAGES
+    from onnxgate.runtimes.store import kept_dir, results_dir
+
+    if asked.isdisjoint(DYNAMIC_STAGES):
+        return None
+    from onnxgate.store import private_folder
+
+    return results_dir() if kept_dir() else private_folder(results_dir())
 
 
 def _support_folder() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 from onnxgate.model.facts import ModelFacts
 
@@ -18,3 +19,8 @@ def content_sha256(facts: ModelFacts) -> str:
         return facts.sha256
     digests = (facts.sha256, *(each.sha256 for each in sorted(facts.external)))
     return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+
+
+def content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
+    """The files that a model's content lies in, with the SHA-256 of each."""
+    return {model: facts.sha256, **{model.parent / each.location: each.sha256 for each in facts.external}}

@@ -24,6 +24,7 @@ from onnxgate.runtimes.progress import Progress
 from onnxgate.runtimes.rights import Rights
 from onnxgate.runtimes.room import ForgedError, Room
 from onnxgate.runtimes.seats import JobLimits, Seat, memory_limit_mib
+from onnxgate.runtimes.slots import Rank, Slots
 
 WITHOUT_LIMITS = "its engine does not start with limits, and runs without"
 FLAGS = ("-B", "-X", "utf8")
@@ -36,7 +37,8 @@ class Office:
     """What all desks share."""
 
     environments: Environments
-    slots: threading.Semaphore  # how many may be busy at once
+    slots: Slots  # of those that may be busy at once
+    making: threading.Semaphore  # how many may have their environment made at once: most of that is waiting
     progress: Progress
     worker: Path  # the worker's folder
     closing: threading.Event
@@ -67,6 +69,7 @@ class Desk:
         self._talk_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
+        self._fault: BaseException | None = None  # of ours, while the environment was made
         self._room: Room | None = None
         self._rights = Rights()  # those of the worker that works now
         self._limited = office.limited and bool(seat.engine)
@@ -100,8 +103,31 @@ class Desk:
         while (ticket := self._tickets.get()) is not None:
             runs_nothing_of_users = isinstance(ticket.job, Probe)
             turn = contextlib.nullcontext() if runs_nothing_of_users else self._turn
-            with turn, self._office.slots:
-                self._attend(ticket)
+            with turn:
+                self._get_ready()
+                with self._office.slots.taken(self._rank(ticket)):
+                    self._attend(ticket)
+
+    def _rank(self, ticket: Ticket) -> Rank:
+        """Runs wait for what a source is asked, and nobody for what is done ahead of that."""
+        if not self._seat.turn:
+            return Rank.USUAL
+        return Rank.AHEAD if isinstance(ticket.job, Probe) else Rank.AWAITED
+
+    def _get_ready(self) -> None:
+        """Have the environment made, where that was not done yet: nobody who runs something waits for it."""
+        if self._interpreter is not None or self._unavailable is not None:
+            return
+        try:
+            with self._office.making:
+                prepared = self._prepare() if not self._office.closing.is_set() else None
+        except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits for the job
+            self._fault = error
+            return
+        if isinstance(prepared, Unavailable):
+            self._unavailable = prepared
+        else:
+            self._interpreter = prepared
 
     def _attend(self, ticket: Ticket) -> None:
         if self._office.closing.is_set():
@@ -118,6 +144,8 @@ class Desk:
             ticket.future.set_result(observation)
 
     def _observe(self, ticket: Ticket) -> Observation:
+        if self._fault is not None:
+            raise self._fault
         worker = self._unavailable or self._worker(ticket)
         if isinstance(worker, Unavailable):
             self._unavailable = worker
@@ -159,10 +187,7 @@ class Desk:
         if self._talk is not None and not self._talk.over and self._rights.covers(need):
             return self._talk
         if self._interpreter is None:
-            prepared = self._prepare()
-            if isinstance(prepared, Unavailable):
-                return prepared
-            self._interpreter = prepared
+            raise CancelledError  # the host was closed before anything was made
         return self._start(self._interpreter, ticket, self._all_needed(need))
 
     def _worker_without_limits(self, ticket: Ticket) -> talk.Talk | Unavailable:
@@ -203,7 +228,9 @@ class Desk:
 
     def _made_or_found(self, runtime: LockedRuntime) -> Path:
         environments, own = self._office.environments, self._seat.interpreter
-        return environments.find_own(own, runtime) if own else environments.prepare(runtime, self._seat.packages)
+        if own:
+            return environments.find_own(own, runtime)
+        return environments.prepare(runtime, self._seat.packages, self._office.slots.taken())
 
     def _start(self, interpreter: Path, ticket: Ticket, kept: Rights) -> talk.Talk | Unavailable:
         try:

@@ -14,18 +14,21 @@ from onnxgate.runtimes.jobs import Job, Observation
 from onnxgate.runtimes.metering import Meter
 from onnxgate.runtimes.progress import Progress, Silent
 from onnxgate.runtimes.seats import JobLimits, Seat
+from onnxgate.runtimes.slots import Slots
 
 __all__ = ["WORKER", "Host", "JobLimits", "Seat"]
 
 WORKER = Path(__file__).resolve().parent / "worker"
+MADE_AT_ONCE = 4
+"""So many environments are made side by side on fewer cores, too: most of it is waiting for an index and a disk."""
 
 
 class Host:
     """Runs jobs in one long-lived worker process per seat.
 
-    A seat's jobs are done in the order in which they were submitted; at most `jobs` seats work at the same time, be it
-    that they run something or that their environment is made. What a runtime does is an observation, never an
-    exception. When the host is closed, or its process dies, all that it started ends.
+    A seat's jobs are done in the order in which they were submitted; at most `jobs` seats work at the same time.
+    Environments are made beside that, several at once unless `jobs` is 1. What a runtime does is an observation, never
+    an exception. When the host is closed, or its process dies, all that it started ends.
 
     Unless `limited` is False, an engine may do what its jobs need and no more (`rights.py`).
     """
@@ -44,8 +47,9 @@ class Host:
         self.meter = meter or Meter()
         self._limits = limits or JobLimits()
         self._closing = threading.Event()
-        slots = threading.BoundedSemaphore(max(1, jobs))
-        self._office = Office(environments, slots, progress or Silent(), worker, self._closing, limited)
+        slots = Slots(max(1, jobs))
+        making = threading.BoundedSemaphore(max(MADE_AT_ONCE, jobs) if jobs > 1 else 1)
+        self._office = Office(environments, slots, making, progress or Silent(), worker, self._closing, limited)
         self._desks: dict[Seat, Desk] = {}
         self._lock = threading.Lock()
 
@@ -78,8 +82,11 @@ class Host:
             self._closing.set()
             desks = tuple(self._desks.values())
         self._office.environments.close()
-        for desk in desks:
-            desk.end_worker()
+        ending = [threading.Thread(target=desk.end_worker, daemon=True) for desk in desks]
+        for thread in ending:
+            thread.start()
+        for thread in ending:
+            thread.join()
         for desk in desks:
             desk.join()
 

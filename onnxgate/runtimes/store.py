@@ -57,10 +57,9 @@ def kept_dir() -> Path | None:
     return Path(named).absolute() if named else None
 
 
-def results_dir() -> Path | None:
-    """Where results of earlier checks are, with what other machines left."""
-    kept = kept_dir()
-    return kept / "results" if kept else None
+def results_dir() -> Path:
+    """Where results of earlier checks are."""
+    return (kept_dir() or cache_dir()) / "results"
 
 
 class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

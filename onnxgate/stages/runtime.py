@@ -29,9 +29,9 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.texts import family, missing_locale, node_name, operator
 from onnxgate.stages.engine_words import understood
 from onnxgate.stages.shapes import Declared, declared
+from onnxgate.texts.families import family, fix_anywhere, meaning, missing_locale, node_name, operator
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -77,20 +77,32 @@ def runtime_jobs(
 
     Without cases, the model is only loaded.
     """
-    jobs = []
-    for level in levels:
-        output = folder / level
-        output.mkdir(parents=True)
-        job = Run(
+    jobs = planned_jobs(model, cases, levels, providers, folder, extensions)
+    for job in jobs:
+        Path(job.output).mkdir(parents=True)
+    return jobs
+
+
+def planned_jobs(
+    model: Path,
+    cases: Sequence[Case],
+    levels: Sequence[Optimization],
+    providers: Sequence[str],
+    folder: Path,
+    extensions: Sequence[str] = (),
+) -> tuple[Run, ...]:
+    """The same jobs, of which nothing is prepared yet."""
+    return tuple(
+        Run(
             model=str(model.absolute()),
             cases=tuple(cases),
-            output=str(output.absolute()),
+            output=str((folder / level).absolute()),
             optimization=level,
             providers=tuple(providers),
             extensions=tuple(extensions),
         )
-        jobs.append(job)
-    return tuple(jobs)
+        for level in levels
+    )
 
 
 def gather(
@@ -249,7 +261,10 @@ def _refused(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
     """With what the text tells; a node that the model does not have is one that the runtime made by fusing others."""
     node = node_name(failure.text) or ""
     known = node if named_node(proto, node) is not None else _only_node(proto, failure.text)
-    return msgspec.structs.replace(attempt, failure=failure, family=family(failure.text), node=known)
+    text = failure.text
+    return msgspec.structs.replace(
+        attempt, failure=failure, family=family(text), means=meaning(text), fix=fix_anywhere(text), node=known
+    )
 
 
 def _only_node(proto: ModelProto, text: str) -> str:
