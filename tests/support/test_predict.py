@@ -1,0 +1,50 @@
+"""Nodes that look alike are judged apart where a release judges them apart."""
+
+from __future__ import annotations
+
+import onnx.parser
+
+from onnxgate.support import limits, releases
+from onnxgate.support.predict import predict
+from onnxgate.support.typing import prepare
+
+RELEASE = "1.23.2"
+STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
+
+
+def problems(model: onnx.ModelProto) -> list[str]:
+    """What the release has against each node, in their order."""
+    prediction = predict(prepare(model), releases.implementation(RELEASE), limits.limits_of(RELEASE))
+    return [f"{found.node.name}: {found.miss.rule if found.miss else found.unknown}" for found in prediction.found]
+
+
+def test_what_a_model_need_not_import_a_function_must() -> None:
+    text = (
+        "g (float[N] x) => (float[N] z) { [outer] y = com.microsoft.Gelu (x) [call] z = local.Do (y) }"
+        '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = com.microsoft.Gelu (X) }'
+    )
+
+    assert ["inner: unknown-domain"] == problems(onnx.parser.parse_model(STAMPS + text))
+
+
+def test_an_overload_that_no_function_has_is_no_call() -> None:
+    text = (
+        "g (float[N] x) => (float[N] z) { [call] y = local.Do (x) [none] z = local.Do (y) }"
+        '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = Relu (X) }'
+    )
+    model = onnx.parser.parse_model(STAMPS + text)
+    model.graph.node[1].overload = "another"
+
+    assert ["none: unknown-domain"] == problems(model)
+
+
+def test_each_node_of_a_kind_is_named() -> None:
+    text = (
+        "g (double[N, 2, 2] x, bool c) => (double[N] y, double[N] z)"
+        "{ [a] y = Det (x) [if] z = If (c) <then_branch = t () => (double[N] u) { [b] u = Det (x) },"
+        " else_branch = e () => (double[N] v) { [c] v = Det (x) }> }"
+    )
+
+    assert ["a: missing-kernel", "b: missing-kernel", "c: missing-kernel"] == problems(
+        onnx.parser.parse_model(STAMPS + text)
+    )
