@@ -27,6 +27,8 @@ BATCH = 16
 """Calls that a child is sent at once, so that it does not wait for us between two of them."""
 LARGEST_MESSAGE_BYTES = 2**31
 _HEADER = struct.Struct("<Q")
+_PR_SET_PDEATHSIG = 1
+"""Source: prctl(2)."""
 _IS_WINDOWS = sys.platform == "win32"
 
 
@@ -56,10 +58,10 @@ class Call(Generic[Argument, Result]):
 
 
 class Children:
-    """Up to `count` children, each started when there is work for it and ended with the block."""
+    """Up to `count` children, each started when there is work for it and ended with the block; 0: all is done here."""
 
     def __init__(self, count: int) -> None:
-        self._count = 1 if _IS_WINDOWS else count  # there is no waiting for several pipes there
+        self._count = min(count, 1) if _IS_WINDOWS else count  # there is no waiting for several pipes there
         self._children: list[_Child] = []
 
     def __enter__(self) -> Children:
@@ -72,6 +74,8 @@ class Children:
 
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | Lost]:
         """What came of each call, in their order. `at_once` is how many children are worth their start."""
+        if not self._count:
+            return [call.function(call.argument) for call in calls]
         work = _Work(deque(enumerate(calls)), [None] * len(calls))
         try:
             self._work(work, min(self._count, at_once or self._count))
@@ -187,7 +191,7 @@ def _start() -> _Child:
     """A child: forked, which costs little, where nothing else runs in this process; else started anew."""
     if hasattr(os, "fork") and threading.active_count() == 1:
         return _forked()
-    words = [sys.executable, "-c", "from onnxgate.children import serve_standard; serve_standard()"]
+    words = [sys.executable, "-c", f"from onnxgate.children import serve_standard; serve_standard({os.getpid()})"]
     paths = os.pathsep.join(filter(None, sys.path))
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
@@ -202,8 +206,10 @@ def _forked() -> _Child:
     our_answers, their_answers = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
+        _end_with(parent)
         os.close(our_calls)
         os.close(our_answers)
         _serve_forked(their_calls, their_answers)
@@ -223,8 +229,20 @@ def _serve_forked(calls: int, answers: int) -> NoReturn:
         os._exit(status)
 
 
-def serve_standard() -> None:
+def _end_with(parent: int) -> None:
+    """Have the system end this process with the one that started it, in the middle of whatever it does."""
+    if sys.platform != "linux":
+        return  # the end of the pipe tells, once the call is done
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it was gone before
+
+
+def serve_standard(parent: int) -> None:
     """The life of a child that was started anew: its pipes are its standard input and output, and nobody else's."""
+    _end_with(parent)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with contextlib.suppress(EOFError, BrokenPipeError):

@@ -48,7 +48,7 @@ class Request:
     share: Share | None = None  # `models` are one part of a check
     results_folder: Path | None = None  # where results of the same content may be taken from; None: all is run
     fresh: bool = False  # none is taken from there, and those that are made take their place
-    jobs: int = 1  # models that the static stages look at side by side
+    jobs: int = 0  # child processes in which the static stages look at models; 0: in this one
     static_folder: Callable[[], Path] | None = None  # where it is kept what they said before; None: nowhere
     watch: Watch | None = None  # is shown what each model gave, while the files are there
 

@@ -12,10 +12,14 @@ import hashlib
 import os
 import secrets
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
+from onnxgate.model.hashing import identity
 
 LAYOUT = 1
 """Counts changes of what an entry means that the code of the stages does not show."""
@@ -84,23 +88,26 @@ def key_of(*parts: object) -> str:
 
 @functools.cache
 def _program() -> tuple[str, ...]:
-    """This program, and what of others it judges with."""
-    from importlib.metadata import version
-
+    """This program, and what of others it judges with: the very files, since wheels may all have the same times."""
     digest = hashlib.sha256()
-    for entry in sorted(_files(Path(__file__).parent), key=lambda entry: entry.path):
-        status = entry.stat()
-        digest.update(f"{entry.path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
-    return str(LAYOUT), digest.hexdigest(), version("onnx"), version("numpy"), sys.version
+    package = Path(__file__).parent
+    folders = [str(package), *sorted(_below([str(package / part) for part in _PARTS])), *map(_package, ("onnx", "numpy"))]
+    for folder in folders:
+        for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
+            digest.update(f"{entry.path}\0{identity(entry.stat())}\n".encode(errors="surrogateescape"))
+    return str(LAYOUT), digest.hexdigest(), sys.version
 
 
-def _files(package: Path) -> list[os.DirEntry[str]]:
-    found = [entry for entry in os.scandir(package) if entry.is_file() and entry.name.endswith(".py")]
-    ahead = [str(package / part) for part in _PARTS]
-    while ahead:
-        for entry in os.scandir(ahead.pop()):
-            if entry.is_dir() and entry.name != "__pycache__":
-                ahead.append(entry.path)
-            elif entry.is_file():
-                found.append(entry)
-    return found
+def _below(folders: list[str]) -> Iterator[str]:
+    while folders:
+        folder = folders.pop()
+        yield folder
+        folders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name != "__pycache__"]
+
+
+def _package(name: str) -> str:
+    """Where a package lies, without importing it."""
+    spec = find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent)

@@ -1,0 +1,153 @@
+"""Calls in child processes: what one of them does to its child costs that call, and no other."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onnxgate.children import Bounds, Call, Children, Lost
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
+PROGRAM = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from onnxgate.children import Call, Children
+
+    def forever(path):
+        Path(path, str(os.getpid())).touch()
+        time.sleep(600)
+
+    if __name__ == "__main__":
+        with Children(2) as children:
+            children.run([Call(forever, sys.argv[1]), Call(forever, sys.argv[1])])
+"""
+
+
+def squared(number: int) -> int:
+    """Something to call."""
+    return number * number
+
+
+def odd_fates(number: int) -> int:
+    """Something else, which comes to different ends."""
+    match number:
+        case 3:
+            faulthandler.disable()
+            ctypes.string_at(0)
+        case 5:
+            time.sleep(60)
+        case 7:
+            raise KeyError("seven")
+        case 9:
+            return len(bytearray(3 * 2**30))
+        case 11:
+            os._exit(4)
+        case 13:
+            os.write(1, b"noise on standard output\n")
+    return number
+
+
+def where(_: int) -> int:
+    """The process that a call is made in."""
+    return os.getpid()
+
+
+def large(size_bytes: int) -> bytes:
+    """An answer that does not fit into a pipe at once."""
+    return bytes(size_bytes)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_order_is_kept(count: int) -> None:
+    """Answers come in the order of the calls, however many children there are."""
+    with Children(count) as children:
+        found = children.run([Call(squared, number) for number in range(500)])
+
+    assert found == [number * number for number in range(500)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a call does to its child is said of that call; all others have their answers, forked or started anew."""
+    monkeypatch.setattr(threading, "active_count", lambda: threads)
+    bounds = Bounds(time_s=1, memory_bytes=2 * 2**30)
+
+    with Children(2) as children:
+        found = children.run([Call(odd_fates, number, bounds) for number in range(16)])
+
+    lost = {number: answer for number, answer in enumerate(found) if isinstance(answer, Lost)}
+    assert lost == {
+        3: Lost("crashed", "SIGSEGV"),
+        5: Lost("timed-out", "1 s"),
+        7: Lost("raised", "KeyError: 'seven'"),
+        9: Lost("memory", "2048 MiB"),
+        11: Lost("crashed", "exit status 4"),
+    }
+    assert [answer for answer in found if not isinstance(answer, Lost)] == [0, 1, 2, 4, 6, 8, 10, 12, 13, 14, 15]
+
+
+def test_calls_are_made_elsewhere() -> None:
+    """No call is made in this process, and several children share the work."""
+    with Children(2) as children:
+        found = set(children.run([Call(where, number) for number in range(100)]))
+
+    assert os.getpid() not in found
+    assert len(found) == 2
+
+
+def test_children_that_are_not_worth_it() -> None:
+    """No more are started than the work is worth."""
+    with Children(4) as children:
+        found = set(children.run([Call(where, number) for number in range(20)], at_once=1))
+
+    assert len(found) == 1
+
+
+def test_large_answers() -> None:
+    """An answer larger than a pipe holds comes through, and so do the calls after it."""
+    with Children(1) as children:
+        found = children.run([Call(large, size) for size in (10, 5_000_000, 20)])
+
+    assert [len(answer) for answer in found if isinstance(answer, bytes)] == [10, 5_000_000, 20]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
+    """Children end with the program that started them, however that ends."""
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "pids").mkdir()
+    command = [sys.executable, str(script), str(tmp_path / "pids")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as program:
+        pids = _wait_for(lambda: sorted(tmp_path.glob("pids/*")), 2)
+        program.send_signal(sent)
+        program.wait(20)
+
+    assert _wait_for(lambda: [path for path in pids if _is_gone(int(path.name))], 2) == pids
+
+
+def _wait_for(look: Callable[[], list[Path]], count: int) -> list[Path]:
+    for _ in range(400):
+        if len(found := look()) == count:
+            return found
+        time.sleep(0.05)
+    return look()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,231 @@
+"""Models that did not change are not read again; whatever an answer depends on makes it be asked anew."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnxgate import gate, unchanged
+from onnxgate.config.project import SelectedModel
+from onnxgate.evidence.file import ModelFile
+from onnxgate.findings import STATIC_STAGES
+from onnxgate.model import hashing
+from onnxgate.request import Outcome, Request
+from onnxgate.stages import file as file_stage
+from onnxgate.stages import support as support_stage
+from onnxgate.unchanged import Unchanged
+from tests.dividing import make_project, request_of
+from tests.model.models import parse, write
+from tests.model.test_external import external_model
+
+Counted = Callable[[], tuple[list[str], list[str]]]
+MISH = "g (float[2] x) => (float[2] y) { y = Mish(x) }"
+HEAD_22 = "<ir_version: 8, opset_import: [\"\" : 22]>\n"
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    """A static check of five models, with a folder where answers are kept."""
+    project = make_project(tmp_path / "project")
+    return replace(request_of(project, frozenset(STATIC_STAGES)), static_folder=lambda: tmp_path / "kept")
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Which models were read since the last time, and which were predicted."""
+    read: list[str] = []
+    predicted: list[str] = []
+    look, gather = file_stage.look, support_stage.gather_model
+
+    def looked(model: SelectedModel) -> ModelFile:
+        read.append(model.path)
+        return look(model)
+
+    def gathered(model: SelectedModel, *rest: object) -> object:
+        predicted.append(model.path)
+        return gather(model, *rest)  # type: ignore[arg-type]
+
+    def since() -> tuple[list[str], list[str]]:
+        found = sorted(read), sorted(predicted)
+        read.clear()
+        predicted.clear()
+        return found
+
+    monkeypatch.setattr(file_stage, "look", looked)
+    monkeypatch.setattr(support_stage, "gather_model", gathered)
+    return since
+
+
+def test_nothing_changed(request_: Request, counted: Counted) -> None:
+    """The second time nothing is read, and all is said as before."""
+    first = gate.run(request_)
+    asked = counted()
+    second = gate.run(request_)
+
+    assert asked == (paths(request_), paths(request_))
+    assert counted() == ([], [])
+    assert said(second) == said(first)
+
+
+def test_one_model_changed(request_: Request, counted: Counted) -> None:
+    """Another content is read, with the same size and the same times, too; the others are not."""
+    gate.run(request_)
+    counted()
+    changed = request_.models[1]
+    before = changed.absolute.stat()
+    content = changed.absolute.read_bytes()
+    changed.absolute.write_bytes(content.replace(b"Relu", b"Tanh"))
+    os.utime(changed.absolute, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    outcome = gate.run(request_)
+
+    assert content != changed.absolute.read_bytes()
+    assert counted() == ([changed.path], [changed.path])
+    assert outcome.gathered.facts[changed.path].operators == {"Tanh": 1}
+
+
+@pytest.mark.parametrize("what", ["program", "rules", "runtimes", "damage"])
+def test_what_else_an_answer_depends_on(
+    request_: Request, counted: Counted, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program, other levels, other runtimes, a damaged entry: the models are asked again."""
+    gate.run(request_)
+    counted()
+    match what:
+        case "program":
+            monkeypatch.setattr(unchanged, "_program", lambda: ("another",))
+        case "rules":
+            config = request_.project.config
+            request_.project.config = replace_rules(config, {"no-support-data": "off"})
+        case "runtimes":
+            fewer = {"old": request_.lock.targets["old"]}
+            request_ = replace(request_, lock=type(request_.lock)(targets=fewer))
+        case _:
+            (kept,) = (tmp_path / "kept").glob("*.msgpack")
+            kept.write_bytes(kept.read_bytes()[:-7])
+
+    gate.run(request_)
+
+    read, predicted = counted()
+    assert predicted
+    assert bool(read) == (what in ("program", "damage"))
+
+
+def test_external_data(request_: Request, counted: Counted) -> None:
+    """Data of the same size and other bytes are read; data that are gone are missed."""
+    data = write(request_.models[0].absolute, external_model()).with_name("w.bin")
+    data.write_bytes(bytes(32))
+    gate.run(request_)
+    counted()
+    gate.run(request_)
+    untouched = counted()
+    data.write_bytes(bytes(31) + b"\x01")
+    gate.run(request_)
+    touched = counted()
+    data.unlink()
+    outcome = gate.run(request_)
+
+    assert untouched == ([], [])
+    assert touched == ([request_.models[0].path], [request_.models[0].path])
+    assert "external-data-missing" in {finding.rule for finding in outcome.findings}
+
+
+def test_nowhere_to_keep(request_: Request, tmp_path: Path, counted: Counted) -> None:
+    """Where nothing can be written, all is read each time, and no more is said of it."""
+    (tmp_path / "kept").write_text("a file")
+    first = gate.run(request_)
+    counted()
+
+    assert said(gate.run(request_)) == said(first)
+    assert counted() == (paths(request_), paths(request_))
+
+
+def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was longest unused is forgotten first."""
+    monkeypatch.setattr(unchanged, "MOST", 2)
+    kept = Unchanged(tmp_path, tmp_path)
+    for name in "abc":
+        kept.keep(name, name)
+    assert kept.find("b", str) == "b"
+    kept.save()
+
+    again = Unchanged(tmp_path, tmp_path)
+
+    assert [again.find(name, str) for name in "abc"] == [None, "b", "c"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory and crashes are bounded by what Linux has")
+@pytest.mark.parametrize("stage", ["file", "support"])
+def test_a_crash_costs_one_model(request_: Request, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """What crashes while a model is read leaves that one undecided, and all others judged."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # forked: what is patched here is patched there
+    victim = request_.models[2].path
+    module, name = (file_stage, "look") if stage == "file" else (support_stage, "gather_model")
+    real = getattr(module, name)
+
+    def crashing(model: SelectedModel, *rest: object) -> object:
+        if model.path == victim:
+            faulthandler.disable()
+            ctypes.string_at(0)
+        return real(model, *rest)
+
+    monkeypatch.setattr(module, name, crashing)
+
+    outcome = gate.run(replace(request_, jobs=2))
+
+    undone = [each for each in outcome.gathered.undone if each.model == victim]
+    assert {each.model for each in outcome.gathered.undone} == {victim}
+    assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
+    assert (victim in outcome.gathered.facts) == (stage == "support")
+    assert {path for path, _ in outcome.gathered.verdicts} == set(paths(request_)) - {victim}
+
+
+def test_children_say_the_same(request_: Request) -> None:
+    """Side by side in children as one after the other here."""
+    write(request_.models[0].absolute, parse(MISH, HEAD_22))
+    request_ = replace(request_, static_folder=None)
+
+    assert said(gate.run(replace(request_, jobs=2))) == said(gate.run(request_))
+
+
+def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of a large file is remembered while its times prove that it is the same, and not just after a change."""
+    monkeypatch.setattr(hashing, "_known", {})
+    file = tmp_path / "large"
+    file.write_bytes(bytes(2 * 2**20))
+    fresh = hashing.sha256_of(file)
+    after_fresh = hashing.known_digest(file.stat())
+    monkeypatch.setattr(hashing, "SETTLED_NS", -(10**12))
+    hashing.sha256_of(file)
+    settled = hashing.known_digest(file.stat())
+    time.sleep(0.02)
+    file.write_bytes(b"\x01" + bytes(2 * 2**20 - 1))
+
+    assert (after_fresh, settled) == (None, fresh)
+    assert hashing.sha256_of(file) != fresh
+
+
+def paths(request: Request) -> list[str]:
+    """The models that are asked about."""
+    return [model.path for model in request.models]
+
+
+def said(outcome: Outcome) -> tuple[object, ...]:
+    """All that an outcome says."""
+    return outcome.findings, outcome.gathered.facts, outcome.gathered.verdicts, outcome.gathered.undone
+
+
+def replace_rules(config: object, rules: dict[str, str]) -> object:
+    """A config with other levels."""
+    import msgspec
+
+    return msgspec.structs.replace(config, rules=rules)  # type: ignore[type-var]
