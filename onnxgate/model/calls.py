@@ -74,17 +74,17 @@ def endless(model: ModelProto, found: Mapping[FunctionKey, Reach]) -> tuple[Func
 
 
 def why_not_followed(model: ModelProto) -> str:
-    """Why the calls of a model are not followed, as a phrase about its local functions; "" where they are."""
+    """Why the calls of a model's local functions are not followed; "" where they are."""
     if not model.functions:
         return ""
     found = reaches(model)
     if unending := endless(model, found):
-        return f"`{label(unending[0])}` {RECURSIVE}"
+        return f"its local function `{label(unending[0])}` {RECURSIVE}"
     if any(each.depth > DEEPEST for each in found.values()):
-        return f"they call one another more than {DEEPEST} deep"
+        return f"its local functions call one another more than {DEEPEST} deep"
     every = (called(node) for graph in graphs(model) for node in graph.node)
     if _total(every, found) > MOST_NODES:
-        return f"they become more than {MOST_NODES:,} nodes"
+        return f"its local functions become more than {MOST_NODES:,} nodes"
     return ""
 
 

@@ -130,7 +130,7 @@ def unchecked(model: ModelProto) -> str:
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
     if not unknown and (reason := why_not_followed(model)):
-        return f"its local functions are not followed: {reason}: only onnxgate's own checks ran"
+        return f"{reason}: only onnxgate's own checks ran"
     if not unknown:
         return ""
     return (

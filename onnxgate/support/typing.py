@@ -24,6 +24,7 @@ _ROUNDS = 16
 """How often inference starts again behind operators that onnx does not know."""
 MOST_CALLS = 4000
 """So many different calls of local functions are looked into: each is a model of its own to infer types of."""
+_TOO_MANY = f"its local functions are called in more than {MOST_CALLS:,} different ways"
 _HOLDERS = frozenset({"If", "Loop", "Scan"})
 _TENSORS = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
@@ -45,9 +46,7 @@ def _needed(proto: ModelProto) -> dict[str, int]:
 def typed_nodes(proto: ModelProto) -> tuple[TypedNode, ...]:
     """The nodes of a model's graph, typed. Calls of local functions are followed where that ends soon."""
     reason = why_not_followed(proto)
-    return _typed(
-        _uncallable(proto) if reason else proto, "", _Calls(f"its local functions: {reason}" if reason else ""), proto
-    )
+    return _typed(_uncallable(proto) if reason else proto, "", _Calls(reason), proto)
 
 
 def _uncallable(proto: ModelProto) -> ModelProto:
@@ -215,7 +214,7 @@ class _Walk:
             inside = tuple(self._inside(node, scope))
             return TypedNode(operation, node.name, node, inside, False, self.within, scope.type_of)
         inner = self._called(node, function, scope)
-        unread = "" if inner is not None else self.calls.unread or f"more than {MOST_CALLS:,} calls of local functions"
+        unread = "" if inner is not None else self.calls.unread or _TOO_MANY
         return TypedNode(operation, node.name, node, inner or (), True, self.within, scope.type_of, unread)
 
     def _operation(self, node: NodeProto, scope: _Scope) -> Operation:

@@ -1,6 +1,7 @@
 """Put hostile models through everything that reads models, and say what none of them may do.
 
     python -m tests.fuzz models --count 1000000 --jobs 2 --seed 1
+    python -m tests.fuzz onnx --count 20000 --jobs 2 --seed 1
     python -m tests.fuzz show --seed 1 --index 4711 --save found.onnx
 
 An input is what its seed and its index make it, on every machine. A find is a reader that raises anything but what it
@@ -36,11 +37,16 @@ def _arguments() -> argparse.Namespace:
     models.add_argument("--time-s", type=float, default=float("inf"))
     models.add_argument("--costly-every", type=int, default=1, help="the costly readers see one input of so many")
     models.add_argument("--keep", type=Path, help="a folder for inputs that show something")
+    native = commands.add_parser("onnx", help="mutated models through onnx's own C++, in children as `check` has them")
+    native.set_defaults(run=_onnx)
+    native.add_argument("--count", type=int, default=2_000)
+    native.add_argument("--jobs", type=int, default=1)
+    native.add_argument("--time-s", type=float, default=float("inf"))
     show = commands.add_parser("show", help="one input")
     show.set_defaults(run=_show)
     show.add_argument("--index", type=int, required=True)
     show.add_argument("--save", type=Path)
-    for each in (models, show):
+    for each in (models, native, show):
         each.add_argument("--seed", type=int, default=1)
         each.add_argument("--kinds", nargs="*", default=(), choices=list(KINDS))
     return parser.parse_args()
@@ -59,6 +65,22 @@ def _models(arguments: argparse.Namespace) -> int:
     return 1 if result.found else 0
 
 
+def _onnx(arguments: argparse.Namespace) -> int:
+    from tests.fuzz.onnx_part import ask
+
+    make = functools.partial(mutant, arguments.seed, kinds=tuple(arguments.kinds))
+    answers = ask(make, arguments.count, arguments.jobs, arguments.time_s)
+    for kind, count in sorted(answers.inputs.items()):
+        print(f"{count:>9,}  {kind}")
+    print(f"{sum(answers.inputs.values()):>9,}  inputs in {answers.seconds:.1f} s")
+    for name, count in answers.answered.items():
+        print(f"{count:>9,}  answered by {name}")
+    for (asked, how), count in Counter((each.asked, each.how) for each in answers.lost).most_common():
+        first = next(each for each in answers.lost if (each.asked, each.how) == (asked, how))
+        print(f"{count:>9,}  lost in {asked}: {how} ({first.kind}, index {first.index})")
+    return 1 if answers.faults else 0
+
+
 def report(result: Result) -> None:
     """Inputs by kind, then each find once."""
     for kind, count in sorted(result.inputs.items()):
@@ -72,6 +94,10 @@ def report(result: Result) -> None:
         count = often[each.find.reader, each.find.what]
         print(
             f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}"
+        )
+    for each in result.foreign:
+        print(
+            f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} ({each.kind}, index {each.index})"
         )
     print(f"{len(often)} different finds")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import mmap
 import os
@@ -12,11 +13,11 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.fuzz.kinds import KINDS, Input
+from tests.fuzz.kinds import Input
 from tests.fuzz.looking import Bench, Find, limit_memory
 
 HANG_S = 5.0
@@ -46,6 +47,7 @@ class Result:
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
     found: list[Found] = field(default_factory=list)
+    foreign: list[Found] = field(default_factory=list)  # ended within onnx's C++, which production has in children
     seconds: float = 0.0
     slowest: tuple[float, int, str] = (0.0, -1, "")
 
@@ -129,6 +131,9 @@ class _Lane:
         try:
             os.setpgid(0, 0)
             limit_memory()
+            trace = (self._folder / "trace").open("w")
+            faulthandler.enable(trace, all_threads=False)
+            faulthandler.register(signal.SIGUSR1, trace, all_threads=False)
             bench = self._run.bench(self._folder / "bench")
             with self._log.open("a") as log:
                 for index in range(self._next, self._run.count, self._run.jobs)[: self._run.batch]:
@@ -166,6 +171,8 @@ class _Lane:
             else:
                 self._next = index + self._run.jobs
         elif self._hangs(since, computed, self._run.hang_s + HANG_S_PER_MB * size / 1e6):
+            os.kill(self._pid, signal.SIGUSR1)  # it says where it is
+            time.sleep(_LOOK_S)
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0
@@ -188,7 +195,9 @@ class _Lane:
         name = readers[reader] if 0 <= reader < len(readers) else "making the input"
         kind = self._run.make(index).kind
         self._result.inputs[kind] += 1
-        self._result.found.append(Found(index, kind, Find(name, what)))
+        where = _innermost((self._folder / "trace").read_text(errors="replace"))
+        found = self._result.foreign if "/onnx/" in where else self._result.found
+        found.append(Found(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
 
     def _gather(self) -> None:
@@ -201,6 +210,11 @@ class _Lane:
                     self._result.slowest = max(self._result.slowest, (seconds, index, kind))
 
 
+def _innermost(trace: str) -> str:
+    """The line that a process was in."""
+    return next((line.strip() for line in trace.splitlines() if line.lstrip().startswith("File ")), "")
+
+
 def _computed_s(pid: int) -> float:
     """How long a process has computed."""
     times = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -209,8 +223,3 @@ def _computed_s(pid: int) -> float:
 
 def _name(status: int) -> str:
     return signal.Signals(-status).name if status < 0 else f"status {status}"
-
-
-def every(kinds: tuple[str, ...]) -> Iterator[str]:
-    """The kinds that are asked for, or all."""
-    yield from kinds or KINDS
