@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,6 +46,11 @@ NOUNS = {
 )
 @click.option("--dry-run", is_flag=True, help="Write nothing: say what would be changed, and prove it.")
 @click.option(
+    "--against",
+    metavar="REF",
+    help="Also what `check --against REF` finds: a data file that the model did not need at that git revision.",
+)
+@click.option(
     "--target",
     metavar="REQUIREMENT",
     help="Without a config: the releases that are to load it ('onnxruntime>=1.18').",
@@ -55,6 +61,7 @@ def command(
     rules: tuple[str, ...],
     unsafe: bool,
     dry_run: bool,
+    against: str | None,
     target: str | None,
     options: CommonOptions,
 ) -> int:
@@ -69,7 +76,7 @@ def command(
     from onnxgate.repairing import Wish
 
     wish = Wish(_known(rules), unsafe)
-    project, request, runs = _asked(paths, target, options)
+    project, request, runs = _asked(paths, target, against, options)
     counts: Counter[str] = Counter()
     for repair, lines in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[repair] += 1
@@ -90,14 +97,16 @@ def _known(rules: tuple[str, ...]) -> frozenset[str]:
     return frozenset(rules)
 
 
-def _asked(paths: tuple[Path, ...], target: str | None, options: CommonOptions) -> tuple[Project, Request, bool]:
+def _asked(
+    paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
+) -> tuple[Project, Request, bool]:
     """The project, what is asked of it, and whether there are runtimes that can be started."""
     from onnxgate.cli.project import find_project
 
     project = find_project(options) if target is None else None
     if project is None:
         return _of_files(paths, target, options)
-    return project, _of_project(project, paths, options), True
+    return project, _of_project(project, paths, against, options), True
 
 
 def _of_files(paths: tuple[Path, ...], target: str | None, options: CommonOptions) -> tuple[Project, Request, bool]:
@@ -113,15 +122,18 @@ def _of_files(paths: tuple[Path, ...], target: str | None, options: CommonOption
     return request.project, request, False
 
 
-def _of_project(project: Project, paths: tuple[Path, ...], options: CommonOptions) -> Request:
+def _of_project(project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions) -> Request:
     import datetime
 
+    from onnxgate.baseline.choosing import choose
     from onnxgate.cli.hosting import shown_host
+    from onnxgate.config.discovery import find_root
     from onnxgate.findings import STATIC_STAGES
     from onnxgate.lock.loading import load_lock
     from onnxgate.request import Request
     from onnxgate.runtimes.store import support_dir
 
+    chosen = choose(find_root(project.folder), against or "none", os.environ, offline=options.offline)
     return Request(
         project=project,
         lock=load_lock(project.lock_path),
@@ -133,6 +145,7 @@ def _of_project(project: Project, paths: tuple[Path, ...], options: CommonOption
         open_host=functools.partial(shown_host, project, options),
         honour_ignores=not options.no_ignores,
         support_folder=support_dir,
+        against=chosen.revision,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from onnxgate.model.external import data_range, entries, is_external
+from onnxgate.model.external import data_range, entries, is_external, layout
 from onnxgate.model.pointer import read_pointer
 from onnxgate.model.structure import PROTOBUF_BYTES, tensors
 from onnxgate.model.types import data_bytes
@@ -40,7 +40,8 @@ class ExternalData:
             if not places:
                 return None
             parts = rewritten(asked.path, {("", "TensorProto"): lambda found: _inlined(asked, found)})
-            stand_in = _stand_in(asked) if "external-data-escapes" in asked.rules else None
+            beyond = any(layout(asked.path, place.location) in _BEYOND for place in places)
+            stand_in = _stand_in(asked) if beyond else None
         except _Unmovable as reason:
             return Left(*reason.args)
         if (size := size_of(parts)) > PROTOBUF_BYTES:
@@ -51,6 +52,8 @@ class ExternalData:
         return Change(parts, (words,), stand_in=stand_in, unlinked=tuple(locations), follows=frozenset({"size-grew"}))
 
 
+_BEYOND = ("link", "outside", "absolute")
+"""Where not every runtime reads data, and onnx's own package never does."""
 _BESIDE = "save it with its data beside it"
 
 

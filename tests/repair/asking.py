@@ -1,0 +1,54 @@
+"""One model in a folder of its own, and what a fix answers about it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from onnxgate.model.structure import LARGE_BYTES, read_structure
+from onnxgate.repair import Asked, Bounds, Change, Fix, Left
+from onnxgate.repair.parts import write
+from onnxgate.trying import CHILD
+
+
+def asked(
+    path: Path, *rules: str, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool
+) -> Asked:
+    """A fix is asked about the model at that path."""
+    scratch = path.parent / "scratch"
+    scratch.mkdir(exist_ok=True)
+    return Asked(
+        path=path,
+        proto=read_structure(path, large_bytes=large_bytes),
+        rules=frozenset(rules),
+        bounds=Bounds(**bounds),  # type: ignore[arg-type]
+        root=root or path.parent,
+        scratch=scratch,
+        elsewhere=elsewhere,
+    )
+
+
+def elsewhere(arguments: Sequence[str]) -> str:
+    """`repair/child.py` in a process of its own."""
+    done = subprocess.run([sys.executable, str(CHILD), *arguments], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout.strip() or "it failed"
+
+
+def changed(fix: Fix, question: Asked) -> tuple[onnx.ModelProto, Change]:
+    """The model that the fix makes; it must make one."""
+    change = fix.propose(question)
+    assert isinstance(change, Change), change
+    made = question.scratch / "made.onnx"
+    write(change.parts, made)
+    return onnx.load(str(made), load_external_data=False), change
+
+
+def refused(fix: Fix, question: Asked) -> str:
+    """Why the fix leaves the model; it must."""
+    left = fix.propose(question)
+    assert isinstance(left, Left), left
+    return left.reason

@@ -1,0 +1,161 @@
+"""A file replaced at once: what it keeps, what is refused, and what a fault leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onnxgate.errors import OnnxgateError
+from onnxgate.model.hashing import sha256_of
+from onnxgate.repair.replacing import place_of, replace
+
+OLD, NEW = b"the old model", b"the new model"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model in a repository."""
+    path = tmp_path / "repository" / "m.onnx"
+    path.parent.mkdir()
+    path.write_bytes(OLD)
+    return path
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    """What is to take its place."""
+    path = tmp_path / "fresh"
+    path.write_bytes(NEW)
+    return path
+
+
+def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
+    """Replace it; the path of the old one."""
+    return replace(place_of(model, tmp_path / "repository", sha256_of(model)), fresh, tmp_path / "backups")
+
+
+def left_beside(model: Path) -> list[str]:
+    """What lies in the model's folder."""
+    return sorted(each.name for each in model.parent.iterdir())
+
+
+def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """The new one is there with the old one's permissions; the old one is kept, outside of the repository."""
+    model.chmod(0o640)
+    kept = put(model, fresh, tmp_path)
+
+    assert (model.read_bytes(), kept.read_bytes()) == (NEW, OLD)
+    assert stat.S_IMODE(model.stat().st_mode) == 0o640
+    assert kept.is_relative_to(tmp_path / "backups")
+    assert left_beside(model) == ["m.onnx"]
+
+
+def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """Each old content is kept, and a later repair overwrites none."""
+    first = put(model, fresh, tmp_path)
+    fresh.write_bytes(b"newer yet")
+    second = put(model, fresh, tmp_path)
+
+    assert (first.read_bytes(), second.read_bytes(), model.read_bytes()) == (OLD, NEW, b"newer yet")
+
+
+def test_link_kept(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """A link stays one: the file that it names is replaced."""
+    link = model.with_name("link.onnx")
+    link.symlink_to("m.onnx")
+    put(link, fresh, tmp_path)
+
+    assert (link.is_symlink(), model.read_bytes()) == (True, NEW)
+
+
+def test_outside_is_not_written(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """A link that leads out of the repository has nothing written behind it."""
+    outside = tmp_path / "outside.onnx"
+    model.rename(outside)
+    model.symlink_to(outside)
+
+    with pytest.raises(OnnxgateError, match="outside of the repository"):
+        put(model, fresh, tmp_path)
+    assert outside.read_bytes() == OLD
+
+
+def test_read_only_is_respected(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """Who made a file read-only meant it, although its folder would allow to replace it."""
+    model.chmod(0o444)
+
+    with pytest.raises(OnnxgateError, match="is read-only"):
+        put(model, fresh, tmp_path)
+    assert model.read_bytes() == OLD
+
+
+def test_changed_meanwhile(model: Path, fresh: Path, tmp_path: Path) -> None:
+    """What somebody else wrote since is not overwritten."""
+    place = place_of(model, tmp_path / "repository", sha256_of(model))
+    model.write_bytes(b"somebody else's")
+
+    with pytest.raises(OnnxgateError, match="changed by somebody else"):
+        replace(place, fresh, tmp_path / "backups")
+    assert model.read_bytes() == b"somebody else's"
+
+
+@pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace", "shutil.copyfile", "pathlib.Path.mkdir"])
+def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever step fails, the old file is there, and nothing beside it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    place = place_of(model, tmp_path / "repository", sha256_of(model))
+    monkeypatch.setattr(step, fail)
+
+    with pytest.raises(OnnxgateError, match="no space left on device"):
+        replace(place, fresh, tmp_path / "backups")
+    assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
+
+
+def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that is not what was proven takes nobody's place."""
+    monkeypatch.setattr("shutil.copyfile", lambda source, target: Path(target).write_bytes(NEW[:3]))
+
+    with pytest.raises(OnnxgateError, match="not what was to be written"):
+        put(model, fresh, tmp_path)
+    assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from onnxgate.repair.replacing import place_of, replace
+from onnxgate.model.hashing import sha256_of
+model, one, two, backups = map(Path, sys.argv[1:])
+print("begun", flush=True)
+while True:
+    for fresh in (one, two):
+        replace(place_of(model, model.parent, sha256_of(model)), fresh, backups)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_killed(model: Path, tmp_path: Path) -> None:
+    """Killed at any moment, the file is one of the two, and never a half."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1" * 3_000_000)
+    two.write_bytes(b"2" * 3_000_000)
+    model.write_bytes(one.read_bytes())
+    for moment in range(4):
+        arguments = [sys.executable, "-c", KILLED, *map(str, (model, one, two, tmp_path / "backups"))]
+        child = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(0.017 * moment)
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+
+        assert model.read_bytes() in (one.read_bytes(), two.read_bytes())
