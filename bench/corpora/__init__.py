@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-_FAMILIES = ("cnn", "transformer", "mlp", "quantized", "branching", "functional")
+FAMILY_NAMES = ("cnn", "transformer", "mlp", "quantized", "branching", "functional")
 _LARGE_FAMILIES = ("cnn", "transformer", "mlp")
 
 
@@ -38,7 +38,7 @@ def write_small(path: Path, number: int) -> None:
     from bench.corpora.streams import whole_model
 
     draft = Draft(f"small {number}", ir_version=8 + number % 3, opset=17 + number % 5, traced=number % 4 == 0)
-    FAMILIES[_FAMILIES[number % len(_FAMILIES)]](draft, 5 + number * 37 % 196, 8 + number % 3 * 4)
+    FAMILIES[FAMILY_NAMES[number % len(FAMILY_NAMES)]](draft, 5 + number * 37 % 196, 8 + number % 3 * 4)
     model = whole_model(draft, number)
     if number % 2:
         model = shape_inference.infer_shapes(model)

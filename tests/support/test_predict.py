@@ -19,6 +19,7 @@ def problems(model: onnx.ModelProto) -> list[str]:
 
 
 def test_what_a_model_need_not_import_a_function_must() -> None:
+    """The same operation is fine in the graph and refused in a function that does not import its domain."""
     text = (
         "g (float[N] x) => (float[N] z) { [outer] y = com.microsoft.Gelu (x) [call] z = local.Do (y) }"
         '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = com.microsoft.Gelu (X) }'
@@ -28,6 +29,7 @@ def test_what_a_model_need_not_import_a_function_must() -> None:
 
 
 def test_an_overload_that_no_function_has_is_no_call() -> None:
+    """The same operation is a call, and none where its overload is not there."""
     text = (
         "g (float[N] x) => (float[N] z) { [call] y = local.Do (x) [none] z = local.Do (y) }"
         '<domain: "local", opset_import: ["" : 18]> Do (X) => (Y) { [inner] Y = Relu (X) }'
@@ -39,6 +41,7 @@ def test_an_overload_that_no_function_has_is_no_call() -> None:
 
 
 def test_each_node_of_a_kind_is_named() -> None:
+    """Also those in subgraphs."""
     text = (
         "g (double[N, 2, 2] x, bool c) => (double[N] y, double[N] z)"
         "{ [a] y = Det (x) [if] z = If (c) <then_branch = t () => (double[N] u) { [b] u = Det (x) },"

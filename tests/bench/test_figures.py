@@ -1,0 +1,133 @@
+"""The arithmetic of the tables, and that whoever failed is never shown as fast."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench import tables
+from bench.contestants import Contestant
+from bench.contests import contest
+from bench.corpora import Corpus
+from bench.figures import CorpusResult, Pair, Result, Row, Span, cpu_ratio, cpu_s, growth, peak_mib
+from bench.processes import Taken, run
+
+
+def taken(cpu_s: float, *, exit_status: int | None = 0, peak_mib: float = 10.0) -> Taken:
+    """A run in which nothing waited."""
+    return Taken(wall_s=cpu_s, cpu_s=cpu_s, peak_mib=peak_mib, exit=exit_status, lines=3, said="out of memory | `here`")
+
+
+def row(name: str, *seconds: float, exit_status: int | None = 0) -> Row:
+    """A contestant that took so long, run by run."""
+    return Row(name, tuple(taken(each, exit_status=exit_status) for each in seconds))
+
+
+def corpus(*rows: Row, name: str = "small-100") -> CorpusResult:
+    """A result on a corpus of ten models."""
+    return CorpusResult(name, "ten models", 10, 1_000_000, "bound", rows)
+
+
+def test_ratios_are_of_one_repetition_each() -> None:
+    """The median of 2/1, 12/4 and 4/4, not that of the medians."""
+    assert Span(2.0, 1.0, 3.0) == cpu_ratio(row("own", 2, 12, 4), row("bound", 1, 4, 4))
+
+
+def test_the_peak_is_of_all_repetitions() -> None:
+    """Memory that was once needed is needed."""
+    runs = (taken(1, peak_mib=10), taken(1, peak_mib=30), taken(1, peak_mib=20))
+
+    assert 30 == peak_mib(Row("own", runs))
+
+
+def test_growth_from_ten_to_a_hundred() -> None:
+    """Ten times as much for ninety more models is a tenth of a second each."""
+    (own,) = growth(corpus(row("own", 1)), corpus(row("own", 10)), 90)
+
+    assert 10 == own.times
+    assert 100 == pytest.approx(own.each_ms)
+
+
+@pytest.mark.parametrize("exit_status", [1, -9, None])
+def test_what_failed_has_no_figure(exit_status: int | None) -> None:
+    """A crash, an error and the limit alike: no time, no ratio in either direction, no growth."""
+    failed, bound = Row("fast", (taken(0.1), taken(0.1, exit_status=exit_status))), row("bound", 1, 1)
+
+    assert cpu_s(failed) is None
+    assert cpu_ratio(failed, bound) is cpu_ratio(bound, failed) is None
+    assert () == growth(corpus(failed), corpus(row("fast", 1)), 90)
+
+
+def test_what_failed_is_shown_with_how_far_it_came() -> None:
+    """The row says how it ended, and what it said, in one line that breaks no table."""
+    rows = (row("crashed", 0.1, exit_status=-11), row("slow", 60, exit_status=None), row("bound", 1))
+
+    shown = tables.markdown(Result({"Python": "3"}, (corpus(*rows),)))
+
+    assert "| crashed | **failed**: exit -11, 3 of 10 models done: `out of memory / 'here'` |  |  |  | 10 |" in shown
+    assert "| slow | **failed**: ended at the limit of 60 s, 3 of 10 models done |  |  |  | 10 |" in shown
+
+
+def test_a_pair_that_failed_keeps_no_promise() -> None:
+    """A start that fails quickly is no quick start."""
+    pair = Pair("start", row("own", 1, exit_status=2), row("bound", 1), 2.0)
+
+    assert "| start / `bound` | at most 2 | **failed** |" in tables.markdown(Result({}, (), (pair,)))
+
+
+def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
+    """(20 s of loading) over (5 s of checking less 4 s of hashing)."""
+    rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
+
+    shown = tables.markdown(Result({}, (corpus(*rows, name="huge"),)))
+
+    assert "20.00 s / 1.00 s = 20.0" in shown
+
+
+def test_a_result_survives_its_file() -> None:
+    """Tables can be made again from the JSON."""
+    result = Result({"Python": "3"}, (corpus(row("bound", 1)),), (Pair("a", row("b", 1), row("c", 1), 2.0),))
+
+    assert result == msgspec.json.decode(msgspec.json.encode(result), type=Result)
+
+
+def test_a_process_with_its_children(tmp_path: Path) -> None:
+    """A child's time and memory count."""
+    child = "b = bytearray(80_000_000); s = sum(range(3_000_000))"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print('a'); print('b')"
+
+    found = run((sys.executable, "-c", script), tmp_path, {}, 60)
+
+    assert not found.failed
+    assert 2 == found.lines
+    assert 76 < found.peak_mib < 400
+    assert 0.02 < found.cpu_s
+
+
+def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
+    """The limit ends the session, so that nobody is left to wait for."""
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+
+    found = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
+
+    assert found.exit is None
+    assert found.failed
+    assert found.wall_s < 30
+
+
+def test_whoever_failed_is_not_tried_again(tmp_path: Path) -> None:
+    """One run for the failing, two for the working."""
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "a.onnx").write_bytes(b"abc")
+    failing = Contestant("failing", (sys.executable, "-c", "raise SystemExit(3)"))
+    working = Contestant("working", (sys.executable, "-c", "pass"))
+
+    result = contest(Corpus("one", "one", 1, lambda _: None), tmp_path, (failing, working), 2, 60)
+
+    assert [1, 2] == [len(each.runs) for each in result.rows]
+    assert 3 == result.size_bytes
+    assert result.rows[0].failure is not None
+    assert 3 == result.rows[0].failure.exit
