@@ -23,13 +23,14 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
 
     ## What to do
     Save the model again with its data beside it: `onnx.save(onnx.load(path), path, save_as_external_data=True,
-    location="model.onnx.data")`.
+    location="model.onnx.data")`. `onnxgate fix` moves data that lie in the repository into the model's own file.
     """
     for fault in faults(subject.external, "escapes"):
         yield Hit(
             subject.place,
             f"keeps weights in `{fault.location}`, which {fault.detail} ({tensors_need(fault)})",
             model=subject.path,
-            fix="save the model again with its data in its own folder",
+            fix="save the model again with its data in its own folder, or run `onnxgate fix`: it moves data of the "
+            "repository into the model",
             identity=fault.location,
         )

@@ -26,7 +26,7 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
 
     ## What to do
     Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
-    its value already.
+    its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
     """
     affected = [name for name in subject.runtimes if _hands_out_input(name)]
     for passthrough in subject.passthroughs:

@@ -21,7 +21,8 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     `/app`, `/home/runner`) name nobody, and do not.
 
     ## What to do
-    Export by a `source`: onnxgate makes the paths relative to the repository. Or take them out of the file's metadata.
+    Export by a `source`: onnxgate makes the paths relative to the repository. Or take them out of the file's metadata,
+    as `onnxgate fix` does.
     """
     if not subject.leaked:
         return
@@ -31,5 +32,5 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
         subject.place,
         f"metadata name a folder in somebody's home: `{first}`{more}",
         model=subject.path,
-        fix="export it by a `source`, which makes paths relative, or take them out of the file's metadata",
+        fix="export it by a `source`, which makes paths relative, or run `onnxgate fix`: it takes them out",
     )

@@ -20,7 +20,7 @@ def ir_version_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
 
     ## What to do
     Lower the stamp, where the model uses nothing that needs a newer one (`model.ir_version = 10` before
-    `onnx.save`), or export with an older onnx.
+    `onnx.save`), or export with an older onnx. `onnxgate fix` lowers it, and proves that nothing else changed.
     """
     pinned, version = subject.pinned_ir, subject.facts.ir_version
     if pinned is None or _allows(pinned, version):
@@ -29,7 +29,7 @@ def ir_version_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
         subject.place if subject.entry is not None else subject.ir_place,
         f"is stamped with IR version {version}; `{subject.ir_place.path}` pins `{pinned}`",
         model=subject.facts.path,
-        fix="stamp it with an IR version that is pinned, or change the pin",
+        fix="stamp it with an IR version that is pinned (`onnxgate fix` lowers it), or change the pin",
     )
 
 

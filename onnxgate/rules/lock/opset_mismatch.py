@@ -20,7 +20,7 @@ def opset_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
 
     ## What to do
     Export the model at the pinned opset, or change the pin. A pinned domain that a model does not import is no
-    mismatch.
+    mismatch. `onnxgate fix` converts it with onnx's converter, and writes what is proven to compute the same.
     """
     place = subject.place if subject.entry is not None else subject.opset_place
     for domain, pinned in sorted(subject.pinned_opsets.items()):

@@ -51,4 +51,4 @@ def _tensors(count: int) -> str:
 def _fix(subject: ExternalDataOnRuntime) -> str:
     if subject.layout == "linked-model":
         return "copy model and data to where they are used, in place of linking them"
-    return "save the model again with its data in its own folder"
+    return "save the model again with its data in its own folder, or run `onnxgate fix`: it moves them into the model"

@@ -20,7 +20,8 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 
     ## What to do
     Stamp the IR version down before saving (`model.ir_version = 10`), or raise the target's version in
-    `onnxgate.toml`. `onnxgate export` stamps a model down by itself.
+    `onnxgate.toml`. `onnxgate fix` does it and proves that nothing else changed; `onnxgate export` stamps a model down
+    by itself.
     """
     if subject.model.ir_version <= subject.runtime.max_ir:
         return
@@ -30,7 +31,8 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         model=subject.model.path,
         runtime=subject.runtime.name,
         detail=f"reads up to {subject.runtime.max_ir}",
-        fix=f"save it with IR version {subject.common_ir}, which all its runtimes read, or {_raise(subject)}",
+        fix=f"run `onnxgate fix`: it saves it with IR version {subject.common_ir}, which all its runtimes read, if "
+        f"nothing in it needs more; or {_raise(subject)}",
         works_since=subject.ir_works_since,
     )
 

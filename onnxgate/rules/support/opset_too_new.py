@@ -19,7 +19,8 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     local functions of a model import counts as well, also of a function that nothing calls.
 
     ## What to do
-    Export at the older opset, or raise the target's version in `onnxgate.toml`.
+    Export at the older opset, or raise the target's version in `onnxgate.toml`. `onnxgate fix` converts a model with
+    onnx's converter where it can, and writes what is proven to compute the same.
     """
     for domain, version in subject.model.needed_opsets.items():
         newest = subject.runtime.newest_opsets.get(domain)
