@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from onnxgate.baseline.git import ask
 from onnxgate.model.pointer import LARGEST_BYTES, LfsPointer, parse_pointer
 
-_TRUSTED = "H"
-"""`git ls-files -v`: in the index, and to be compared with the file. "h" is assumed unchanged, "S" is not looked at."""
+_ENTRY = re.compile(
+    rb"H [0-7]+ (?P<blob>[0-9a-f]+) 0\t(?P<name>[^\0]*)\0"
+    rb"  ctime: (?P<changed>[0-9]+:[0-9]+)\n  mtime: (?P<modified>[0-9]+:[0-9]+)\n"
+    rb"  dev: [0-9]+\tino: (?P<number>[0-9]+)\n[^\n]*\n  size: (?P<size>[0-9]+)\t[^\n]*\n"
+)
+"""One file in git's index, and what it was when git looked. "H": it is compared with the file at all; "h" is assumed
+unchanged, "S" is not looked at. Git itself leaves out the fractions of a second.
 
-_NO_FILTER = ("-c", "filter.lfs.process=", "-c", "filter.lfs.clean=", "-c", "filter.lfs.required=false")
-"""A file that changed while the index was written is compared by content: then let it differ, and no program run."""
+Source: `git ls-files --stage -v --debug -z` of git 2.39.5; what is written otherwise proves nothing.
+"""
+_WIDTH = 2**32
+"""Numbers and sizes have 32 bits in the index."""
 
 
 def lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
@@ -26,9 +34,8 @@ def lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
     names = {name: file for file in files if (name := _name(root, file))}
     if not names:
         return {}
-    blobs = _blobs(root, list(names))
-    unchanged = blobs.keys() - _changed(root, list(blobs))
-    filtered = _filtered(root, sorted(unchanged))
+    blobs = _unchanged(root, names)
+    filtered = _filtered(root, sorted(blobs))
     pointers = _pointers(root, {name: blobs[name] for name in filtered})
     return {names[name]: pointer for name, pointer in pointers.items()}
 
@@ -45,27 +52,27 @@ def _literal(names: Iterable[str]) -> list[str]:
     return [f":(literal){name}" for name in names]
 
 
-def _blobs(root: Path, names: list[str]) -> dict[str, str]:
-    """Name -> blob, of the files that git compares with its index."""
-    done = ask(root, ["ls-files", "-s", "-v", "-z", "--", *_literal(names)], offline=True)
-    if done.returncode != 0:
-        return {}
+def _unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
+    """Name -> blob, of the files that are, to the fraction of a second, what they were when git looked."""
+    done = ask(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *_literal(files)], offline=True)
     found = {}
-    for entry in os.fsdecode(done.stdout).split("\0"):
-        head, _, name = entry.partition("\t")
-        tag, _, rest = head.partition(" ")
-        words = rest.split(" ")
-        if tag == _TRUSTED and len(words) == 3 and words[2] == "0":
-            found[name] = words[1]
+    for entry in _ENTRY.finditer(done.stdout) if done.returncode == 0 else ():
+        name = os.fsdecode(entry["name"])
+        if name in files and _is_same(entry, files[name].stat()):
+            found[name] = entry["blob"].decode()
     return found
 
 
-def _changed(root: Path, names: list[str]) -> set[str]:
-    """Those that are not, or may not be, what the index says. Git compares times and sizes, and reads nothing."""
-    if not names:
-        return set()
-    done = ask(root, [*_NO_FILTER, "diff-files", "--name-only", "-z", "--", *_literal(names)], offline=True)
-    return set(os.fsdecode(done.stdout).split("\0")) if done.returncode == 0 else set(names)
+def _is_same(entry: re.Match[bytes], status: os.stat_result) -> bool:
+    times = _ns(entry["changed"]), _ns(entry["modified"])
+    numbers = int(entry["number"]), int(entry["size"])
+    there = status.st_ino % _WIDTH, status.st_size % _WIDTH
+    return times == (status.st_ctime_ns, status.st_mtime_ns) and numbers == there
+
+
+def _ns(time: bytes) -> int:
+    seconds, _, fraction = time.partition(b":")
+    return int(seconds) * 10**9 + int(fraction)
 
 
 def _filtered(root: Path, names: list[str]) -> list[str]:

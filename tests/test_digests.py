@@ -1,0 +1,134 @@
+"""Digests that are known without reading: those of earlier runs, and those that Git LFS proves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from onnxgate.baseline.checked_out import lfs_contents
+from onnxgate.digests import Digests
+from onnxgate.model import hashing
+from onnxgate.model.pointer import LfsPointer
+from tests.github.checkout import git
+
+SIZE_BYTES = 2 * 2**20
+CONTENT = bytes(range(256)) * (SIZE_BYTES // 256)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{SHA256}\nsize {SIZE_BYTES}\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No digest is known at the beginning."""
+    monkeypatch.setattr(hashing, "_known", {})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository whose `.bin` files are in Git LFS and one of them; its filter does as that of LFS."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (tmp_path / "pointer").write_text(POINTER)
+    git(folder, "init", "--quiet")
+    git(folder, "config", "filter.lfs.clean", f"cat > {tmp_path / 'ran'}; cat {tmp_path / 'pointer'}")
+    (folder / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+    make(folder / "a.bin")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=all")
+    return folder
+
+
+def make(path: Path, content: bytes = CONTENT) -> Path:
+    """A file that nobody touched for an hour, as far as its own times tell."""
+    path.write_bytes(content)
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    return path
+
+
+def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
+    """The index has the pointer of a file that is as git wrote it down: its content is known, and no filter is run."""
+    (checkout.parent / "ran").unlink()
+
+    found = lfs_contents(checkout, [checkout / "a.bin"])
+
+    assert found == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
+    assert not (checkout.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("what", ["edited", "touched", "assumed", "skipped", "untracked", "not lfs", "link", "no git"])
+def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of anything else nothing is known, however much it looks the same."""
+    file = checkout / "a.bin"
+    match what:
+        case "edited":
+            make(file, CONTENT[:-1] + b"!")
+        case "touched":
+            os.utime(file)
+        case "assumed":
+            git(checkout, "update-index", "--assume-unchanged", "a.bin")
+            make(file, CONTENT[:-1] + b"!")
+        case "skipped":
+            git(checkout, "update-index", "--skip-worktree", "a.bin")
+            make(file, CONTENT[:-1] + b"!")
+        case "untracked":
+            file = make(checkout / "b.bin")
+        case "not lfs":
+            (checkout / ".gitattributes").write_text("")
+        case "link":
+            file = checkout / "link.bin"
+            file.symlink_to("a.bin")
+        case _:
+            monkeypatch.setenv("PATH", "")
+
+    assert lfs_contents(checkout, [file]) == {}
+
+
+def test_digests_are_remembered(tmp_path: Path) -> None:
+    """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
+    same, touched = make(tmp_path / "same"), make(tmp_path / "touched")
+    hour_from_now_ns = time.time_ns() + 3600 * 10**9
+    first = Digests(tmp_path / "kept")
+    first._began_ns = hour_from_now_ns
+    first.recall([same, touched], tmp_path)
+    first.keep({same: SHA256, touched: SHA256})
+    just = Digests(tmp_path / "just")
+    just.recall([same], tmp_path)
+    just.keep({same: SHA256})
+    os.utime(touched)
+
+    Digests(tmp_path / "just").recall([same], tmp_path)
+    early = hashing.known_digest(same.stat())
+    Digests(tmp_path / "kept").recall([same, touched], tmp_path)
+
+    assert early is None  # its times are those of this very moment: it may change once more and show the same ones
+    assert hashing.known_digest(same.stat()) == SHA256
+    assert hashing.known_digest(touched.stat()) is None
+
+
+def test_small_files_are_not_kept(tmp_path: Path) -> None:
+    """They are hashed in less time than it takes to remember them."""
+    digests = Digests(tmp_path / "kept")
+    digests.recall([make(tmp_path / "small", b"small")], tmp_path)
+    digests.keep({tmp_path / "small": SHA256})
+
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 10_000])
+def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
+    """A file that cannot be read is as none."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "digests.json").write_bytes(content)
+    file = make(tmp_path / "file")
+
+    Digests(tmp_path / "kept").recall([file], tmp_path)
+
+    assert hashing.known_digest(file.stat()) is None
