@@ -80,6 +80,9 @@ class Holding:
             return "differs", "it gives other outputs"
         if missing:
             return "differs", f"case `{missing[0]}` gives nothing any more"
+        if retyped := sorted(key for key in old.paths if _type(new.paths[key]) != _type(old.paths[key])):
+            case, output = retyped[0]
+            return "differs", f"output `{output}` of `{case}` has another type"
         unlike = {key for key in old.paths if not _is_same(new.paths[key], old.paths[key])}
         if not unlike:
             return "equal", "equal bit for bit"
@@ -132,10 +135,18 @@ def _is_same(new: str | None, old: str | None) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
+def _type(path: str | None) -> str:
+    """The element type; words are words, however long. "" where numpy has none for it."""
+    if path is None:
+        return ""
+    dtype = _load(path).dtype
+    return str(dtype.kind if dtype.kind in "SU" else dtype)
+
+
 def _load(path: str) -> NDArray[Any]:
     import numpy as np
 
-    array: NDArray[Any] = np.load(path, allow_pickle=False)
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 
 

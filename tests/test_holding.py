@@ -1,0 +1,177 @@
+"""What a repaired model gave, held against what the old one did."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxgate.agreement.comparability import Comparability
+from onnxgate.findings import Place
+from onnxgate.holding import Holding
+from onnxgate.runtimes.jobs import (
+    Case,
+    CaseResult,
+    Completed,
+    Crashed,
+    Failure,
+    Observation,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.stages.parity import ParityModel
+from onnxgate.stages.runtime import Ran
+
+OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.31.1"
+REFUSED = Refused(failure=Failure(type="Fail", text="no\nmore"))
+ONE = np.array([1.0, -2.0], np.float32)
+Gives = Callable[..., Ran]
+
+
+@pytest.fixture
+def gives(tmp_path: Path) -> Gives:
+    """A run that gave these arrays in the one case, by output; or ended so."""
+    numbers = itertools.count()
+
+    def ran(runtime: str, given: Mapping[str, Any] | Observation, level: str = "all") -> Ran:
+        job = Run(model="m", cases=(Case(name="a", origin="generated", inputs={}),), output="", optimization=level)  # type: ignore[arg-type]
+        if not isinstance(given, Mapping):
+            return Ran(runtime, job, given)
+        paths = []
+        for array in given.values():
+            path = tmp_path / f"{next(numbers)}.npy"
+            np.save(path, array)
+            paths.append(str(path))
+        result = RunResult(providers=(), outputs=tuple(given), cases=(CaseResult(outputs=tuple(paths)),))
+        return Ran(runtime, job, Completed(result=result))
+
+    return ran
+
+
+def holding(old: list[Ran], new: list[Ran], *, random: str = "", **renamed: str) -> Holding:
+    """Both beside each other."""
+    comparability = Comparability(random=("RandomNormal",), random_outputs=frozenset({random} - {""}))
+    model = ParityModel("m.onnx", Place("m.onnx"), comparability, None, None)
+    return Holding(model, renamed, old, new)
+
+
+def said(held: Holding, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
+    """State and words of one runtime."""
+    row = held.row(runtime, levels, required=True)
+    return row.state, row.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "state", "text"),
+    [
+        (ONE, ONE, "equal", "equal bit for bit"),
+        (ONE, np.nextafter(ONE, np.float32(9)), "equal", "equal within its tolerance, at most 1.2e-07 apart"),
+        (ONE, -ONE, "differs", "output `y` of `a` differs: at [1]"),
+        (ONE, ONE.astype(np.float64), "differs", "output `y` of `a` has another type"),
+        (ONE, ONE[:1], "differs", "output `y` of `a` differs: shape"),
+        (np.array([np.nan], np.float32), np.array([0], np.float32), "differs", "output `y` of `a` differs: "),
+        (np.array(["a"]), np.array(["b"]), "differs", "output `y` of `a` differs: "),
+        (np.array([3]), np.array([4]), "differs", "output `y` of `a` differs: "),
+    ],
+)
+def test_values(before: Any, after: Any, state: str, text: str, gives: Gives) -> None:
+    """Bits first, then what the model may differ by; never another type or shape."""
+    found = said(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
+
+    assert (found[0], found[1][: len(text)]) == (state, text)
+
+
+def test_signs_of_zeros(gives: Gives) -> None:
+    """A zero of another sign is not equal bit for bit, and within the tolerance."""
+    zero = np.zeros(1, np.float32)
+    held = holding([gives(NEW, {"y": np.append(zero, ONE)})], [gives(NEW, {"y": np.append(-zero, ONE)})])
+
+    assert said(held) == ("equal", "equal within its tolerance, at most 0 apart")
+
+
+def test_renamed(gives: Gives) -> None:
+    """An output with a new name is held against what had the old one, a container's layout too."""
+    old = gives(NEW, {"s": ONE, "s (layout)": ONE, "y": ONE})
+    new = gives(NEW, {"s_out": ONE, "s_out (layout)": ONE, "y": ONE})
+
+    assert said(holding([old], [new], s="s_out")) == ("equal", "equal bit for bit")
+    assert said(holding([old], [new])) == ("differs", "it gives other outputs")
+    assert said(holding([old], [gives(NEW, {"y": ONE, "s": ONE, "s (layout)": ONE})]))[0] == "differs"
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        (REFUSED, "refused: no"),
+        (Crashed(signal="SIGSEGV", during="load", log=""), "SIGSEGV during load"),
+        (TimedOut(limit_s=3, during="case a", log=""), "no end within 3 s of case a"),
+    ],
+)
+def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
+    """What ran before must run; what did not run before and does not now is unknown."""
+    assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
+        "differs",
+        f"ran before, and does not now: {text}",
+    )
+    assert said(holding([gives(NEW, end)], [gives(NEW, end)])) == (
+        "unknown",
+        f"gives nothing, before and after: {text}",
+    )
+
+
+def test_unavailable(gives: Gives) -> None:
+    """What could not be asked says nothing, for or against."""
+    away = Unavailable(reason="no wheel")
+
+    assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, away)])) == ("unknown", "not available: no wheel")
+
+
+def test_case_that_fails_now(gives: Gives) -> None:
+    """A case that gave something gives something."""
+    new = gives(
+        NEW,
+        Completed(
+            result=RunResult(providers=(), outputs=("y",), cases=(CaseResult(failure=Failure(type="F", text="bad")),))
+        ),
+    )
+
+    assert said(holding([gives(NEW, {"y": ONE})], [new])) == (
+        "differs",
+        "ran before, and does not now: no case runs: bad",
+    )
+
+
+def test_beside_another_runtime(gives: Gives) -> None:
+    """A runtime that refused the old file is held to the newest that took it; the evaluator is the last to be asked."""
+    evaluator = gives("onnx 99.0.0", {"y": -ONE})
+    old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]
+    right, wrong = (holding(old, [gives(OLD, {"y": array})]) for array in (ONE, -ONE))
+
+    assert said(right, OLD) == ("equal", f"runs now; beside the old one on {NEW}: equal bit for bit")
+    assert said(wrong, OLD)[0] == "differs"
+    assert said(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
+        "unknown",
+        "runs now, and there is nothing to compare with",
+    )
+
+
+def test_random(gives: Gives) -> None:
+    """What is drawn cannot be compared, and proves nothing."""
+    held = holding([gives(NEW, {"y": ONE})], [gives(NEW, {"y": -ONE})], random="y")
+
+    assert said(held) == ("unknown", "output `y` of `a` cannot be compared")
+
+
+def test_worst_level_counts(gives: Gives) -> None:
+    """One level that differs is a runtime that differs."""
+    old = [gives(NEW, {"y": ONE}), gives(NEW, {"y": ONE}, "disabled")]
+    new = [gives(NEW, {"y": ONE}), gives(NEW, {"y": -ONE}, "disabled")]
+
+    assert said(holding(old, new), levels=("all", "disabled"))[0] == "differs"
