@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import msgspec
 from onnxgate import __version__
 from onnxgate.findings import Stage, listed
 from onnxgate.formats.json import is_whole
+from onnxgate.merging import COUNTED
 from onnxgate.report import LEVELS, VERSION, NotDone, Report, Shard
 from onnxgate.shards import KEY_CHARACTERS, MOST
 
@@ -110,11 +112,25 @@ def _damage(report: Report, shard: Shard) -> str:
     own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
     if own != tuple(model.path for model in report.models):
         return "it did not judge the models of its shard"
-    if not ({hit.stage for hit in shard.hits} <= STAGES and set(shard.levels.values()) <= SETTINGS):
+    if not (_stages(report, shard) <= STAGES and set(shard.levels.values()) <= SETTINGS):
         return "it names a stage or a level that there is not"
+    if not set(report.counts) <= COUNTED:
+        return "it counts what no onnxgate counts"
+    if not all(map(_is_rule, {each.rule for each in (*report.findings, *shard.hits, *shard.ignores)})):
+        return "it names a rule as none is named"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
     return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""
+
+
+def _stages(report: Report, shard: Shard) -> set[str]:
+    """All that are named; what nobody judged is of none."""
+    said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
+    return {*report.stages, *(each.stage for each in said)} - {STAGE}
+
+
+def _is_rule(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) is not None
 
 
 def collect(given: Sequence[Given], expected: Expected) -> Collected:

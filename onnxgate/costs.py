@@ -43,7 +43,7 @@ def load(folder: Path, sha256: str) -> dict[str, float]:
         if not _is_digest(sha256) or not is_ours(file):
             return {}
         found = msgspec.json.decode(file.read_bytes(), type=dict[str, float])
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
     return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and 0 <= seconds <= LONGEST_S}
 

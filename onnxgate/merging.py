@@ -250,3 +250,5 @@ _COUNTS: dict[str, Callable[[Whole], int]] = {
     "skipped": lambda whole: len(whole.skipped),
 }
 """Counts that are made again."""
+COUNTED = frozenset((*SUMMED, *_COUNTS))
+"""All that a report counts."""

@@ -64,5 +64,5 @@ def read_event(environment: Mapping[str, str]) -> Event:
     try:
         with Path(environment["GITHUB_EVENT_PATH"]).open("rb") as file:
             return msgspec.json.decode(file.read(LARGEST_BYTES), type=Event)
-    except (KeyError, OSError, msgspec.MsgspecError, RecursionError):
+    except (KeyError, OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return Event()

@@ -25,6 +25,8 @@ class Problem:
     text: str
 
 
+SPELLED, LONGEST = 50, 100
+"""For so many unknown keys of a table, and so long ones, what is meant is looked for."""
 Check = Callable[[Table, Keys], Iterator[Problem]]
 
 
@@ -110,7 +112,7 @@ class Conversion:
             return self._wrong(raw, type_, keys)
 
     def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
-        near = nearest(raw, _choices(type_)) if isinstance(raw, str) else ""
+        near = nearest(raw, _choices(type_)) if isinstance(raw, str) and len(raw) <= LONGEST else ""
         kind = "the string " if isinstance(raw, str) and not _choices(type_) else ""
         self._note(keys, f"expected {describe(type_)}, got {kind}{_shown(raw)}{near}")
         raise _WrongValueError
@@ -120,10 +122,9 @@ class Conversion:
 
 
 def _unknown_keys(raw: Mapping[str, Any], known: Sequence[str], keys: Keys) -> Iterator[Problem]:
-    for key in raw:
-        if key not in known:
-            near = nearest(key, known)
-            yield Problem((*keys, key), "unknown key" + (near or f"; expected one of {listed(known)}"))
+    for number, key in enumerate(key for key in raw if key not in known):
+        near = nearest(key, known) if number < SPELLED and len(key) <= LONGEST else ""
+        yield Problem((*keys, key), "unknown key" + (near or f"; expected one of {listed(known)}"))
 
 
 def _member(raw: object, union: Any) -> Any:

@@ -20,6 +20,8 @@ from onnxgate.config.types import Config
 from onnxgate.config.validation import Validation
 from onnxgate.errors import ConfigError
 
+PROBLEMS_SAID = 100
+
 
 def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:
     """
@@ -48,7 +50,8 @@ def _read(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"`{path.name}` cannot be read: {error.strerror}") from error
+        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
+        raise ConfigError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
     try:
         return decode(data)
     except UnicodeDecodeError as error:
@@ -118,6 +121,8 @@ def _refusal(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, int],
         line = nearest_line(lines, keys)
         where = f"line {line}: " if line else ""
         said.append((line, f"{where}`{key_path(keys)}`: {problem.text}"))
-    ordered = tuple(text for _, text in sorted(said, key=lambda each: each[0]))
+    ordered = [text for _, text in sorted(said, key=lambda each: each[0])]
     count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
-    return ConfigError(f"`{path.name}` has {count}", problems=ordered)
+    if len(ordered) > PROBLEMS_SAID:
+        ordered[PROBLEMS_SAID:] = [f"and {len(ordered) - PROBLEMS_SAID} more"]
+    return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))

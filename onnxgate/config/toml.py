@@ -15,7 +15,14 @@ TOMLDecodeError = tomllib.TOMLDecodeError
 
 def loads(text: str) -> dict[str, Any]:
     """The values of a TOML text; `TOMLDecodeError` names line and column."""
-    values: dict[str, Any] = tomllib.loads(text)
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+    except TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise TOMLDecodeError("nested too deeply (at end of document)") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise TOMLDecodeError(f"{error} (at end of document)") from error
     return values
 
 

