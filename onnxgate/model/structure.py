@@ -73,8 +73,9 @@ def _graphs_from(graph: GraphProto) -> Iterator[GraphProto]:
 def _graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProto]:
     for node in holder.node:
         for attribute in node.attribute:
-            for graph in subgraphs(attribute):
-                yield from _graphs_from(graph)
+            if attribute.HasField("g") or attribute.graphs:  # most hold neither, and this is asked of all, often
+                for graph in subgraphs(attribute):
+                    yield from _graphs_from(graph)
 
 
 def subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
@@ -105,14 +106,23 @@ def nodes_of(function: FunctionProto) -> Iterator[NodeProto]:
 
 def tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     """Every tensor with the name that a reader knows it by: its own, or the output of the Constant that holds it."""
-    for graph in graphs(model):
+    return _tensors_of(list(graphs(model)), model)
+
+
+def _tensors_of(found: list[GraphProto], model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+    for graph in found:
         for tensor in graph.initializer:
             yield tensor.name, tensor
         for sparse in graph.sparse_initializer:
             yield from _sparse(sparse.values.name, sparse)
-    for node in nodes(model):
+    for node in (node for holder in (*found, *model.functions) for node in holder.node):
         for attribute in node.attribute:
-            yield from _attribute_tensors(node, attribute)
+            if attribute.HasField("t") or attribute.HasField("sparse_tensor") or _repeated_tensors(attribute):
+                yield from _attribute_tensors(node, attribute)
+
+
+def _repeated_tensors(attribute: AttributeProto) -> bool:
+    return bool(attribute.tensors or attribute.sparse_tensors)
 
 
 def _attribute_tensors(node: NodeProto, attribute: AttributeProto) -> Iterator[tuple[str, TensorProto]]:
@@ -149,11 +159,13 @@ def _texts(model: ModelProto) -> Iterator[object]:
         yield from (function.name, function.domain, function.overload)
         yield from (*function.input, *function.output, *function.attribute)
         yield from (imported.domain for imported in function.opset_import)
-    for graph in graphs(model):
+    found = list(graphs(model))
+    for graph in found:
         yield from _graph_texts(graph)
-    for node in nodes(model):
-        yield from _node_texts(node)
-    for _, tensor in tensors(model):
+    for holder in (*found, *model.functions):
+        for node in holder.node:
+            yield from _node_texts(node)
+    for _, tensor in _tensors_of(found, model):
         yield tensor.name
         for entry in tensor.external_data:
             yield from (entry.key, entry.value)
