@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "baseline": {"model"},
     "config": {"model", "__init__"},
     "lock": {"model", "config", "runtimes.jobs"},
-    "runtimes": {"lock", "config"},
+    "runtimes": {"inventory", "lock", "config"},
     "inputs": {"model", "runtimes.jobs"},
     "texts": {"support"},
     "agreement": {"model", "lock", "config"},
@@ -176,6 +176,7 @@ ALLOWED: dict[str, set[str]] = {
     "verdict": {"request", "drawings", "gate", "plan", "report", "sharing", "replays", "__init__"},
     "drawings": {"model", "report"},
     "replays": {"evidence", "inputs.stored", "report", "runtimes.jobs"},
+    "inventory": set(),
     "matrix": set(),
     "sameness": {"config.engines", "lock", "model", "runtimes"},
     "store": {"model", "runtimes", "sameness"},
@@ -206,7 +207,16 @@ ALLOWED: dict[str, set[str]] = {
         *("request", "runtimes", "trying"),
     },
     # of rules, their pages: in SARIF
-    "formats": {"report", "matrix", "model.difference", "model.facts", "preview", "rules", "texts.explained"},
+    "formats": {
+        "inventory",
+        "report",
+        "matrix",
+        "model.difference",
+        "model.facts",
+        "preview",
+        "rules",
+        "texts.explained",
+    },
 }
 
 

@@ -12,12 +12,14 @@ from reference import action, commands, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
+from onnxgate import inventory as inventory_types
 from onnxgate import matrix as matrix_types
 from onnxgate import report as report_types
 from onnxgate import rules
 from onnxgate.config import schema as config
 from onnxgate.config import types as config_types
 from onnxgate.formats import diff_json as diff
+from onnxgate.formats import inventory_json as inventory
 from onnxgate.formats import json as report
 from onnxgate.formats import matrix_json as matrix
 from onnxgate.model import difference as difference_types
@@ -48,6 +50,9 @@ REPORT = """
 What `onnxgate check --output json` says, and what every other format is made from. Sorted; no clock, no host. Its
 {download}`JSON Schema <report.schema.json>` is published; see [what is promised to be stable](../stability.md).
 """
+INVENTORY = """
+What `onnxgate runtimes list --output json` says. Its {download}`JSON Schema <inventory.schema.json>` is published.
+"""
 MATRIX = """
 What `onnxgate matrix --output json` says. Its {download}`JSON Schema <matrix.schema.json>` is published.
 """
@@ -61,6 +66,7 @@ def contents() -> dict[str, str]:
     schemas = {
         "config": describe(config.schema(rules.by_id), _kinds(config_types)),
         "diff": describe(diff.json_schema(), _kinds(difference_types)),
+        "inventory": describe(inventory.json_schema(), _kinds(inventory_types)),
         "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
         "report": describe(report.json_schema(), _kinds(report_types)),
     }
@@ -71,6 +77,7 @@ def contents() -> dict[str, str]:
         "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
         "reference/diff.md": keys.page("The difference", DIFF, schemas["diff"], ("Difference",)),
+        "reference/inventory.md": keys.page("The inventory", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("The matrix", MATRIX, schemas["matrix"], ("Matrix",)),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }

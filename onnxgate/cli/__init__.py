@@ -23,6 +23,7 @@ COMMANDS = {
     "fix": "Repair what can be proven safe, and show the proof before anything is written.",
     "plan": "Divide a check among jobs of a CI matrix.",
     "merge": "Make one verdict of the reports of all shards.",
+    "runtimes": "List, prepare or remove the environments of locked runtimes.",
     "explain": "Say what a rule means and what to do about it.",
 }
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from onnxgate.config.engines import runs_on_node
 from onnxgate.errors import UnavailableError
 from onnxgate.lock.types import LockedPackage, LockedRuntime, Pinned
-from onnxgate.runtimes import builds, fetching, health, keeping, node, store, wheels
+from onnxgate.runtimes import builds, fetching, health, keeping, node, store, uses, wheels
 from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
 
@@ -46,6 +46,7 @@ class Environments:
         self._unreachable = ""  # why the index could not be reached; it is not asked a second time
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._finding = threading.Lock()
+        self._uses = uses.Uses()
         self.node = node.Builder(self._commands, offline=offline, kept=kept / keeping.NPM if kept else None)
 
     def prepare(
@@ -64,7 +65,7 @@ class Environments:
         """
         try:
             slot, build = self._plan(runtime, packages, busy)
-            return slot.ready() or self._build_alone(slot, runtime, build)
+            return self._held(slot, lambda: slot.ready() or self._build_alone(slot, runtime, build))
         except OSError as error:
             raise UnavailableError(
                 f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
@@ -72,6 +73,15 @@ class Environments:
             ) from error
         except ClosedError as error:
             raise UnavailableError("the gate was ended") from error
+
+    def _held(self, slot: store.Slot, found: Callable[[], Path]) -> Path:
+        """What is found there, in use from before anybody looks."""
+        self._uses.hold(slot.folder)
+        try:
+            return found()
+        except BaseException:
+            self._uses.forget(slot.folder)
+            raise
 
     def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
         """The interpreter of an environment of the user's own, held to what is locked of it.
@@ -88,9 +98,26 @@ class Environments:
         """Distrust an environment that turned out to be broken; it is built anew when it is needed next."""
         self._plan(runtime, packages)[0].distrust()
 
+    def slot_of(self, runtime: LockedRuntime, packages: Sequence[Pinned]) -> store.Slot:
+        """Where the runtime's environment lies, or would lie; nothing is made.
+
+        Raises:
+            UnavailableError: it cannot be had on this system, and why.
+        """
+        return self._plan(runtime, packages)[0]
+
+    def interpreter(self, minor: str) -> Path:
+        """The Python of that minor version that environments are made with.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        return self._interpreter(minor)
+
     def close(self) -> None:
-        """End what is being built, and build no more."""
+        """End what is being built, and build no more; what was made is no longer in use."""
         self._commands.close()
+        self._uses.close()
 
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[Pinned], busy: AbstractContextManager[object] = _IDLE

@@ -26,7 +26,7 @@ def page() -> str:
         for name, command in known.items():
             lines += _section(name, command, context, common)
         first = known["check"]
-        lines += ["## Everywhere", "", "All commands but `explain` take these.", ""]
+        lines += ["## Everywhere", "", "All commands but `explain` take these, and those of `runtimes`.", ""]
         lines += _table([each for each in first.params if _key(each) in common])
     return "\n".join(lines).rstrip() + "\n"
 
@@ -48,6 +48,10 @@ def _section(name: str, command: click.Command, parent: click.Context, common: s
     yield from (f"## {name}", "", "```console", f"$ onnxgate {name} {usage}", "```", "")
     for paragraph in (command.help or "").split("\n\n"):
         yield from (" ".join(paragraph.split()), "")
+    if isinstance(command, click.Group):
+        for below, each in command.commands.items():
+            yield from _section(f"{name} {below}", each, parent, common)
+        return
     own = [each for each in command.params if isinstance(each, click.Option) and _key(each) not in common]
     yield from _table(own)
 

@@ -1,0 +1,265 @@
+"""What `onnxgate runtimes` finds, makes and removes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.cli import main
+from onnxgate.cli.runtimes import seconds
+from onnxgate.errors import UsageError
+from onnxgate.lock.loading import load_lock
+from onnxgate.runtimes import uses
+from onnxgate.runtimes.environments import Environments
+from onnxgate.runtimes.sizes import Sizes
+from onnxgate.runtimes.stock import Pruner, folders_of
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart"
+DAY_S = 86400
+LONG_AGO = time.time() - 90 * DAY_S
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with a lock."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    shutil.copy(QUICKSTART / "onnxgate.lock", folder)
+    config = (QUICKSTART / "onnxgate.toml").read_text()
+    (folder / "onnxgate.toml").write_text(config.partition("# What the models are exported with")[0])
+    return folder
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache."""
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("ONNXGATE_KEPT_DIR", raising=False)
+    return tmp_path / "cache"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit status and standard output."""
+    with pytest.raises(SystemExit) as ended:
+        main(["runtimes", *map(str, arguments)])
+    return int(str(ended.value.code)), capsys.readouterr().out
+
+
+def states(capsys: pytest.CaptureFixture[str], project: Path) -> dict[str, dict[str, Any]]:
+    """What is said of each runtime, as data."""
+    status, said = run(capsys, "list", "--output", "json", "--directory", project)
+    assert status == 0
+    return {each["runtime"]: each for each in json.loads(said)["runtimes"]}
+
+
+@pytest.mark.index
+def test_what_was_prepared_is_ready(
+    capsys: pytest.CaptureFixture[str], project: Path, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is what a check would use."""
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(shared_folder / "a cache"))
+    status, said = run(capsys, "prepare", "newest", "--directory", project)
+    found = states(capsys, project)["onnxruntime 1.31.1"]
+
+    assert (status, said) == (0, "1 of 1 environment ready\n")
+    assert (found["state"], found["targets"]) == ("ready", ["newest"])
+    assert found["size_bytes"] >= found["freed_bytes"]
+    assert found["size_bytes"] > 2**20
+    assert Path(found["folder"]).is_dir()
+
+
+def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+    """With why, and what to do."""
+    (broken,) = (each for each in folders(project, own_cache) if "1.18.1" in each.name)
+    (broken / "attempts" / "x").mkdir(parents=True)
+    lock = project / "onnxgate.lock"
+    text = lock.read_text()
+    lock.write_text(text.replace("manylinux", "otherlinux").replace("macosx", "othersx").replace("win_", "other_"))
+    found = states(capsys, project)
+
+    assert {each["state"] for each in found.values()} == {"unavailable"}
+    assert "has no wheel for" in found["onnxruntime 1.18.1"]["reason"]
+
+    lock.write_text(text)
+    found = states(capsys, project)
+
+    assert found.pop("onnxruntime 1.18.1")["state"] == "broken"
+    assert {(each["state"], each["hint"]) for each in found.values()} == {
+        ("not-prepared", "`onnxgate runtimes prepare` makes it")
+    }
+
+
+def test_a_list_is_read_in_three_ways(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+    """Nothing is made for it."""
+    _, text = run(capsys, "list", "--directory", project)
+    _, markdown = run(capsys, "list", "--output", "markdown", "--directory", project)
+
+    assert f"0 of 8 environments ready in {own_cache}\n" in text
+    assert "| onnxruntime 1.31.1 | 3.11 | not prepared |  | `newest` |" in markdown
+    assert not own_cache.exists()
+
+
+def test_what_cannot_be_prepared_is_undecided(
+    capsys: pytest.CaptureFixture[str],
+    project: Path,
+    own_cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With reason and hint; where no target requires it, it is skipped."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
+    asked = ("prepare", "newest", "--offline", "--directory", project)
+    status, said = run(capsys, *asked)
+    config = project / "onnxgate.toml"
+    config.write_text(config.read_text().replace("[targets.newest]", "[targets.newest]\nrequired = false"))
+    status_of_optional, skipped = run(capsys, *asked)
+
+    assert status == 3
+    assert said.startswith("undecided onnxruntime 1.31.1: ")
+    assert "\n  hint: " in said
+    assert said.endswith("\n0 of 1 environment ready\n")
+    assert (status_of_optional, skipped.partition(" ")[0]) == (0, "skipped")
+    assert own_cache.exists()
+
+
+def test_names_that_the_lock_has_not(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+    """Are usage that is wrong."""
+    assert run(capsys, "prepare", "nowhere", "--directory", project)[0] == 2
+
+
+def folders(project: Path, cache: Path) -> list[Path]:
+    """Where the lock's environments would lie."""
+    return sorted(folders_of([load_lock(project / "onnxgate.lock")], Environments(cache, offline=True)))
+
+
+def environment(folder: Path, used: float = LONG_AGO) -> Path:
+    """One that was last used then."""
+    (folder / "attempts" / "a").mkdir(parents=True)
+    (folder / "attempts" / "a" / "file").write_bytes(b"x" * 10_000)
+    (folder / "ready.json").write_text("{}")
+    for path in (folder / "ready.json", folder):
+        os.utime(path, (used, used))
+    return folder
+
+
+def entry(path: Path, used: float = LONG_AGO) -> Path:
+    """A file of the cache."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    os.utime(path, (used, used))
+    return path
+
+
+def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+    """Neither what the lock names, nor what was used lately, nor what is used now, nor what cannot be made again."""
+    named = environment(folders(project, own_cache)[0])
+    old, late, used = (environment(own_cache / "environments" / name) for name in ("old-1", "late-1", "used-1"))
+    os.utime(late / "ready.json")
+    backup, result, fresh = (entry(own_cache / name) for name in ("backups/a.onnx", "results/1/e", "results/2"))
+    os.utime(result.parent, (LONG_AGO, LONG_AGO))
+    os.utime(fresh)
+    held = uses.Uses()
+    held.hold(used)
+    os.utime(uses.folder_of(used), (LONG_AGO, LONG_AGO))
+    before = sorted(own_cache.rglob("*"))
+    said = run(capsys, "prune", "--dry-run", "--directory", project)
+
+    assert said[0] == 0
+    assert said[1].splitlines()[:3] == ["would remove old-1", "would remove 1 of results", "left used-1: it is in use"]
+    assert [path for path in before if not path.exists()] == []
+
+    status, text = run(capsys, "prune", "--directory", project)
+    held.close()
+
+    assert (status, text.splitlines()[-1].endswith("; 2 environments kept")) == (0, True)
+    assert [path.exists() for path in (named, late, used, backup, fresh)] == [True] * 5
+    assert [path.exists() for path in (old, result)] == [False] * 2
+
+    run(capsys, "prune", "--all", "--directory", project.parent)
+
+    assert [path.exists() for path in (named, late, used, fresh)] == [False] * 4
+    assert backup.exists()
+
+
+def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: Path) -> None:
+    """Also where it was killed: what holds it is the system's."""
+    script = f"""if True:
+        import sys, time
+        from pathlib import Path
+        from onnxgate.lock.loading import load_lock
+        from onnxgate.runtimes.environments import Environments
+        from onnxgate.runtimes.store import Slot
+        lock = load_lock(Path({str(project / "onnxgate.lock")!r}))
+        environments = Environments(Path({str(own_cache)!r}), offline=True)
+        runtime = lock.targets["newest"].runtimes[0]
+        Slot.ready = lambda slot: slot.folder
+        print(environments.prepare(runtime, lock.pinned), flush=True)
+        time.sleep(60)
+    """
+    gate = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert gate.stdout is not None
+    try:
+        folder = environment(Path(gate.stdout.readline().strip()))
+        pruner = Pruner(own_cache, named=(), before=float("inf"), really=True)
+        meanwhile = pruner.prune()
+    finally:
+        gate.kill()
+        gate.wait()
+        gate.stdout.close()
+
+    assert meanwhile.in_use == (folder.name,)
+    assert (folder / "ready.json").exists()
+
+    afterwards = Pruner(own_cache, named=(), before=float("inf"), really=True).prune()
+
+    assert list(afterwards.removed) == [folder.name]
+    assert not folder.exists()
+
+
+def test_one_that_came_at_the_last_moment_keeps_its_environment(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw that it was ready before that was taken back, which is undone."""
+    folder = environment(own_cache / "environments" / "x-1")
+    answers = iter((False, True))
+    monkeypatch.setattr(uses, "in_use", lambda _: next(answers))
+    pruned = Pruner(own_cache, named=(), before=float("inf"), really=True).prune()
+
+    assert pruned.in_use == ("x-1",)
+    assert (folder / "ready.json").read_text() == "{}"
+
+
+def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
+    """A file counts once; what another cache has, too, stays there."""
+    (tmp_path / "one").mkdir()
+    for name, size in (("alone", 100_000), ("twice", 200_000), ("elsewhere", 300_000)):
+        (tmp_path / "one" / name).write_bytes(os.urandom(size))
+    (tmp_path / "one" / "again").hardlink_to(tmp_path / "one" / "twice")
+    (tmp_path / "other").hardlink_to(tmp_path / "one" / "elsewhere")
+    sizes = Sizes()
+    sizes.add(tmp_path / "one")
+
+    assert sizes.size_bytes == pytest.approx(600_000, abs=3 * 4096)
+    assert sizes.freed_bytes == pytest.approx(300_000, abs=2 * 4096)
+
+
+@pytest.mark.parametrize(("age", "expected"), [("12h", 43200), ("30d", 30 * DAY_S), ("2w", 14 * DAY_S), ("0d", 0)])
+def test_ages(age: str, expected: float) -> None:
+    """In hours, days and weeks."""
+    assert seconds(age) == expected
+
+
+@pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1m", "٣d", "99999999d"])
+def test_what_is_no_age(age: str) -> None:
+    """Is refused before anything is removed."""
+    with pytest.raises(UsageError, match="which is no age"):
+        seconds(age)
