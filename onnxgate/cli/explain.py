@@ -1,22 +1,93 @@
-"""`onnxgate explain`: a rule's page."""
+"""`onnxgate explain`: a rule's page, or what the error texts of a log mean."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
 if TYPE_CHECKING:
+    from onnxgate.cli.outputs import Sink
     from onnxgate.rules.registry import AnyRule
+    from onnxgate.texts.explained import ExplainedLog
+
+FORMATS = ("text", "json")
 
 
 @click.command("explain")
 @click.argument("rule", required=False)
-def command(rule: str | None) -> None:
-    """Say what RULE means, why it matters and what to do; without RULE, list all rules by stage."""
+@click.option(
+    "--log",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Explain the known errors in this log instead; '-' reads standard input.",
+)
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FORMAT[=FILE]",
+    help="With --log: text or json; to a file, or to standard output (default: text). Repeatable.",
+)
+def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
+    """Say what RULE means, why it matters and what to do; without RULE, list all rules by stage.
+
+    With --log, translate a log: the errors of ONNX Runtime and other engines, of exporters, onnx, pip, uv, numpy and
+    protobuf that are in it, each with its cause, its fix and the releases concerned. No config is read. The exit status
+    is 0 where something is explained, or nothing looks like an error, and 3 where all that does is unknown.
+    """
+    from onnxgate.errors import UsageError
+
+    if log is not None and rule is not None:
+        raise UsageError("either RULE or --log can be given", hint="`onnxgate explain --log FILE` explains a log")
+    if log is not None:
+        return _log(log, outputs)
+    if outputs:
+        raise UsageError("`--output` goes with `--log`")
     lines = _list() if rule is None else _page(_found(rule))
     click.echo("\n".join(lines))
+    return 0
+
+
+def _log(path: Path, outputs: tuple[str, ...]) -> int:
+    from onnxgate import __version__
+    from onnxgate.cli.outputs import parse_outputs, write_sinks
+    from onnxgate.texts.scan import explain
+
+    sinks = parse_outputs(outputs, FORMATS)
+    with _opened(path) as stream:
+        log = explain(stream, __version__)
+    write_sinks(sinks, lambda sink, color, width: _render(log, sink, color=color, width=width))
+    return log.exit
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """The log as bytes.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    from onnxgate.errors import UsageError
+
+    if str(path) == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise UsageError(f"cannot read `{path}`: {error.strerror}", hint="`-` reads standard input") from error
+
+
+def _render(log: ExplainedLog, sink: Sink, *, color: bool, width: int) -> str:
+    from onnxgate.formats import log_json, log_text
+
+    return log_json.format(log) if sink.format == "json" else log_text.format(log, color=color, width=width)
 
 
 def _found(name: str) -> AnyRule:

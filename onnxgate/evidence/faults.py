@@ -172,7 +172,8 @@ def words(failure: Failure | None) -> str:
 
 def saying(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
     """The detail of a failure: what the runtime says, and at which level where another went well."""
-    known = f" ({attempts[0].known_limit})" if attempts[0].known_limit else ""
+    meaning = attempts[0].known_limit or attempts[0].means
+    known = f" ({meaning})" if meaning else ""
     return f"says `{words(attempts[0].failure)}`{known}{only_at(attempts, runs)}"
 
 

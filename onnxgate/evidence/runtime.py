@@ -40,6 +40,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     leading: tuple[str, ...] = ()  # those of them that are the first of an input: any size should do
     failure: Failure | None = None
     family: str = ""  # of the failure's text: "ir", "opset", "no_kernel", "run_node", …; "" for none that is known
+    means: str = ""  # what the failure's text means, where it is a known one that says it badly
+    fix: str = ""  # what is to be done about it, whatever the release
     node: str = ""  # the model's own node that the failure names
     signal: str = ""
     during: str = ""
@@ -69,6 +71,7 @@ class Alone(msgspec.Struct, frozen=True, kw_only=True):
     explains: tuple[str, ...] = ()  # the levels at which the model is refused for what this node is refused for
     failure: Failure | None = None
     family: str = ""  # of the failure's text
+    fix: str = ""  # what is to be done about it, whatever the release
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from onnxgate.evidence.runtime import Attempt, Unsupported
 from onnxgate.evidence.support import Nodes
 from onnxgate.model.places import node_place
 from onnxgate.model.structure import nodes
-from onnxgate.runtimes.texts import unsupported
 from onnxgate.stages.known_limits import limit_of_text
+from onnxgate.texts.families import unsupported
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -25,11 +25,11 @@ from onnxgate.evidence.support import Nodes
 from onnxgate.model.places import named_node, node_place
 from onnxgate.plan import PlannedRuntime
 from onnxgate.runtimes.jobs import Completed, Failure, Observation, Optimization, Refused
-from onnxgate.runtimes.texts import family, gist, node_name, unsupported
 from onnxgate.stages.alone import Single
 from onnxgate.stages.runtime import NOT_USED, Ran, RunModel
 from onnxgate.stages.supported import known_support
 from onnxgate.support.operations import Operation, Prediction, TypedNode
+from onnxgate.texts.families import family, fix_anywhere, gist, node_name, unsupported
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -278,6 +278,7 @@ def _evidence(each: _Witness, every: Sequence[_Witness], refusing: Refusing, mod
         explains=tuple(refusal.level for refusal in causing),
         failure=failure,
         family=family(failure.text) if failure else "",
+        fix=fix_anywhere(failure.text) if failure else "",
     )
 
 

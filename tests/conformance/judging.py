@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxgate.runtimes.texts import family, missing_locale
+from onnxgate.texts.families import family, missing_locale
 from tests.conformance.loading import CRASHED, TIMED_OUT
 
 BACKEND, FUZZ, PAIRS = "backend", "fuzz", "pairs"

@@ -34,7 +34,7 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.texts import family
+from onnxgate.texts.families import family
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 

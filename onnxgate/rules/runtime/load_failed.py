@@ -27,15 +27,10 @@ EXPLAINED_BY: Mapping[str, tuple[str, ...]] = {
 OF_NODES = frozenset(EXPLAINED_BY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families that the rules about single nodes predict."""
 
-FIXES = {
-    "no_kernel": "cast to a type that every runtime implements there, or raise the target's version",
-    "no_op": "export with operators that every runtime knows, or raise the target's version",
-    "no_import": "import the operator's domain in the model",
-    "memory": "raise `memory-mib` in `[limits]` if the model may take that much",
-    "protobuf": "look at what the file really is: `git lfs pull`, or write it again",
-}
+MEMORY = "raise `memory-mib` in `[limits]` if the model may take that much"
+LACKING = "export with operators that every runtime knows, or raise the target's version"
 OTHERWISE = "export it without what is refused, or narrow the target to releases that load it"
-"""Where the text is of no family, or of one that says no more."""
+"""Where nobody knows the text."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
@@ -89,7 +84,7 @@ def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
         f"does not load{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=FIXES["memory"] if memory else FIXES.get(attempts[0].family, OTHERWISE),
+        fix=MEMORY if memory else attempts[0].fix or OTHERWISE,
         runtime=subject.runtime,
         detail=_saying(attempts, subject),
         explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
@@ -107,7 +102,7 @@ def _lacking(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
                 f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
                 model=subject.model,
                 node=each.node,
-                fix=FIXES["no_op"],
+                fix=LACKING,
                 runtime=subject.runtime,
                 detail=_saying([attempt], subject),
                 identity=f"operator {each.operator}",
@@ -122,7 +117,7 @@ def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> H
         f"does not load: `{alone.operator}` is refused: {alone.words}",
         model=subject.model,
         node=alone.node,
-        fix=FIXES.get(alone.family, OTHERWISE),
+        fix=alone.fix or OTHERWISE,
         runtime=subject.runtime,
         detail=_saying(stopping, subject) if stopping else f"says `{words(alone.failure)}`",
         confirms=_confirmed(subject),
@@ -136,7 +131,8 @@ def _saying(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     levels = {each.optimization for each in attempts}
     if levels == refused:
         return saying(attempts, subject)
-    return f"says `{words(attempts[0].failure)}` with optimisation `{min(levels)}`"
+    meaning = f" ({attempts[0].means})" if attempts[0].means else ""
+    return f"says `{words(attempts[0].failure)}`{meaning} with optimisation `{min(levels)}`"
 
 
 def _confirmed(subject: ModelRuns) -> tuple[Claim, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.runtimes.texts import FAMILIES, family, node_name, operator, unsupported
+from onnxgate.texts.families import family, node_name, operator, unsupported
+from onnxgate.texts.registry import entries
 
 IN_NODE = (
     'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
@@ -160,7 +161,7 @@ def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, no
 
 def test_each_family_has_a_text() -> None:
     """A family that no text shows would be a guess."""
-    assert set(FAMILIES) == {expected for _, expected, _ in TEXTS} - {""}
+    assert {entry.family for entry in entries()} == {expected for _, expected, _ in TEXTS}
 
 
 @pytest.mark.parametrize(

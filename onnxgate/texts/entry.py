@@ -1,0 +1,80 @@
+"""One known error text: how it is recognised, and what is said about it."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+Captured = Mapping[str, str]
+"""What the named groups of a pattern took from a text; one that took nothing is not there."""
+Words = str | Callable[[Captured], str]
+"""A template (`{op}`), or what makes the words of what was captured."""
+_NO_META = re.compile(r"[^\\.^$*+?{}\[\]|()]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A failure that is known by its text.
+
+    A blank in a pattern also matches the end of a line, since logs wrap; `.` does not.
+    """
+
+    name: str  # kebab-case, never reused
+    says: tuple[str, ...]  # patterns; each finds it
+    means: Words  # one clause, without full stop
+    why: Words = ""
+    fix: Words
+    anywhere: Words = ""  # the fix without what differs between releases; "": it is `fix`
+    affected: Words = ""  # the releases concerned
+    rules: tuple[str, ...] = ()  # where onnxgate says it before it happens
+    family: str = ""  # what the runtime stage goes by; "": it has nothing to do with a model's load or run
+    source: str = ""  # where it is from, if the corpus has no text of it
+    general: bool = False  # says less than any other entry that matches too
+
+
+class Blanks(dict[str, str]):
+    """Captured text for a template: what is missing is `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def said(words: Words, captured: Captured) -> str:
+    """The words about one text."""
+    if callable(words):
+        return words(captured)
+    return words.format_map(Blanks({name: text.replace("`", "'") for name, text in captured.items()}))
+
+
+@functools.cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern, with blanks outside of character classes that match the end of a line as well."""
+    made, inside = [], False
+    for place, character in enumerate(pattern):
+        escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
+        if character in "[]" and not escaped:
+            inside = character == "["
+        made.append("[ \n]" if character == " " and not inside else character)
+    return re.compile("".join(made))
+
+
+@functools.cache
+def anchor(pattern: str) -> str:
+    """The longest piece of a pattern that every text it matches holds as it is written."""
+    pieces, piece, depth, place = [], "", 0, 0
+    while place < len(pattern):
+        character, escape = pattern[place], pattern[place] == "\\"
+        if escape:
+            place += 1
+            character = pattern[place]
+        literal = not character.isalnum() if escape else bool(_NO_META.match(character))
+        if literal and depth == 0:
+            piece += character
+        else:
+            pieces.append(piece[:-1] if not escape and character in "*?{" else piece)
+            piece = ""
+            depth += 0 if escape else (character in "([{") - (character in ")]}")
+        place += 1
+    return max((*pieces, piece), key=len)

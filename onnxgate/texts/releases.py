@@ -1,0 +1,126 @@
+"""Which releases of ONNX Runtime a failure concerns, computed from the support data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from onnxgate.texts.entry import Captured
+
+if TYPE_CHECKING:
+    from onnxgate.support.table import Implementation
+
+NAMED = {"": "ai.onnx"}
+
+
+def domain_of(captured: Captured) -> str:
+    """The domain that a text names; the default one where it names none."""
+    name = captured.get("domain", "")
+    return NAMED.get(name, name)
+
+
+def newest() -> str:
+    """The newest release that there is data of."""
+    from onnxgate.support.limits import table
+
+    return list(table().releases)[-1]
+
+
+def ir_since(captured: Captured) -> str:
+    """The first release that takes the IR version asked for; "" where none does or none is asked for."""
+    from onnxgate.support.limits import ir_works_since
+
+    return ir_works_since(_number(captured, "asked"))
+
+
+def opset_since(captured: Captured) -> str:
+    """The first release that takes the opset asked for."""
+    from onnxgate.support.limits import opset_works_since
+
+    return opset_works_since(domain_of(captured), _number(captured, "asked"))
+
+
+def _number(captured: Captured, name: str) -> int:
+    text = captured.get(name, "")
+    return int(text) if text.isdigit() and len(text) < 10 else 0
+
+
+def since_words(release: str) -> str:
+    """`works since onnxruntime 1.24.1`, or that no release does."""
+    return f"works since onnxruntime {release}" if release else f"no release up to onnxruntime {newest()} takes it"
+
+
+def before_words(release: str) -> str:
+    """Which releases are affected by what works since a release."""
+    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {newest()}"
+
+
+@functools.cache
+def _every() -> dict[str, Implementation]:
+    from onnxgate.support.table import implementations, shipped
+
+    return implementations(shipped(), {})
+
+
+@functools.lru_cache(maxsize=256)
+def _with_kernel(domain: str, name: str, since: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """All releases that there are kernels of; those that have one of this version; and its types in the last of"
+    " them."""
+    every = _every()
+
+    def kernels(each: Implementation) -> list[frozenset[str]]:
+        operator = each.operator(domain, name)
+        rows = operator.kernels if operator else ()
+        fitting = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
+        return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
+
+    have = [release for release, each in every.items() if kernels(each)]
+    types = sorted({name for each in kernels(every[have[-1]]) for name in each}) if have else []
+    return tuple(every), tuple(have), tuple(types)
+
+
+def kernel_words(captured: Captured) -> str:
+    """From when on there is a kernel of the operator at that version, and which types it takes."""
+    domain, name, since = domain_of(captured), captured.get("op", ""), _number(captured, "since")
+    every, have, types = _with_kernel(domain, name, since)
+    if not name:
+        return ""
+    if not have:
+        return f"no release up to onnxruntime {every[-1]} has a CPU kernel of `{_clean(name)}` at version {since}"
+    where = "in every release" if have == every else f"since onnxruntime {have[0]}"
+    if have[-1] != every[-1]:
+        where = f"in onnxruntime {have[0]} to {have[-1]}"
+    taken = f", in {have[-1]} for {_list(types)}" if types else ""
+    return f"`{_clean(name)}` at version {since} has a CPU kernel {where}{taken}"
+
+
+def kernel_affected(captured: Captured) -> str:
+    """The releases that have no kernel of the operator at that version; "" where it is a matter of types alone."""
+    every, have, _ = _with_kernel(domain_of(captured), captured.get("op", ""), _number(captured, "since"))
+    if have == every:
+        return "every release where the types are others"
+    return before_words(have[0] if have and have[-1] == every[-1] else "")
+
+
+def operator_words(captured: Captured) -> str:
+    """Since which opset, and in which releases, there is such an operator."""
+    domain, name = domain_of(captured), captured.get("op", "")
+    every = _every()
+    have = {release: found for release, each in every.items() if (found := each.operator(domain, name))}
+    if not name or not have:
+        return ""
+    last = have[list(have)[-1]]
+    first = min((schema.since for schema in last.schemas), default=0)
+    opset = f" since opset {first}" if first and domain.startswith("ai.onnx") else ""
+    since = f"; onnxruntime knows it since {next(iter(have))}" if len(have) < len(every) else ""
+    return f"`{_clean(name)}` is in domain `{domain}`{opset}{since}"
+
+
+def _clean(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _list(types: Iterable[str]) -> str:
+    names = [each.removeprefix("tensor(").removesuffix(")") for each in types]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

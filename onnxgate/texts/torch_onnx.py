@@ -1,0 +1,147 @@
+"""What PyTorch's two exporters say: the one of `torch.export`, and the older one of TorchScript."""
+
+from __future__ import annotations
+
+from onnxgate.texts.entry import Entry
+
+ENTRIES = (
+    Entry(
+        name="torch-data-dependent",
+        says=(
+            r"Could not (?:guard on|extract specialized integer from) data-dependent"
+            r" (?:expression|symbolic)? ?(?P<said>[^\n]{0,200})",
+        ),
+        means="the model's code decides by the value of a tensor: {said}",
+        why="an exported graph has no Python in it; what depends on data must be an operator",
+        fix="write it with `torch.cond` or `torch.where`; the lines below the text name the place",
+        rules=("source-not-exportable", "export-failed"),
+    ),
+    Entry(
+        name="torch-constraints-violated",
+        says=(
+            r"Constraints violated \((?P<axes>[^)\n]{1,200})\)!",
+            r"was (?:marked dynamic|specialized) [^\n]{0,80}(?:inferred to be a )?constant",
+        ),
+        means="the axis `{axes}` was asked to be dynamic, and the model's code fixes it",
+        why="an example batch of 1, a `view` with fixed numbers, or a comparison with a size makes it a constant",
+        fix="use example inputs of size 2 or more, and write sizes as `x.shape[0]` or -1;"
+        " the text suggests the fix by axis",
+        rules=("dynamic-axis-lost", "export-failed"),
+    ),
+    Entry(
+        name="torch-dynamic-shapes",
+        says=(
+            r"When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names"
+            r" (?P<expected>[^\n]{1,200}?) of `inputs`,"
+            r" but here they are (?P<asked>[^\n.]{1,200})",
+            r"only supports dynamic shapes through parameter dynamic_axes",
+            r"Detected mismatch between the structure of `inputs` and `dynamic_shapes`",
+        ),
+        means="`dynamic_shapes` does not fit the inputs, or the exporter",
+        fix="name the arguments of `forward`; `dynamo=False` takes `dynamic_axes` instead",
+        rules=("export-failed",),
+    ),
+    Entry(
+        name="torch-operator-unsupported",
+        says=(
+            r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]{1,100})'",
+            r"Exporting the operator '?(?P<op>[\w:.]{1,100})'? to ONNX opset version (?P<opset>\d{1,9})"
+            r" is not supported",
+            r"ONNX export failed on an operator with unrecognized namespace (?P<op>[\w:.]{1,100})",
+        ),
+        means="the exporter has no translation of `{op}`",
+        why="it has no counterpart in ONNX at this opset, or it is a custom operator",
+        fix="export at a newer opset or with a newer PyTorch; give `custom_translation_table` for an operator of"
+        " your own,"
+        " or write that part with other operators",
+        rules=("source-not-exportable", "export-failed"),
+    ),
+    Entry(
+        name="torch-opset-unsupported",
+        says=(r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<asked>\d{1,9})",),
+        means="this exporter cannot write opset {asked}",
+        why="TorchScript's exporter ends at an opset that no release raises any more",
+        fix="ask for an older opset, or export with `dynamo=True`",
+        affected="torch 2.13 with `dynamo=False`: opset 24 and newer",
+        rules=("export-failed",),
+    ),
+    Entry(
+        name="torch-opset-ignored",
+        says=(
+            r"Failed to convert the model to the target version (?P<asked>\d{1,9})",
+            r"The model version conversion is not supported[^\n]{0,80}",
+        ),
+        means="the model was not converted to opset {asked}; it was written at the exporter's own opset",
+        why="the exporter writes opset 18 and newer, and goes on where the conversion down fails",
+        fix="ask for opset 18 or newer, or export with `dynamo=False` for an older one",
+        rules=("export-opset-ignored",),
+    ),
+    Entry(
+        name="torch-traced-constant",
+        says=(
+            r"TracerWarning: (?P<said>[^\n]{1,120}) might cause the trace to be incorrect",
+            r"TracerWarning: (?P<said>[^\n]{1,120})",
+        ),
+        means="a decision of the model's code was recorded as it came out for the example inputs",
+        why="tracing sees one run only: for other inputs the exported model takes the same branch, and may be wrong",
+        fix="write it with `torch.where`, or export with `dynamo=True`, which refuses instead; compare at two sizes",
+        rules=("source-mismatch",),
+    ),
+    Entry(
+        name="torch-argument-removed",
+        says=(r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",),
+        means="`torch.onnx.export` of this release has no argument `{name}`",
+        why="arguments went and came with releases of PyTorch: `fallback`, `operator_export_type`, `example_outputs`",
+        fix="leave the argument away, or pin the release of PyTorch that the script was written for",
+        rules=("export-failed", "toolchain-drift"),
+    ),
+    Entry(
+        name="torch-name-removed",
+        says=(
+            r"module 'torch\.onnx' has no attribute '(?P<name>\w{1,60})'",
+            r"cannot import name '(?P<name>\w{1,60})' from 'torch\.onnx[\w.]{0,60}'",
+        ),
+        means="`{name}` is not in `torch.onnx` of this release",
+        why="`dynamo_export` became `export(dynamo=True)`, and most of `torch.onnx.verification` is gone",
+        fix="use `torch.onnx.export`, or pin the release of PyTorch that the script was written for",
+        rules=("export-failed", "toolchain-drift"),
+    ),
+    Entry(
+        name="torch-onnxscript-missing",
+        says=(r"No module named 'onnxscript'", r"module 'onnx_ir' has no attribute '(?P<name>\w{1,60})'"),
+        means="the exporter of `torch.export` needs `onnxscript`, which is missing or too old",
+        why="PyTorch does not bring it along, and exports this way by default since 2.9",
+        fix="install `onnxscript>=0.6` (it brings `onnx_ir`), or export with `dynamo=False`",
+        rules=("export-failed", "toolchain-drift"),
+    ),
+    Entry(
+        name="torch-onnx-missing",
+        says=(r"Module onnx is not installed!",),
+        means="TorchScript's exporter needs the package `onnx`",
+        fix="install `onnx` beside PyTorch",
+        rules=("export-failed",),
+    ),
+    Entry(
+        name="torch-legacy-exporter",
+        says=(r"You are using the legacy TorchScript-based ONNX export",),
+        means="the export goes through TorchScript, which is no longer worked on",
+        why="`dynamo=False` is asked for; the default changed with PyTorch 2.9",
+        fix="try `dynamo=True`; where it must stay, pin PyTorch in the lock",
+        affected="torch 2.9 and newer",
+        rules=("toolchain-drift",),
+        general=True,
+    ),
+    Entry(
+        name="torch-export-failed",
+        says=(
+            r"Failed to export the model with torch\.export",
+            r"Failed to convert the exported program to an ONNX model",
+            r"Failed to decompose the FX graph for ONNX compatibility",
+        ),
+        means="the exporter gave up; the cause stands above or below in its report",
+        fix="read the exception that it names as the cause; `report=True` writes all of it to a file",
+        rules=("export-failed", "source-not-exportable"),
+        source="facts: engines A4",
+        general=True,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Every text that was really provoked is taken for what it is, and ordinary lines for nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from onnxgate import rules
+from onnxgate.texts.classify import canonical, classify, patterns, recognised
+from onnxgate.texts.entry import anchor
+from onnxgate.texts.registry import entries
+from onnxgate.texts.scan import explain
+from tools.harvest_texts import corpus
+
+FILES = sorted(corpus.FOLDER.glob("*/*.json"))
+ORDINARY = Path(__file__).with_name("ordinary.log")
+HOSTS = re.compile(r"/tmp/|/home/|/root/|/work/")
+
+
+def texts(path: Path) -> dict[str, dict[str, str]]:
+    """Case -> entry and text."""
+    return json.loads(path.read_bytes())["texts"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_text_is_taken_for_what_it_is(path: Path) -> None:
+    """By what it says alone; and where it is part of a log, with prefixes, the same."""
+    for case, each in texts(path).items():
+        known = classify(each["text"])
+
+        assert known is not None, f"{case} is unknown: {each['text']}"
+        assert (case, known.entry.name) == (case, each["entry"])
+        assert known.means
+        assert known.fix
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_text_is_found_in_a_log(path: Path) -> None:
+    """Whatever is printed around it, and however a service marks its lines."""
+    import io
+
+    for case, each in texts(path).items():
+        log = "\n".join(f"2026-01-01T00:00:00.1234567Z \x1b[31m{line}\x1b[0m" for line in each["text"].split("\n"))
+        found = explain(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
+
+        assert each["entry"] in {error.name for error in found.errors}, (case, [e.name for e in found.errors])
+
+
+def test_every_entry_has_a_text_or_a_source() -> None:
+    """A pattern that nobody saw match would be a guess."""
+    seen = {each["entry"] for path in FILES for each in texts(path).values()}
+
+    assert [entry.name for entry in entries() if entry.name not in seen and not entry.source] == []
+
+
+def test_the_corpus_is_small_and_of_no_machine() -> None:
+    """It is in the repository for good."""
+    assert sum(path.stat().st_size for path in FILES) < 300_000
+    assert [path.name for path in FILES if HOSTS.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_ordinary_lines_are_nothing() -> None:
+    """What other programs print is neither known nor suspect."""
+    with ORDINARY.open("rb") as stream:
+        found = explain(stream, "0")
+
+    assert (found.errors, found.first_unknown) == ((), ())
+    assert [line for line in ORDINARY.read_text(encoding="utf-8").splitlines() if classify(line)] == []
+
+
+def test_the_text_decides_and_not_class_or_line_number() -> None:
+    """Both move with releases."""
+    text = "[ONNXRuntimeError] : 1 : FAIL : Load model from m.onnx failed:model.cc:1 f() Unsupported model IR version: 13, max supported IR version: 9"
+    moved = text.replace(" 1 : FAIL", " 6 : RUNTIME_EXCEPTION").replace("model.cc:1 ", "graph_loader.cc:999 ")
+    names = {known.entry.name for each in (text, moved) if (known := classify(each))}
+
+    assert names == {"ir-version-too-new"}
+
+
+def test_names_are_unique_and_rules_exist() -> None:
+    """A name is what people search for."""
+    names = [entry.name for entry in entries()]
+
+    assert len(names) == len(set(names))
+    assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)] == []
+    assert {rule for entry in entries() for rule in entry.rules} - set(rules.by_id) == set()
+
+
+@pytest.mark.parametrize(("entry", "pattern"), [(entry.name, pattern) for entry, pattern, _ in patterns()])
+def test_a_pattern_is_found_by_a_piece_of_itself(entry: str, pattern: str) -> None:
+    """The piece is long enough to tell lines apart, and no alternative is without it."""
+    depth, bare = 0, re.sub(r"\\.|\[[^\]]*\]", "", pattern)
+    for character in bare:
+        depth += (character == "(") - (character == ")")
+        assert depth or character != "|", f"{entry}: alternatives are patterns of their own"
+
+    assert len(anchor(pattern)) >= 8
+
+
+def test_a_text_matches_where_its_lines_are_wrapped() -> None:
+    """As terminals and pagers break them, at blanks."""
+    for path in FILES:
+        for case, each in texts(path).items():
+            said = canonical(each["text"])
+            known = classify(said)
+            assert known is not None
+            match = said[known.start : known.end]
+            blank = match.find(" ", len(match) // 3)
+            if blank > 0 and known.pattern.count(" ") > 3 and ".{" not in known.pattern and "[^" not in known.pattern:
+                broken = said[: known.start] + match[:blank] + "\n" + match[blank + 1 :] + said[known.end :]
+                again = classify(broken)
+                assert (case, again and again.entry.name) == (case, known.entry.name)
+
+
+def test_recognised_goes_by_order() -> None:
+    """What says more comes first."""
+    text = "Exception during initialization: x Failed to construct locale with name:xx_YY:bad"
+    every = [each.entry.name for each in recognised(text, range(len(patterns())), len(text))]
+
+    assert every == ["locale-missing", "initialization-failed"]

@@ -1,0 +1,129 @@
+"""A log is written by anybody: no line takes long, none takes memory, and none is obeyed."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from onnxgate.formats import log_json, log_text
+from onnxgate.texts.classify import classify, patterns
+from onnxgate.texts.entry import compiled
+from onnxgate.texts.lines import CHUNK, LINE_LIMIT, lines
+from onnxgate.texts.scan import explain
+
+SIZE = 16_000
+
+
+def nearly(pattern: str) -> str:
+    """A text that begins like one which matches: groups are filled, escapes are taken away."""
+    filled = re.sub(r"\(\?P<\w+>[^()]*(?:\([^()]*\)[^()]*)*\)\??", "aaa", pattern)
+    return re.sub(r"\\(.)", r"\1", filled)
+
+
+def units(pattern: str, literal: str) -> Iterator[str]:
+    """What is repeated to make a pattern try again and again."""
+    near = nearly(pattern)
+    yield from (literal, literal + " ", near[: len(near) // 2], near[: max(1, len(near) - 2)], "a", "a.", " ", "'", "(")
+
+
+def seconds(pattern: str, text: str) -> float:
+    """The best of three tries."""
+    found = []
+    for _ in range(3):
+        begin = time.process_time()
+        compiled(pattern).search(text)
+        found.append(time.process_time() - begin)
+    return min(found)
+
+
+def test_no_pattern_takes_more_than_its_share() -> None:
+    """Twice the text takes at most about twice as long: quadratic patterns take four times, and exponential ones forever."""
+    slow = []
+    for entry, pattern, literal in patterns():
+        for unit in units(pattern, literal):
+            short = (unit * (SIZE // len(unit) + 1))[:SIZE]
+            first = seconds(pattern, short)
+            if first > 0.004 and seconds(pattern, short * 4) > 9 * first:
+                slow.append((entry.name, pattern, unit))
+
+    assert slow == []
+
+
+def test_a_quadratic_pattern_is_seen() -> None:
+    """The measure itself measures."""
+    text = "(" * (SIZE // 8)
+
+    assert seconds(r"\(.*x", text * 4) > 9 * seconds(r"\(.*x", text)
+
+
+@pytest.mark.parametrize("unit", ["Type Error: Type 'aaa", "a", "\\n", "\r", '{"m": "x\\n', "\x1b[31m", "E  ", "a | "])
+def test_one_line_of_a_megabyte(unit: str) -> None:
+    """It is read in pieces, and all of it."""
+    size = 1 << (20 if len(unit) > 8 or unit == "a" else 17)
+    text = (unit * (size // len(unit) + 1))[:size]
+    longest = max((len(line.text) for line in lines(io.BytesIO(text.encode()))), default=0)
+
+    assert longest <= LINE_LIMIT + CHUNK
+    assert explain(io.BytesIO(text.encode()), "0").lines <= 1
+
+
+def test_an_error_at_the_end_of_a_long_line() -> None:
+    """It is found wherever it is, with what is around it as its quote."""
+    said = "Unsupported model IR version: 13, max supported IR version: 9"
+    found = explain(io.BytesIO(b"x" * 300_000 + b" " + said.encode() + b" " + b"y" * 300_000), "0")
+
+    assert [(error.name, error.lines) for error in found.errors] == [("ir-version-too-new", (1,))]
+    assert said[:30] in found.errors[0].says
+    assert len(found.errors[0].says) < 300
+
+
+class Endless(io.RawIOBase):
+    """A log of this many bytes, that is nowhere as a whole."""
+
+    def __init__(self, unit: bytes, size: int) -> None:
+        self._unit, self._left = unit, size
+
+    def read(self, size: int = -1) -> bytes:
+        """Some more of it."""
+        size = min(size, self._left)
+        self._left -= size
+        return (self._unit * (size // len(self._unit) + 1))[:size]
+
+
+def test_memory_is_bounded() -> None:
+    """A log of many megabytes with a different error on each line takes no more memory than a short one."""
+    import tracemalloc
+
+    many = (f"Could not find an implementation for Op{n}(1) node with name 'n{n}'\n".encode() for n in range(1_500))
+    tracemalloc.start()
+    found = explain(io.BytesIO(b"".join(many)), "0")
+    explain(Endless(b"nothing of interest is here\n", 2 << 20), "0")  # type: ignore[arg-type]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert (len(found.errors), found.more_errors) == (200, 200)
+    assert peak < 40 << 20
+
+
+def test_nothing_in_a_log_is_obeyed() -> None:
+    """Neither by a terminal nor by GitHub's runner."""
+    hostile = "::error::x ##[error]x \x1b]0;title\x07 \u202e"
+    log = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3\nSomeError: {hostile}\n::warning::ValueError: y\n"
+    found = explain(io.BytesIO(log.encode()), "0")
+    shown = log_text.format(found) + log_json.format(found)
+
+    assert [error.name for error in found.errors] == ["operator-unknown"]
+    assert found.unknown == 2
+    assert not re.search(r"(?m)^\s*::|##\[|[\x00-\x08\x0b-\x1f\u202e]", shown)
+
+
+def test_templates_are_not_filled_twice() -> None:
+    """Captured braces are text."""
+    known = classify("No opset import for domain '{0.__class__}{domain}'")
+
+    assert known is not None
+    assert "`{0.__class__}{domain}`" in known.means

@@ -1,0 +1,1 @@
+"""Harvests error texts: each failure class is really provoked, under a real environment of one release."""

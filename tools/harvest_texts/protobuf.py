@@ -1,0 +1,31 @@
+"""Provokes clashes between protobuf's runtime and code generated for another release of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.harvest_texts import snippets
+from tools.harvest_texts.environments import environment
+
+CASES = (
+    ("import", "protobuf-mismatch", "import onnx"),
+    (
+        "prototype",
+        "protobuf-mismatch",
+        "from google.protobuf.message_factory import MessageFactory\nprint(MessageFactory().GetPrototype)",
+    ),
+)
+
+
+def harvest(release: str, folder: Path) -> dict[str, str]:
+    """`1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
+    onnx, _, protobuf = release.partition("+")
+    python = "3.9" if int(onnx.split(".")[1]) < 13 else "3.11"
+    numpy = "numpy<1.24" if python == "3.9" else "numpy<2.1"
+    packages = [f"onnx=={onnx}", f"protobuf=={protobuf}", numpy, "typing_extensions", "ml_dtypes"]
+    return snippets.run(environment(f"protobuf-{release}", python, *packages), CASES, folder)
+
+
+def expected(_: str) -> dict[str, str]:
+    """The entry that must explain each case."""
+    return snippets.expected(CASES)

@@ -1,0 +1,51 @@
+"""How many provoked texts the classifier takes for what they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.texts.classify import classify
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One text, what it should be and what it was taken for."""
+
+    where: str
+    case: str
+    expected: str
+    got: str
+    text: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it was taken for what it is."""
+        return self.got in self.expected.split("|")
+
+
+def scored(files: Iterable[Path]) -> Iterator[Scored]:
+    """Each text of the files."""
+    for path in files:
+        content = json.loads(path.read_bytes())
+        for case, each in content["texts"].items():
+            known = classify(each["text"])
+            got = known.entry.name if known else "(unknown)"
+            yield Scored(f"{content['emitter']} {content['release']}", case, each["entry"], got, each["text"])
+
+
+def report(files: Iterable[Path]) -> int:
+    """Print what is wrong, and how many are right; 1 where any is wrong."""
+    every = list(scored(files))
+    wrong = [each for each in every if not each.is_right]
+    for each in wrong:
+        print(f"{each.where} {each.case}: expected {each.expected}, got {each.got}\n    {each.text[-600:]!r}")
+    by_release: dict[str, list[bool]] = {}
+    for each in every:
+        by_release.setdefault(each.where, []).append(each.is_right)
+    for where, right in by_release.items():
+        print(f"{where}: {sum(right)} of {len(right)}")
+    print(f"all: {len(every) - len(wrong)} of {len(every)} right")
+    return 1 if wrong else 0

@@ -1,0 +1,30 @@
+"""Provoking by pieces of Python: each runs by itself, and all that it prints is the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.harvest_texts.environments import said
+
+Snippet = tuple[str, str, str]
+"""Case, entry, code."""
+
+
+def run(
+    python: Path, snippets: Sequence[Snippet], folder: Path, opening: str = "", **environment: str
+) -> dict[str, str]:
+    """What each prints; one that ends well is not there."""
+    script = folder / "provoke.py"
+    found = {}
+    for case, _, code in snippets:
+        script.write_text(f"{opening}\n{code}\n", encoding="utf-8")
+        text = said([python, str(script)], folder, **environment)
+        if "Error" in text or "error" in text or "Warning" in text:
+            found[case] = text
+    return found
+
+
+def expected(snippets: Sequence[Snippet]) -> dict[str, str]:
+    """The entry that must explain each case."""
+    return {case: entry for case, entry, _ in snippets}
