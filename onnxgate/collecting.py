@@ -14,7 +14,7 @@ from onnxgate import __version__
 from onnxgate.findings import Stage, listed
 from onnxgate.formats.json import is_whole
 from onnxgate.merging import COUNTED
-from onnxgate.report import LEVELS, VERSION, NotDone, Report, Shard
+from onnxgate.report import LEVELS, VERSION, Finding, NotDone, Report, Shard, SharedHit, SharedIgnore
 from onnxgate.shards import KEY_CHARACTERS, MOST
 
 LARGEST_BYTES = 256 * 2**20
@@ -116,7 +116,8 @@ def _damage(report: Report, shard: Shard) -> str:
         return "it names a stage or a level that there is not"
     if not set(report.counts) <= COUNTED:
         return "it counts what no onnxgate counts"
-    if not all(map(_is_rule, {each.rule for each in (*report.findings, *shard.hits, *shard.ignores)})):
+    ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
+    if not all(_is_rule(each.rule) for each in ruled):
         return "it names a rule as none is named"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
@@ -125,6 +126,7 @@ def _damage(report: Report, shard: Shard) -> str:
 
 def _stages(report: Report, shard: Shard) -> set[str]:
     """All that are named; what nobody judged is of none."""
+    said: tuple[Finding | NotDone | SharedHit, ...]
     said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
     return {*report.stages, *(each.stage for each in said)} - {STAGE}
 

@@ -174,8 +174,8 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     with contextlib.suppress(OSError):  # another gate removes some of it at this moment
         for entry in list(folder.iterdir()):
             with contextlib.suppress(OSError):
-                sizes = (each.lstat().st_size for each in entry.rglob("*"))
-                yield entry.stat(follow_symlinks=False).st_mtime, sum(sizes), entry
+                files = [status for each in entry.rglob("*") if stat.S_ISREG((status := each.lstat()).st_mode)]
+                yield entry.lstat().st_mtime, sum(status.st_size for status in files), entry
 
 
 def _is_sound(result: RunResult) -> bool:
@@ -185,7 +185,7 @@ def _is_sound(result: RunResult) -> bool:
 def _read(folder: Path) -> Entry | None:
     try:
         return msgspec.json.decode((folder / "entry.json").read_bytes(), type=Entry)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 
@@ -233,7 +233,7 @@ def _is_array(content: bytes) -> bool:
     try:
         read_header = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}[npy.read_magic(file)[0]]
         shape, _, dtype = read_header(file)
-    except (ValueError, KeyError):
+    except Exception:  # noqa: BLE001 - what numpy raises of a damaged header is no closed list
         return False
     return not dtype.hasobject and math.prod(shape) * dtype.itemsize == len(content) - file.tell()
 

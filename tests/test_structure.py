@@ -172,7 +172,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "shared": {"accepting", "config", "evidence", "ignores", "judge", "report", "rules", "fingerprints"},
     "merging": {"__init__", "config", "drawings", "report", "shared"},
-    "collecting": {"__init__", "formats.json", "report", "shards"},
+    "collecting": {"__init__", "formats.json", "merging", "report", "shards"},
     "verdict": {"request", "drawings", "gate", "plan", "report", "sharing", "replays", "__init__"},
     "drawings": {"model", "report"},
     "replays": {"evidence", "inputs.stored", "report", "runtimes.jobs"},

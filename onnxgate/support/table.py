@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from onnxgate.errors import OnnxgateError
+
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
 TABLE = "data/onnxruntime-kernels.json.z"
@@ -219,8 +221,17 @@ def decode(data: bytes) -> Table:
 
 @functools.cache
 def shipped() -> Table:
-    """The table that comes with onnxgate."""
-    return decode(importlib.resources.files("onnxgate").joinpath(TABLE).read_bytes())
+    """The table that comes with onnxgate.
+
+    Raises:
+        OnnxgateError: the installation is damaged.
+    """
+    try:
+        return decode(importlib.resources.files("onnxgate").joinpath(TABLE).read_bytes())
+    except (OSError, zlib.error, msgspec.MsgspecError, UnicodeError) as error:
+        raise OnnxgateError(
+            f"`{TABLE}` of this installation is damaged: {error}", hint="install onnxgate anew"
+        ) from error
 
 
 def implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -246,3 +248,42 @@ def test_large_configs(tmp_path: Path, config: bytes) -> None:
 
     with pytest.raises(OnnxgateError):
         load_config(tmp_path / "onnxgate.toml")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", zlib.compress(b"{"), zlib.compress(b"[1]"), zlib.compress(b'{"types":[]}')]
+)
+def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the table that is shipped is damaged, that is said, and nothing is predicted."""
+    from onnxgate.support import table
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / table.TABLE).write_bytes(content)
+    monkeypatch.setattr(table.importlib.resources, "files", lambda package: tmp_path)
+
+    with pytest.raises(OnnxgateError, match="damaged"):
+        table.shipped.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb.onnx", 'a"b.onnx', "a\tb.onnx", "-a.onnx", "模型.onnx", "a b.onnx", ":(top)a.onnx"]
+)
+def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
+    """Git is asked for names between zeroes: they come as they are, from the checkout and from a revision."""
+    from onnxgate.baseline.revisions import resolve
+    from onnxgate.baseline.tree import Tree
+
+    def git(*said: str) -> None:
+        own = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *own, *said], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "onnxgate.toml").write_text("[targets.a]\nruntime = 'onnxruntime>=1.18'\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "x")
+
+    assert load_config(tmp_path / "onnxgate.toml").models()[0].path == name
+    tree = Tree(resolve(tmp_path, "HEAD"))
+    assert name in tree.entries
+    assert tree.is_same(name, tmp_path / name)
