@@ -55,11 +55,14 @@ def say(*lines: str) -> None:
 
 
 def _in_words(error: OnnxgateError) -> Iterator[str]:
-    yield f"error: {error.message}"
+    """Foreign strings in it, such as values of a config, begin no line of their own: it would be taken for ours."""
+    from onnxgate.formats.escape import visible
+
+    yield f"error: {visible(error.message)}"
     for problem in getattr(error, "problems", ()):
-        yield f"  {problem}"
+        yield f"  {visible(problem)}"
     if error.hint:
-        yield f"hint: {error.hint}"
+        yield f"hint: {visible(error.hint)}"
 
 
 def _in_clicks_words(error: click.ClickException) -> str:
