@@ -50,3 +50,9 @@ class UnavailableError(OnnxgateError):
     """A locked environment could not be made here; the reason is the message."""
 
     exit_code = 3
+
+
+class StorageError(OnnxgateError):
+    """Something cannot be written: the disk is full, or the folder may not be written to."""
+
+    exit_code = 3

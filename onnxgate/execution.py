@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -39,6 +38,7 @@ from onnxgate.runtimes.jobs import (
     Unavailable,
 )
 from onnxgate.runtimes.seats import JobLimits, Seat, usual_memory_mib
+from onnxgate.scratch import scratch_folder
 from onnxgate.stages import runtime as runtime_stage
 from onnxgate.stages import witness
 from onnxgate.stages.runtime import Ran, RunModel
@@ -58,7 +58,7 @@ def execute(work: Work, host: Host, at_end: Callable[[Execution], None] = lambda
 
     `at_end` is given the result while the files of its cases are still there.
     """
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         host.show(Path(scratch), *(each.model.absolute.parent for each in work.models))
         done = _Executor(work, host, Path(scratch)).run()
         at_end(done)

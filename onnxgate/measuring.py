@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, Observation, Run
 from onnxgate.runtimes.seats import Seat
 from onnxgate.runtimes.toolchain import find_toolchain
+from onnxgate.scratch import scratch_folder
 from onnxgate.stages import export_plan
 from onnxgate.stages.parity import Outputs, outputs_of
 
@@ -61,7 +61,7 @@ def measure_sources(project: Project, models: Sequence[SelectedModel], host: Hos
     if not sourced:
         return measurement
     python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         asked = [
             (model, *_ask(project, model, python, Path(scratch) / str(index), host))
             for index, model in enumerate(sourced)
@@ -89,7 +89,7 @@ def measure_quantized(project: Project, lock: Lock, models: Sequence[SelectedMod
     """
     record = Record()
     quantized = [model for model in models if model.settings.quantized_from is not None]
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         host.show(Path(scratch), *(each.absolute.parent for each in quantized))
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):

@@ -95,6 +95,9 @@ def resolve(root: Path | None, name: str, *, offline: bool = False) -> Revision:
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is no git repository")
+    if trouble := git.trouble(root):
+        hint = "see that git is installed and can read this repository: `git status`"
+        raise UsageError(f"`--against {name}`: git cannot be asked: {trouble}", hint=hint)
     commit = commits.commit_of(root, name)
     why = ""
     if not commit and commits.ID.fullmatch(name):

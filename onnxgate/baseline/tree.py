@@ -6,7 +6,6 @@ import functools
 import hashlib
 import os
 import posixpath
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from onnxgate.baseline import git
 from onnxgate.baseline.revisions import FILES, LINK, AbsentError, Revision
 from onnxgate.model.hashing import sha256_of
 from onnxgate.model.pointer import LARGEST_BYTES, LfsPointer, parse_pointer
+from onnxgate.scratch import scratch_folder
 
 SUBMODULE = "160000"
 _HOPS = 8
@@ -119,7 +119,7 @@ class Tree:
         """
         if pointer := self.pointer(path):
             return pointer.sha256, pointer.size_bytes
-        with tempfile.TemporaryDirectory(prefix="onnxgate-") as folder:
+        with scratch_folder() as folder:
             file = Path(folder) / "content"
             self.revision.write(path, file)
             return sha256_of(file), file.stat().st_size

@@ -83,15 +83,14 @@ def _described(path: Path) -> list[str]:
 
 
 def _difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
-    import tempfile
-
     from onnxgate import __version__
     from onnxgate.cli.revisions import given
     from onnxgate.errors import UsageError
     from onnxgate.model.differing import difference
     from onnxgate.model.structure import UnreadableModel
+    from onnxgate.scratch import scratch_folder
 
-    with tempfile.TemporaryDirectory(prefix="onnxgate-diff-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         old, new = (
             given(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
         )

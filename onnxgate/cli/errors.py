@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnxgate.cli import interruption
 from onnxgate.errors import OnnxgateError
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
 @contextmanager
 def answered() -> Iterator[None]:
     """Turn whatever goes wrong inside into words on stderr and an exit status."""
+    interruption.obey()
+    _open_streams()
     _never_fail_to_print()
     try:
         yield
@@ -41,15 +44,20 @@ def answered() -> Iterator[None]:
         say(*_in_words(error))
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
-        say(*_as_a_bug(error))
+        from onnxgate.cli import shortages
+
+        say(*(shortages.in_words(error) or _as_a_bug(error)))
+        _close_quietly()
         sys.exit(BUG)
+    finally:
+        interruption.close()
 
 
 def say(*lines: str) -> None:
     """Write lines to stderr; nothing in them is obeyed by a terminal or by GitHub's runner."""
     from onnxgate.formats.escape import log_line
 
-    with suppress(BrokenPipeError):  # nobody listens; the status still says how it ended
+    with suppress(OSError):  # nobody listens, or the disk is full; the status still says how it ended
         for line in "\n".join(lines).splitlines():
             click.echo(log_line(line), err=True)
 
@@ -114,7 +122,22 @@ def _never_fail_to_print() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
+def _open_streams() -> None:
+    """A standard stream that is closed leads nowhere: no file that is opened later may take its number."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace"))
+
+
 def _close_quietly() -> None:
-    """Leave nothing in the buffers that the interpreter would try to write at exit."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    """Leave nothing in the buffers that the interpreter would try, and fail, to write at exit."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from onnxgate.config.project import Project, SelectedModel
@@ -74,7 +74,7 @@ def _export(
     python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
     if not options.quiet:
         _say(_drift(project, lock, python))
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         with display(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
             made = list(_ask(project, lock, models, python, Path(scratch), host))
         yield from made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import shlex
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from onnxgate.cli.options import CommonOptions
 from onnxgate.config.project import Project
 from onnxgate.lock.types import Lock
 from onnxgate.preview import Preview
+from onnxgate.scratch import scratch_folder
 
 
 def show(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
@@ -68,6 +68,6 @@ def _preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> 
         honour_ignores=not options.no_ignores,
         support_folder=support_dir,
     )
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         numbers = itertools.count()
         return preview(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))

@@ -16,6 +16,7 @@ from onnxgate.config.spelled import entry, fingerprints
 from onnxgate.config.toml import TOMLDecodeError, decode, loads
 from onnxgate.config.types import Ignore
 from onnxgate.errors import UsageError
+from onnxgate.scratch import beside
 
 Span = tuple[int, int]
 
@@ -147,15 +148,12 @@ def write(path: Path, data: bytes, before: bytes) -> None:
         UsageError: the file is no longer what it was `before`, or cannot be written.
     """
     path = path.resolve()
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.read_bytes() != before:
             raise UsageError(f"`{path.name}` was changed while the models were judged", hint="run the command again")
-        scratch.write_bytes(data)
-        shutil.copymode(path, scratch)
-        scratch.replace(path)
+        with beside(path) as scratch:
+            scratch.write_bytes(data)
+            shutil.copymode(path, scratch)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"`{path.name}` cannot be written: {reason}") from error
-    finally:
-        scratch.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from onnxgate.config.project import Project, SelectedModel
 
 SUFFIX = ".onnx"
+GIT_TIMEOUT_S = 120
 Missing = tuple[str, ModelSettings | None]  # a path that the config names, and its `[[model]]` entry if it has one
 
 
@@ -34,7 +36,7 @@ def list_models(project: Project) -> tuple[str, ...]:
     models = tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
     for path in models:
         if not is_text(path):
-            raise ConfigError(f"the name of `{path}` is not UTF-8", hint="rename it, or name it in `exclude`")
+            raise ConfigError(f"the name of `{path}` is not UTF-8", hint=_way_out())
     return models
 
 
@@ -76,8 +78,15 @@ def _ask_git(folder: Path) -> list[str] | None:
     safe = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
     command = ["git", *safe, "ls-files", "-z", "--", f"*{SUFFIX}"]
     try:
-        answer = subprocess.run(command, cwd=folder, capture_output=True, check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.CalledProcessError):
+        answer = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            check=True,
+            stdin=subprocess.DEVNULL,
+            timeout=GIT_TIMEOUT_S,
+        )
+    except (OSError, subprocess.SubprocessError):
         return None
     return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
 
@@ -92,6 +101,12 @@ def _files(folder: Path, below: str) -> Iterator[str]:
 def _is_there(path: Path) -> bool:
     """A file, or a link whatever it leads to: a broken one is a model that is broken."""
     return path.is_symlink() or path.is_file()
+
+
+def _way_out() -> str:
+    if sys.getfilesystemencoding() != "utf-8":
+        return "have Python read names as UTF-8: `PYTHONUTF8=1`"
+    return "rename it, or name it in `exclude`"
 
 
 def missing_models(project: Project, listing: Collection[str]) -> list[Missing]:
@@ -189,7 +204,7 @@ def _refuse_stranger(path: str, file: Path, project: Project) -> None:
     if file.suffix != SUFFIX or file.is_dir():
         return
     wrong = f"`{path}` is no model of this project"
-    inside = _inside(file, project.folder) or _inside(file.resolve(), project.folder.resolve())
+    inside = _inside(file, project.folder) or _inside(_followed(file), _followed(project.folder))
     if not inside:
         hint = "run onnxgate in that model's own project, or limit the hook's `files` to the folder"
         raise UsageError(f"{wrong}: it lies outside of the folder of `{project.path.name}`", hint=hint)
@@ -207,8 +222,8 @@ def _inside(file: Path, folder: Path) -> str:
 
 
 def _meant(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:
-    real = file.resolve()
-    if real in (project.path.resolve(), project.lock_path.resolve()):
+    real = _followed(file)
+    if real in (_followed(project.path), _followed(project.lock_path)):
         return models  # what they say concerns every model
     if file.is_dir():
         return [model for model in models if model.absolute.is_relative_to(file) or _real(model).is_relative_to(real)]
@@ -219,13 +234,18 @@ def _meant(file: Path, models: Sequence[SelectedModel], project: Project) -> Ite
 
 
 def _real(model: SelectedModel) -> Path:
-    return model.absolute.resolve()
+    return _followed(model.absolute)
+
+
+def _followed(path: Path) -> Path:
+    """Where a path leads; one whose links go round in a ring leads nowhere, and is no fault of ours."""
+    return Path(os.path.realpath(path))
 
 
 def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
     source, command = model.settings.source, model.settings.command or ()
     named = (*((source.rpartition(":")[0],) if source else ()), *command)
-    return any((project.folder / name).resolve() == file for name in named if name)
+    return any(_followed(project.folder / name) == file for name in named if name)
 
 
 def _is_data(file: Path, model: SelectedModel) -> bool:

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from onnxgate import lifeline
 from onnxgate.config.toml import loads
 from onnxgate.errors import ResolutionError
 from onnxgate.lock.types import LockedPackage, Wheel
 from onnxgate.lock.wheels import PLATFORMS, Platform, locked_wheels
+from onnxgate.scratch import scratch_folder
 
 TIMEOUT_S = 180
 _HTTP_TIMEOUT_S = "30"
@@ -34,7 +35,15 @@ _NOT_OURS = (
     "UV_NO_BINARY",
     "UV_NO_BINARY_PACKAGE",
 )
-_UNREACHABLE = ("Failed to fetch", "network was disabled", "could not be queried", "error sending request")
+_UNREACHABLE = (
+    "Failed to fetch",
+    "network was disabled",
+    "could not be queried",
+    "error sending request",
+    "403 Forbidden",
+)
+# A page to sign in at is taken for an index without any file.
+_NO_INDEX = re.compile(r"there are no versions of [\w.-]+(?: and\b|,)")
 _OPTIONS = (
     *("--quiet", "--color", "never", "--no-header"),
     *("--universal", "--only-binary", ":all:", "--format", "pylock.toml"),
@@ -102,7 +111,7 @@ class Index:
 
     def _found(self, requirements: Sequence[Requirement], python: str, *options: str) -> Mapping[str, Any] | NoRelease:
         """What uv writes."""
-        with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+        with scratch_folder() as scratch:
             answer = self._ask(requirements, python, Path(scratch), *options)
             if answer is not None:
                 return answer
@@ -115,25 +124,18 @@ class Index:
         command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
         command += ["--offline"] if self.offline else []
         try:
-            done = subprocess.run(
-                command,
-                input="".join(f"{each}\n" for each in requirements),
-                cwd=scratch,
-                env=_environment(),
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            asked = "".join(f"{each}\n" for each in requirements).encode()
+            done = lifeline.run(command, input=asked, environment=_environment(), folder=scratch, timeout_s=TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise _unreachable(f"no answer within {TIMEOUT_S} s") from error
+        said = done.stderr.decode("utf-8", "replace")
         if done.returncode == 0:
             return None
-        if done.returncode != 1 or any(sign in done.stderr for sign in _UNREACHABLE):
-            raise _unreachable(cause(done.stderr), offline=self.offline)
-        return NoRelease(cause(done.stderr))
+        if done.returncode != 1 or any(sign in said for sign in _UNREACHABLE):
+            raise _unreachable(cause(said), offline=self.offline)
+        if _NO_INDEX.search(said):
+            raise _unreachable(f"it has no files at all, as something that is no index ({cause(said)})")
+        return NoRelease(cause(said))
 
 
 def _uv() -> Sequence[str]:

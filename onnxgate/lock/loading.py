@@ -45,7 +45,8 @@ def read_lock(path: Path) -> str:
     except FileNotFoundError as error:
         raise LockError(f"there is no `{path.name}`", hint=_WRITE_IT) from error
     except OSError as error:
-        raise LockError(f"`{path.name}` cannot be read: {error.strerror}") from error
+        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
+        raise LockError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
     except UnicodeDecodeError as error:
         raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=_START_OVER) from error
 

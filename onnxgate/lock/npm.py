@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,10 @@ from typing import Any, Protocol
 
 from packaging.version import Version
 
+from onnxgate import lifeline
 from onnxgate.errors import ResolutionError
 from onnxgate.lock.types import NpmPackage
+from onnxgate.scratch import scratch_folder
 
 TIMEOUT_S = 180
 GET_NODE = "install Node 18 or newer, which brings npm"
@@ -50,7 +51,7 @@ class Npm:
         Raises:
             ResolutionError: npm is not there, or cannot say it.
         """
-        with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+        with scratch_folder() as scratch:
             said = _decoded(self._ask(["view", name, "versions", "--json"], Path(scratch)))
         texts = said if isinstance(said, list) else [said]
         return tuple(sorted(Version(text) for text in map(str, texts) if _RELEASE.fullmatch(text)))
@@ -62,7 +63,7 @@ class Npm:
         Raises:
             ResolutionError: npm is not there, or cannot say it.
         """
-        with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+        with scratch_folder() as scratch:
             folder = Path(scratch)
             (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": {name: version}}))
             self._ask(_TREE, folder)
@@ -75,23 +76,17 @@ class Npm:
         if npm is None:
             raise ResolutionError("npm is not installed, and a target needs a package of it", hint=GET_NODE)
         try:
-            done = subprocess.run(
+            done = lifeline.run(
                 [npm, *arguments, *(["--offline"] if self.offline else [])],
-                cwd=folder,
-                env={**os.environ, "NO_COLOR": "1"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=TIMEOUT_S,
-                check=False,
+                environment={**os.environ, "NO_COLOR": "1"},
+                folder=folder,
+                timeout_s=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
             raise ResolutionError(f"npm gave no answer within {TIMEOUT_S} s") from error
         if done.returncode != 0:
-            raise self._failed(done.stderr)
-        return done.stdout
+            raise self._failed(done.stderr.decode("utf-8", "replace"))
+        return done.stdout.decode("utf-8", "replace")
 
     def _failed(self, said: str) -> ResolutionError:
         if self.offline and "ENOTCACHED" in said:

@@ -58,7 +58,10 @@ def find_releases(requirement: Requirement, select: Select, index: AsksIndex) ->
     found = _merged([release for walk in walks for release in walk.releases], _step(select))
     if not found:
         reason = walks[0].ended.reason
-        raise ConfigError(f"no release of `{requirement.name}` satisfies `{requirement.specifier}`: {reason}")
+        raise ConfigError(
+            f"no release of `{requirement.name}` satisfies `{requirement.specifier}`: {reason}",
+            hint="ask for other releases in the target, or name the index that has them in `UV_DEFAULT_INDEX`",
+        )
     return select_ascending(found, select)
 
 

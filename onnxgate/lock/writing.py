@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from packaging.version import Version
 
 from onnxgate.config.spelled import string
+from onnxgate.errors import StorageError
 from onnxgate.lock.types import (
     Lock,
     LockedModel,
@@ -21,7 +21,9 @@ from onnxgate.lock.types import (
     LockedToolchain,
     NpmPackage,
 )
+from onnxgate.scratch import beside
 
+NOT_WRITTEN = "make room, or see that its folder may be written; it is what it was"
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
 
 
@@ -46,12 +48,12 @@ def write_lock(lock: Lock, path: Path) -> bool:
     path = path.resolve()
     if path.is_file() and path.read_bytes() == data:
         return False
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        scratch.write_bytes(data)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+        with beside(path) as scratch:
+            scratch.write_bytes(data)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StorageError(f"`{path.name}` cannot be written: {reason}", hint=NOT_WRITTEN) from error
     return True
 
 

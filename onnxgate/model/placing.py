@@ -10,6 +10,7 @@ from pathlib import Path
 
 from onnxgate.model.external import entries, is_external
 from onnxgate.model.structure import UnreadableModel, read_structure, tensors
+from onnxgate.scratch import beside
 
 
 def put_in_place(fresh: Path, committed: Path) -> None:
@@ -57,14 +58,10 @@ def _new_names(fresh: Path, target: Path) -> dict[str, str]:
 def _beside(target: Path) -> Iterator[Path]:
     """A file to be written, which then takes the place of the target, and its permissions."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
+    with beside(target) as temporary:
         yield temporary
         if target.exists():
             shutil.copymode(target, temporary)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_model(fresh: Path, names: dict[str, str], path: Path) -> None:

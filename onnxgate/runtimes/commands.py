@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
+from onnxgate import lifeline
 from onnxgate.runtimes import process
+from onnxgate.scratch import kept_folder
 
 # What says which Python or environment a user works in (ours are always named by path), and what a user sets for
 # installs of their own. Where the indexes are stays theirs.
@@ -50,7 +50,7 @@ class Commands:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
         # Programs run in an empty folder: `[tool.uv]` of the project is about the project's own environment.
-        self._folder = Path(tempfile.mkdtemp(prefix="onnxgate-"))
+        self._folder = kept_folder()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> Ended:
@@ -97,13 +97,14 @@ class Commands:
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
             self.stay_open()
-            running = process.start(argv, _environment(), self._folder)
+            running = lifeline.start(argv, environment=_environment(), folder=self._folder)
             self._running.add(running)
             return running
 
     def _forget(self, running: subprocess.Popen[bytes]) -> None:
         with self._lock:
             self._running.discard(running)
+        lifeline.release(running)
         self.stay_open()
 
 

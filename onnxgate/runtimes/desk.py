@@ -101,12 +101,19 @@ class Desk:
 
     def _serve_all(self) -> None:
         while (ticket := self._tickets.get()) is not None:
-            runs_nothing_of_users = isinstance(ticket.job, Probe)
-            turn = contextlib.nullcontext() if runs_nothing_of_users else self._turn
-            with turn:
-                self._get_ready()
-                with self._office.slots.taken(self._rank(ticket)):
-                    self._attend(ticket)
+            try:
+                self._take_up(ticket)
+            except BaseException as error:  # noqa: BLE001 - nobody may wait for what never comes
+                if not ticket.future.done():
+                    ticket.future.set_exception(error)
+
+    def _take_up(self, ticket: Ticket) -> None:
+        runs_nothing_of_users = isinstance(ticket.job, Probe)
+        turn = contextlib.nullcontext() if runs_nothing_of_users else self._turn
+        with turn:
+            self._get_ready()
+            with self._office.slots.taken(self._rank(ticket)):
+                self._attend(ticket)
 
     def _rank(self, ticket: Ticket) -> Rank:
         """Runs wait for what a source is asked, and nobody for what is done ahead of that."""
@@ -165,8 +172,7 @@ class Desk:
         if self._limited:
             without = self._worker_without_limits(ticket)
             return without if isinstance(without, Unavailable) else self._answer(without, ticket)
-        self._give_up(observation)
-        return observation
+        return self._give_up(observation)
 
     def _ask(self, worker: talk.Talk, ticket: Ticket) -> Observation:
         job, limits = ticket.job, ticket.limits
@@ -244,14 +250,14 @@ class Desk:
                 child = process.Child(process.start(argv, self._environment(), self._room.folder))
                 self._talk, self._rights = talk.Talk(child, _adapter(self._seat.engine)), kept
         except OSError as error:
-            return Unavailable(
-                reason=f"`{interpreter.name}` of `{self._seat.name}` cannot be started: {error.strerror}"
-            )
+            reason = f"`{interpreter.name}` of `{self._seat.name}` cannot be started: {error.strerror}"
+            unavailable = Unavailable(reason=reason)
+            return self._give_up(unavailable) if error.filename == str(interpreter) else unavailable
         refused = self._talk.greet()
         if refused is not None and self._limited and not self._office.closing.is_set():
             return self._worker_without_limits(ticket)
         if refused is not None:
-            self._give_up(refused)
+            refused = self._give_up(refused)
         self._office.notes.update((self._seat.name, note) for note in self._talk.notes)
         return refused or self._talk
 
@@ -274,12 +280,15 @@ class Desk:
         assert self._room is not None  # `_start` has made it
         return str(self._room.say(kept))
 
-    def _give_up(self, observation: Unavailable) -> None:
+    def _give_up(self, observation: Unavailable) -> Unavailable:
         """Ask this seat no more, and have its environment built anew by the next run."""
-        self._unavailable = observation
         runtime = self._seat.runtime
         if runtime is not None and not runtime.environment and not self._office.closing.is_set():
             self._office.environments.discard(runtime, self._seat.packages)
+            hint = observation.hint or "run it again: its environment is then built anew"
+            observation = Unavailable(reason=observation.reason, hint=hint)
+        self._unavailable = observation
+        return observation
 
     def _environment(self) -> Mapping[str, str]:
         seat = self._seat

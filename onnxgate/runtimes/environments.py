@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +16,7 @@ from onnxgate.lock.types import LockedPackage, LockedRuntime, Pinned
 from onnxgate.runtimes import builds, fetching, health, keeping, node, store, uses, wheels
 from onnxgate.runtimes.commands import TIMED_OUT, ClosedError, Commands, Ended, last_line
 from onnxgate.runtimes.interpreters import find_interpreter
+from onnxgate.scratch import scratch_folder
 
 CREATE_TIMEOUT_S = 60
 INSTALL_TIMEOUT_S = 600
@@ -196,7 +196,7 @@ class Environments:
             raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_reason(ended)}")
 
     def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
-        with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+        with scratch_folder() as scratch:
             kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
             unreachable = self._unreachable
             # uv's own cache is not hashed again, so what is kept passes it by.
@@ -222,8 +222,10 @@ class Environments:
         if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
             unreachable = self._unreachable = unreachable or _reason(ended)
         if unreachable:
-            return UnavailableError(f"`{runtime.name}` cannot be fetched: no package index answers ({unreachable})")
-        return UnavailableError(f"`{runtime.name}` cannot be installed: {_reason(ended)}")
+            return UnavailableError(
+                f"`{runtime.name}` cannot be fetched: no package index answers ({unreachable})", hint=_NETWORK
+            )
+        return UnavailableError(f"`{runtime.name}` cannot be installed: {_reason(ended)}", hint=_OF_INSTALL)
 
     def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Raises `UnavailableError` where it does not import, or is not what is locked."""
@@ -237,6 +239,8 @@ class Environments:
             raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
 
 
+_NETWORK = "check the network, or name your index in `UV_DEFAULT_INDEX`"
+_OF_INSTALL = "see that the index gives what is locked, and that there is room for it"
 _INSTALL = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),

@@ -8,13 +8,13 @@ import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from onnxgate.config.toml import loads
 from onnxgate.lock.types import LockedPackage
 from onnxgate.runtimes.commands import Commands
+from onnxgate.scratch import scratch_folder
 
 ASK_TIMEOUT_S = 120
 OPEN_TIMEOUT_S = 30
@@ -49,7 +49,7 @@ class Download:
 
 def find(commands: Commands, packages: Sequence[LockedPackage]) -> Mapping[str, Download]:
     """The wheels of these packages, all of one Python, by file name; without those that cannot be had by an address."""
-    with TemporaryDirectory(prefix="onnxgate-") as scratch:
+    with scratch_folder() as scratch:
         answer = Path(scratch) / "pylock.onnxgate.toml"
         asked = "".join(f"{package.name}=={package.version}\n" for package in packages)
         ask = [*_ASK, "--python-version", packages[0].python, "--output-file", str(answer), "-"]

@@ -6,7 +6,6 @@ import os
 import secrets
 import shutil
 import stat
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 
 from onnxgate.runtimes.jobs import CaseResult, Completed, Harvest, HarvestResult, Job, Observation, Run, RunResult
 from onnxgate.runtimes.rights import Rights
+from onnxgate.scratch import kept_folder
 
 
 class ForgedError(Exception):
@@ -24,8 +24,8 @@ class Room:
     """A seat's own folder. No worker sees that of another, nor what the gate itself has written."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True)
-        self.folder = Path(self._folder.name, "work").absolute()
+        self._folder = kept_folder()
+        self.folder = (self._folder / "work").absolute()
         """Its worker's home, and all that it may write to."""
         self.folder.mkdir()
 
@@ -66,7 +66,7 @@ class Room:
 
     def close(self) -> None:
         """Remove it."""
-        self._folder.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _new(self) -> Path:
         folder = self.folder / secrets.token_hex(8)

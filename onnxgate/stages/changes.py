@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from onnxgate.model.reading import read_facts
 from onnxgate.model.structure import UnreadableModel
 from onnxgate.plan import PlannedModel
 from onnxgate.report import Change
+from onnxgate.scratch import scratch_folder
 from onnxgate.stages.change_words import releases_in_words, said
 from onnxgate.stages.contents import Compared, Now, compare
 from onnxgate.stages.past import BrokenError, Past
@@ -70,7 +70,7 @@ def since_lock(models: Sequence[ModelAgainstLock]) -> Iterator[ModelChange]:
 def since_revision(present: Present, revision: Revision) -> Found:
     """All models against what they were, whatever they were called."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
-    with tempfile.TemporaryDirectory(prefix="onnxgate-") as scratch:
+    with scratch_folder() as scratch:
         past = Past.at(revision, "" if folder == "." else folder, Path(scratch) / "past")
         comparing = _Comparing(present, past)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from onnxgate.runtimes.host import Host
 from onnxgate.runtimes.jobs import Completed, Crashed, Harvest, Job, Load, Observation, Refused, TimedOut
 from onnxgate.runtimes.seats import Seat
+from onnxgate.scratch import scratch_folder
 from onnxgate.support import harvest, probes
 from onnxgate.support.dump import Dump, decode_dump
 from onnxgate.support.table import Source
@@ -29,7 +29,7 @@ def ask(host: Host, seat: Seat, source: Source) -> harvest.Harvest:
     Raises:
         UntoldError: it did not say, or what it loads makes no sense.
     """
-    with tempfile.TemporaryDirectory(prefix="onnxgate-", ignore_cleanup_errors=True) as scratch:
+    with scratch_folder() as scratch:
         output = Path(scratch).absolute() / "said.json"
         if _refuses(host.submit(seat, Harvest(output=str(output))).result(), QUESTION):
             raise UntoldError(f"it refuses {QUESTION}")

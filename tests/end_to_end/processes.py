@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-MARK = "ONNXGATE_TEST_MARK"
+MARK = "LC_ONNXGATE_TEST_MARK"
+"""Of a locale, so that a locked runtime is given it: nearly nothing else of the environment reaches one."""
 
 
 def marked(mark: str) -> list[int]:

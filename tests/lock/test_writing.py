@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxgate.config.toml import loads
+from onnxgate.errors import StorageError
 from onnxgate.lock.loading import load_lock, lock_place, parse_lock
 from onnxgate.lock.types import Lock, LockedTarget, LockedToolchain
 from onnxgate.lock.writing import render, write_lock
@@ -99,7 +100,7 @@ def test_write_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(StorageError, match="no space"):
         write_lock(SAMPLE, path)
 
     assert path.read_text() == "old"
