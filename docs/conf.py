@@ -15,7 +15,7 @@ version = release
 
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_figures"]  # what is included in pages is none
 myst_enable_extensions = ["deflist", "colon_fence"]
 myst_heading_anchors = 3
 nitpicky = True
