@@ -81,7 +81,7 @@ def command(
     for repair, lines in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[repair] += 1
         _say([] if options.quiet else lines)
-    _say([_summed_up(counts, dry_run=dry_run)])
+    _say([_summed_up(counts, dry_run=dry_run, locked=runs)])
     return _status(counts, dry_run=dry_run)
 
 
@@ -236,12 +236,12 @@ def _hint(text: str | None) -> list[str]:
     return [f"    hint: {text}"] if text else []
 
 
-def _summed_up(counts: Counter[str], *, dry_run: bool) -> str:
+def _summed_up(counts: Counter[str], *, dry_run: bool, locked: bool) -> str:
     if not counts.keys() - {"sound"}:
         return f"nothing to fix in {_count(counts['sound'], 'model')}"
     nouns = {**NOUNS, "repaired": "that can be repaired"} if dry_run else NOUNS
     said = ", ".join(f"{_count(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return f"{said}; run `onnxgate lock` next" if counts["repaired"] and not dry_run else said
+    return f"{said}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else said
 
 
 def _status(counts: Counter[str], *, dry_run: bool) -> int:

@@ -56,7 +56,7 @@ def test_files(files: Repository) -> None:
 
     assert "not written: this is a dry run" in files.run("fix", "m.onnx", "--dry-run", status=1).out
     assert onnx.load(path).doc_string == "/home/ada/net.py"
-    assert files.run("fix", "m.onnx").out.endswith("1 model repaired; run `onnxgate lock` next\n")
+    assert files.run("fix", "m.onnx").out.endswith("\n1 model repaired\n")
     assert onnx.load(path).doc_string == "net.py"
     assert files.run("fix", "m.onnx").out == "nothing to fix in 1 model\n"
 
