@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import os
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from onnxgate.errors import UsageError
+from onnxgate.errors import StorageError, UsageError
 from onnxgate.report import Report
 
 FORMATS = ("text", "json", "github", "summary", "markdown", "comment", "html", "sarif", "junit", "gitlab")
@@ -49,7 +50,7 @@ def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tup
         raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
-            _write_file(sink.file, "")  # before any work is done: an old report must not stand for a new one either
+            _empty(sink.file)  # before any work is done: an old report must not stand for a new one either
     return sinks
 
 
@@ -74,7 +75,7 @@ def write_outputs(
     """Write the report to every sink. `config` is the file that was judged by; `snippets` are for `text`.
 
     Raises:
-        UsageError: a file cannot be written.
+        StorageError: a file cannot be written; the others are.
     """
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
@@ -87,7 +88,12 @@ def write_outputs(
             return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
         return render(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
 
-    write_sinks(sinks, rendered)
+    try:
+        write_sinks(sinks, rendered)
+    except StorageError as error:
+        if report.exit in (1, 2):  # what is known to be broken is known, also where the report of it is lost
+            error.exit_code = report.exit
+        raise
 
 
 def _on_terminal(
@@ -131,22 +137,42 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
     `render` is given whether to use colour, and the width of the terminal, 0 where there is none.
 
     Raises:
-        UsageError: a file cannot be written.
+        StorageError: a file cannot be written; the others are.
     """
+    unwritten: StorageError | None = None
     for sink in sorted(sinks, key=lambda sink: sink.file is None):
         if sink.file is None:
             click.echo(render(sink, uses_color(), width()), nl=False)
-        else:
+            continue
+        try:
             _write_file(sink.file, render(sink, False, 0))
+        except StorageError as error:
+            unwritten = unwritten or error
+    if unwritten is not None:
+        raise unwritten
+
+
+def _empty(file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("", encoding="utf-8")
+    except OSError as error:
+        hint = "name a file that can be written, in a folder that may be written to"
+        raise UsageError(_unwritten(file, error), hint=hint) from error
 
 
 def _write_file(file: Path, text: str) -> None:
+    """All of it, or nothing: half a report may read like a whole one."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"`--output` names `{file}`, which cannot be written: {reason}") from error
+        with contextlib.suppress(OSError):
+            os.truncate(file, 0)
+        raise StorageError(_unwritten(file, error), hint="make room, or name a file elsewhere") from error
+
+
+def _unwritten(file: Path, error: OSError) -> str:
+    return f"`--output` names `{file}`, which cannot be written: {(error.strerror or str(error)).lower()}"
 
 
 def render(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
