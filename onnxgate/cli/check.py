@@ -154,7 +154,7 @@ def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
 
     found = options.config or find_config(options.start)
     for path in paths if found is None else ():
-        own = find_config((options.start / path).resolve().parent)
+        own = find_config(Path(os.path.realpath(options.start / path)).parent)
         if own is not None:
             message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
             raise UsageError(message, hint=f"give `--config {own}`")

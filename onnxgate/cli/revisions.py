@@ -24,7 +24,11 @@ def given(name: str, scratch: Path, options: CommonOptions) -> Given:
 def _of_file(name: str, path: Path) -> Given:
     from onnxgate.model.identify import really
 
-    if wrong := really(path):
+    try:
+        wrong = really(path)
+    except OSError as error:
+        raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if wrong:
         hint = None
         if wrong == "a Git LFS pointer":
             hint = f'git lfs pull --include "{name}"'

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.model.external import data_file, data_range, entries, is_external
+from onnxgate.model.opening import open_regular
 from onnxgate.model.slim import DATA_FIELDS, SMALL_BYTES, pieces
 from onnxgate.model.structure import holders, nodes, tensors
 from onnxgate.model.types import data_bytes
@@ -116,7 +117,7 @@ def _inline(tensor: TensorProto, path: Path) -> None:
         offset, _ = data_range(tensor)
         if offset > file.size_bytes:
             return
-        with file.path.open("rb") as stream:
+        with open_regular(file.path) as stream:
             stream.seek(offset)
             data = stream.read(needed)
     except (OSError, ValueError):

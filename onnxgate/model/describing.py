@@ -20,7 +20,7 @@ from onnxgate.model.moves import values_text
 from onnxgate.model.naming import Names, given_name
 from onnxgate.model.pointer import read_pointer
 from onnxgate.model.reading import inputs, operators, opsets, values
-from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.model.structure import PROTOBUF_BYTES, UnreadableModel, read_structure
 from onnxgate.model.types import element_name
 from onnxgate.model.wiring import Node, Weight, Wiring, wire
 
@@ -63,8 +63,11 @@ def _no_model(path: Path, what: str) -> Iterator[str]:
     from onnxgate.model.hashing import sha256_of
 
     yield f"no ONNX model: {what}"
-    if path.is_file():
-        yield f"size {path.stat().st_size}"
+    if not path.is_file():
+        return
+    size_bytes = path.stat().st_size
+    yield f"size {size_bytes}"
+    if size_bytes <= PROTOBUF_BYTES:
         yield f"sha256 {sha256_of(path)}"
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from onnxgate.model.opening import open_regular
+
 _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
 """Smaller files are hashed in less time than it takes to think about it."""
@@ -26,15 +28,17 @@ _known: dict[Identity, str] = {}
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if found := _known.get(identity(status)):
             return found
         began_ns = time.time_ns()
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(_CHUNK_BYTES))
-        while count := file.readinto(buffer):
+        left = status.st_size  # of a file that grows meanwhile, what it was
+        while left > 0 and (count := file.readinto(buffer[: min(left, _CHUNK_BYTES)])):
             digest.update(buffer[:count])
+            left -= count
         found = digest.hexdigest()
         if identity(os.fstat(file.fileno())) == identity(status) and is_settled(status, began_ns):
             _known[identity(status)] = found

@@ -9,6 +9,7 @@ import zipfile
 from itertools import islice
 from pathlib import Path
 
+from onnxgate.model.opening import open_regular
 from onnxgate.model.pointer import LARGEST_BYTES, parse_pointer
 from onnxgate.model.wire import LENGTH, VARINT, Field, Source, Truncated, UnreadableModel, fields
 
@@ -54,7 +55,7 @@ def really(path: Path) -> str:
         return "not there"
     if not stat.S_ISREG(status.st_mode):
         return "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         source = Source(file)
         head = source.read(0, min(_HEAD_BYTES, source.size_bytes))
         return _of_head(head, source.size_bytes) or _of_archive(path, head) or _of_messages(source)

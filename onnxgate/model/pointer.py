@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnxgate.model.opening import open_regular
+
 LARGEST_BYTES = 1024
 """A pointer is smaller than this. Source: the Git LFS specification."""
 _FIRST_LINE = b"version https://git-lfs.github.com/spec/v1\n"
@@ -25,7 +27,8 @@ def read_pointer(path: Path) -> LfsPointer | None:
     """The pointer that the file is, or None where it is anything else."""
     if not path.is_file() or path.stat().st_size >= LARGEST_BYTES:
         return None
-    return parse_pointer(path.read_bytes())
+    with open_regular(path) as file:
+        return parse_pointer(file.read(LARGEST_BYTES))
 
 
 def parse_pointer(content: bytes) -> LfsPointer | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxgate.model.opening import open_regular
 from onnxgate.model.slim import SMALL_BYTES, pieces, slim
 from onnxgate.model.wire import Source, Truncated, UnreadableModel
 
@@ -40,18 +41,18 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
 
 
 def _content(path: Path, large_bytes: int, small_bytes: int) -> bytes:
-    size_bytes = path.stat().st_size
-    if size_bytes > PROTOBUF_BYTES:
-        raise UnreadableModel(f"a file of {size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
-    if size_bytes < large_bytes:
-        return path.read_bytes()
-    with path.open("rb", buffering=0) as file:
-        return slim(Source(file), small_bytes)
+    with open_regular(path) as file:
+        source = Source(file)
+        if source.size_bytes > PROTOBUF_BYTES:
+            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
+        if source.size_bytes < large_bytes:
+            return source.read(0, source.size_bytes)
+        return slim(source, small_bytes)
 
 
 def _why_not(path: Path) -> UnreadableModel:
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             slim(Source(file))
     except UnreadableModel as reason:
         return reason

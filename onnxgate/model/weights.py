@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxgate.model.external import data_file, data_range, entries, is_external
+from onnxgate.model.opening import open_regular
 from onnxgate.model.slim import RAW_DATA, Piece, pieces
 from onnxgate.model.types import ELEMENT_TYPES, STRING, data_bytes, element_count
 from onnxgate.model.wire import length_field
@@ -86,7 +87,7 @@ def _left_in_file(tensor: TensorProto, omitted: tuple[Piece, ...], model: Path) 
 
 
 def _span(path: Path, offset: int, length: int) -> Iterator[bytes]:
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         if length > 0 and offset >= path.stat().st_size:  # further than any file can be read, perhaps
             raise UnreadableWeightError(f"`{path.name}` ends too early")
         file.seek(offset)
