@@ -1,0 +1,53 @@
+"""Who comes first where several wait for their turn."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from onnxgate.runtimes.slots import Rank, Slots
+
+
+def test_the_most_awaited_goes_first() -> None:
+    """However long the others have waited."""
+    slots, order, threads = Slots(1), list[Rank](), list[threading.Thread]()
+
+    def work(rank: Rank) -> None:
+        with slots.taken(rank):
+            order.append(rank)
+
+    with slots.taken():
+        for rank in (Rank.AHEAD, Rank.USUAL, Rank.AWAITED):
+            threads.append(threading.Thread(target=work, args=(rank,)))
+            threads[-1].start()
+            while not slots._waiting[rank]:
+                time.sleep(0.001)
+    for thread in threads:
+        thread.join(10)
+
+    assert order == [Rank.AWAITED, Rank.USUAL, Rank.AHEAD]
+
+
+def test_no_more_than_there_are() -> None:
+    """Nobody gets in while all are taken, and a fault gives its own back."""
+    slots, inside, most = Slots(2), list[int](), list[int]()
+
+    def work(number: int) -> None:
+        try:
+            with slots.taken():
+                inside.append(number)
+                most.append(len(inside))
+                time.sleep(0.005)
+                inside.remove(number)
+                raise ValueError
+        except ValueError:
+            pass
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert len(most) == 12
+    assert max(most) == 2

@@ -1,0 +1,191 @@
+"""What the outputs of a run depend on: any of it being other is another run, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxgate import sameness
+from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Observation, Run, RunResult
+from onnxgate.runtimes.seats import JobLimits, Seat
+from onnxgate.store import Store
+
+RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
+WHEEL = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256="ab" * 32)
+PACKAGE = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(WHEEL,))
+SEAT = Seat.of_runtime(RUNTIME, [PACKAGE])
+
+
+class Bench:
+    """A model, a library, an input and a store, each a file that can be changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.model = folder / "m.onnx"
+        self.library = folder / "ops.so"
+        self.fed = folder / "x.npy"
+        self.limits = JobLimits()
+        self.content = "1" * 64
+        self.model.write_bytes(b"a model")
+        self.library.write_bytes(b"operators")
+        np.save(self.fed, np.ones(3, np.float32))
+        self._count = 0
+
+    def store(self, *, fresh: bool = False) -> Store:
+        """A store that a later check opens anew."""
+        files = {str(self.model): {self.model: sameness.sha256_of(self.model)}}
+        return Store(self.folder / "kept", {str(self.model): self.content}, files, self.limits, fresh=fresh)
+
+    def job(self) -> Run:
+        """The run, with a folder of its own for outputs."""
+        self._count += 1
+        output = self.folder / f"out{self._count}"
+        output.mkdir()
+        case = Case(name="a", origin="generated", inputs={"x": str(self.fed)})
+        return Run(model=str(self.model), cases=(case,), output=str(output), extensions=(str(self.library),))
+
+    def gave(self, job: Run, value: float = 1.0) -> Observation:
+        """What running it gave."""
+        path = Path(job.output, "0", "0.npy")
+        path.parent.mkdir()
+        np.save(path, np.full(4, value))
+        case = CaseResult(outputs=(str(path),))
+        return Completed(result=RunResult(providers=("CPU",), outputs=("y",), cases=(case,)))
+
+    def found(self) -> float | None:
+        """What a later check takes over; None where it runs the model."""
+        got = self.store().find(SEAT, self.job())
+        if not isinstance(got, Completed) or not isinstance(got.result, RunResult):
+            return None
+        return float(np.load(str(got.result.cases[0].outputs[0]))[0])
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """One on which the model was run once."""
+    made = Bench(tmp_path)
+    job = made.job()
+    made.store().keep(SEAT, job, made.gave(job))
+    return made
+
+
+def other_worker(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code of ours that runs models differs."""
+    monkeypatch.setattr(sameness, "_worker", lambda: "other")
+
+
+def other_processor(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another machine."""
+    monkeypatch.setattr(sameness, "processor", lambda: "other")
+
+
+def other_variable(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that libraries of mathematics read."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+
+
+def other_time(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """A limit that it may not keep."""
+    bench.limits = JobLimits(time_s=1.0)
+
+
+def other_memory(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """The same of memory."""
+    bench.limits = JobLimits(memory_mib=64)
+
+
+def other_library(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """One bit of a library of custom operators."""
+    bench.library.write_bytes(b"operatorr")
+
+
+def other_input(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """One bit of what it is fed."""
+    np.save(bench.fed, np.array([1, 1, np.nextafter(np.float32(1), np.float32(2))], np.float32))
+
+
+def other_model(bench: Bench, _: pytest.MonkeyPatch) -> None:
+    """Other content by its digest."""
+    bench.content = "1" * 63 + "2"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(other_worker, other_processor, other_variable, other_time),
+        *(other_memory, other_library, other_input, other_model),
+    ],
+)
+def test_anything_other_is_another_run(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bench, pytest.MonkeyPatch], None]
+) -> None:
+    """Nothing is taken over; what was taken over before the change shows that it is due to that."""
+    assert bench.found() == 1.0
+
+    change(bench, monkeypatch)
+    assert bench.found() is None
+
+
+def test_half_a_name_is_no_proof(bench: Bench) -> None:
+    """A result says in full which run it is of; one that lies at the place of another is not used."""
+    (entry,) = (bench.folder / "kept").iterdir()
+    text = (entry / "entry.json").read_text(encoding="utf-8")
+    said = json.loads(text)["run"]
+    (entry / "entry.json").write_text(text.replace(said, said[:-1] + ("0" if said[-1] != "0" else "1")))
+
+    assert bench.found() is None
+
+
+def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal, or where programs lie."""
+    monkeypatch.setenv("TERM", "another")
+    monkeypatch.setenv("PATH", "/elsewhere")
+
+    assert bench.found() == 1.0
+
+
+def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
+    """The digest is that of the static stages; the file has changed by the time that it is run."""
+    store = bench.store()
+    bench.model.write_bytes(b"another")
+
+    assert store.find(SEAT, bench.job()) is None
+
+
+def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> None:
+    """Else the outputs of one content were found as those of the other."""
+    bench = Bench(tmp_path)
+    store, job = bench.store(), bench.job()
+    assert store.find(SEAT, job) is None
+
+    bench.model.write_bytes(b"another")
+    store.keep(SEAT, job, bench.gave(job))
+    bench.model.write_bytes(b"a model")
+
+    assert bench.found() is None
+
+
+def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench) -> None:
+    """The next usual one finds that."""
+    store, job = bench.store(fresh=True), bench.job()
+
+    assert store.find(SEAT, job) is None
+    assert not store.expects(SEAT, [job])
+
+    store.keep(SEAT, job, bench.gave(job, 2.0))
+    assert bench.found() == 2.0
+
+
+def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
+    """So that a runtime need not be started; whether the inputs are the same shows later."""
+    job = bench.job()
+    np.save(bench.fed, np.zeros(3, np.float32))
+
+    assert bench.store().expects(SEAT, [job])
+    bench.content = "2" * 64
+    assert not bench.store().expects(SEAT, [job])
