@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from onnxgate.config.engines import family_of
 from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
 from onnxgate.findings import Place, Stage, Undone
 from onnxgate.model.facts import ModelFacts
@@ -29,6 +30,7 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.runtimes.talk import NONSENSE
 from onnxgate.stages.engine_words import understood
 from onnxgate.stages.shapes import Declared, declared
 from onnxgate.texts.families import family, fix_anywhere, meaning, missing_locale, node_name, operator
@@ -203,6 +205,8 @@ def _places(model: RunModel, names: set[str]) -> dict[str, Place]:
 def _attempts(ran: Ran, eager: Mapping[str, CaseResult], model: RunModel) -> list[Attempt]:
     level = ran.job.optimization
     match ran.observation:
+        case Completed(result=RunResult() as result) if _are_of_another(result, ran.runtime, model):
+            return [Attempt(optimization=level, outcome="crashed", signal=NONSENSE, during="run")]
         case Completed(result=RunResult() as result):
             return _completed(ran.job, result, eager, model)
         case Refused(failure=failure) if failure.type == NOT_USED:
@@ -217,6 +221,13 @@ def _attempts(ran: Ran, eager: Mapping[str, CaseResult], model: RunModel) -> lis
             return [msgspec.structs.replace(begun, outcome="timed-out", limit_s=limit_s, during=during)]
         case other:
             raise TypeError(f"{type(other).__name__} is no answer to a run")
+
+
+def _are_of_another(result: RunResult, runtime: str, model: RunModel) -> bool:
+    """Whether ONNX Runtime names other outputs than the model has, which it never does: nothing would be compared."""
+    if model.facts is None or family_of(runtime.partition(" ")[0]) != "onnxruntime":
+        return False
+    return set(_outputs_of(result.outputs)) != {each.name for each in model.facts.outputs}
 
 
 def _completed(job: Run, result: RunResult, eager: Mapping[str, CaseResult], model: RunModel) -> list[Attempt]:
