@@ -73,7 +73,7 @@ class Paper:
         """A paragraph beside its label, which is quiet. Words are never broken. `own`: it may begin as our lines do."""
         hang = " " * (indent + (len(label) or HANG))
         shown = neutral(visible(text))
-        lines = [shown if label or own else _unlike_ours(shown, indent)]
+        lines = [shown if label or own else _unlike_ours(shown.lstrip(), indent)]
         if self.width:
             room = max(self.width - len(hang), 20)
             wrapped = textwrap.wrap(lines[0], room, break_long_words=False, break_on_hyphens=False)

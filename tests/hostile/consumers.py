@@ -68,7 +68,8 @@ def annotated(text: str) -> Counter[object]:
     """GitHub's runner: its commands with their properties, but for what these say."""
     found = obeyed(text)
     for each in commands.commands(text):
-        found["command", each.name, tuple(sorted(each.properties))] += 1
+        found["command", each.name] += 1
+        found.update(("property", each.name, name) for name in each.properties)
         if len(each.data.encode("utf-16-le", "replace")) > 2 * commands.MESSAGE_LIMIT:
             found["too long"] += 1
     return found
