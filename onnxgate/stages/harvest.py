@@ -31,6 +31,7 @@ def ask(host: Host, seat: Seat, source: Source) -> harvest.Harvest:
     """
     with scratch_folder() as scratch:
         output = Path(scratch).absolute() / "said.json"
+        host.show(output.parent)  # some probes have their data outside of their own folders
         if _refuses(host.submit(seat, Harvest(output=str(output))).result(), QUESTION):
             raise UntoldError(f"it refuses {QUESTION}")
         said = _read(output)
