@@ -26,10 +26,10 @@ BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
 @contextmanager
 def answered() -> Iterator[None]:
     """Turn whatever goes wrong inside into words on stderr and an exit status."""
-    interruption.obey()
-    _open_streams()
-    _never_fail_to_print()
     try:
+        interruption.obey()
+        _open_streams()
+        _never_fail_to_print()
         yield
     except BrokenPipeError:
         _close_quietly()

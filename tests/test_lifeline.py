@@ -1,0 +1,74 @@
+"""Programs that end when we do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from onnxgate import lifeline
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
+SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+STARTS = "import sys; from onnxgate import lifeline; lifeline.run([sys.executable, '-c', sys.argv[2], sys.argv[1]])"
+
+
+def test_what_a_program_says() -> None:
+    """Its input, its two outputs and its status pass as without a lifeline."""
+    script = "import sys; print(sys.stdin.read().upper()); print('no', file=sys.stderr); sys.exit(3)"
+    ended = lifeline.run([sys.executable, "-c", script], input=b"yes")
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"YES\n", b"no\n")
+
+
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    """It raises what starting it without a lifeline raises."""
+    (tmp_path / "text").touch()
+    with pytest.raises(FileNotFoundError):
+        lifeline.run(["unheard-of"])
+    with pytest.raises(FileNotFoundError):
+        lifeline.run([str(tmp_path / "nowhere")])
+    with pytest.raises(PermissionError):
+        lifeline.run([str(tmp_path / "text")])
+
+
+def test_what_takes_too_long(tmp_path: Path) -> None:
+    """It is ended, with what it started."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        lifeline.run([sys.executable, "-c", SLEEPS, str(tmp_path / "pid")], timeout_s=1)
+
+    assert _ends(tmp_path / "pid")
+
+
+def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    """Also where that one is killed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen([sys.executable, "-c", STARTS, str(tmp_path / "pid"), SLEEPS], env=environment) as starter:
+        until = time.monotonic() + 60
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        starter.send_signal(signal.SIGKILL)
+
+    assert _ends(tmp_path / "pid")
+
+
+def _ends(file: Path) -> bool:
+    """Whether the process with that number is gone before long."""
+    number = int(file.read_text())
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            return True
+        stat = Path(f"/proc/{number}/stat")
+        if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False

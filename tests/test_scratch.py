@@ -1,0 +1,92 @@
+"""Scratch folders and files: none stays, whoever made it and however they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from onnxgate import scratch
+
+HOLDS = "import sys, time; from onnxgate import scratch; print(scratch.kept_folder(), flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for temporary files, in which nothing was made yet."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_homes", {})
+    return tmp_path
+
+
+def holder(temporary: Path) -> subprocess.Popen[str]:
+    """Another process that has a folder."""
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen([sys.executable, "-c", HOLDS], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_folder_is_removed(temporary: Path) -> None:
+    """With all that is in it; the home that it was in stays until the process ends."""
+    with scratch.scratch_folder() as folder:
+        Path(folder, "file").touch()
+
+    assert not Path(folder).exists()
+    assert [each.name.startswith(scratch.PREFIX) for each in temporary.iterdir()] == [True]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks of files that are removed are another thing there")
+def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
+    """Not before it is dead; and nothing that is not ours."""
+    (temporary / "onnxgate-kept").mkdir()
+    with holder(temporary) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        scratch.kept_folder()
+        alive = theirs.exists()
+        other.send_signal(signal.SIGKILL)
+    scratch._homes.clear()
+    scratch.kept_folder()
+
+    assert alive
+    assert not theirs.parent.exists()
+    assert (temporary / "onnxgate-kept").exists()
+
+
+def _fill(target: Path) -> None:
+    with scratch.beside(target) as new:
+        new.write_text("half")
+        raise OSError("full")
+
+
+def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
+    """Where writing raises, the old one stays, and nothing beside it."""
+    target = tmp_path / "file"
+    target.write_text("old")
+    with pytest.raises(OSError, match="full"):
+        _fill(target)
+    kept = target.read_text()
+    with scratch.beside(target) as new:
+        new.write_text("new")
+
+    assert (kept, target.read_text()) == ("old", "new")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="who is dead is not known there")
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    """By the next who writes the same file; one of a writer that lives, and other files, stay."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f".file.{ended.pid}.tmp"
+    others = {tmp_path / f".file.{os.getppid()}.tmp", tmp_path / ".file.x.tmp", tmp_path / f".other.{ended.pid}.tmp"}
+    for each in (left, *others):
+        each.touch()
+    with scratch.beside(tmp_path / "file") as new:
+        new.touch()
+
+    assert set(tmp_path.iterdir()) == {*others, tmp_path / "file"}
