@@ -93,6 +93,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def faults(session: nox.Session) -> None:
+    """Make every fault at all moments and sizes: full disks, kills, broken indexes, lying runtimes. Half an hour."""
+    session.install(".", *group("test"))
+    session.run("python", "-m", "tests.faults", "--all", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation strictly, after seeing that what is generated is what the code says."""
     session.install(".", *group("docs"))
