@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from reference import action, commands, keys
+from reference import action, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
@@ -21,8 +21,10 @@ from onnxgate.config import types as config_types
 from onnxgate.formats import diff_json as diff
 from onnxgate.formats import inventory_json as inventory
 from onnxgate.formats import json as report
+from onnxgate.formats import log_json as log
 from onnxgate.formats import matrix_json as matrix
 from onnxgate.model import difference as difference_types
+from onnxgate.texts import explained as log_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
@@ -56,6 +58,9 @@ What `onnxgate runtimes list --output json` says. Its {download}`JSON Schema <in
 MATRIX = """
 What `onnxgate matrix --output json` says. Its {download}`JSON Schema <matrix.schema.json>` is published.
 """
+LOG = """
+What `onnxgate explain --log FILE --output json` says. Its {download}`JSON Schema <log.schema.json>` is published.
+"""
 DIFF = """
 What `onnxgate diff --output json` says. Its {download}`JSON Schema <diff.schema.json>` is published.
 """
@@ -67,6 +72,7 @@ def contents() -> dict[str, str]:
         "config": describe(config.schema(rules.by_id), _kinds(config_types)),
         "diff": describe(diff.json_schema(), _kinds(difference_types)),
         "inventory": describe(inventory.json_schema(), _kinds(inventory_types)),
+        "log": describe(log.json_schema(), _kinds(log_types)),
         "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
         "report": describe(report.json_schema(), _kinds(report_types)),
     }
@@ -75,6 +81,8 @@ def contents() -> dict[str, str]:
         "reference/action.md": action.page(),
         "reference/cli.md": commands.page(),
         "reference/config.md": keys.page("The config", CONFIG, schemas["config"], ("Config",), WRITTEN),
+        "reference/errors.md": errors.page(),
+        "reference/log.md": keys.page("The explained log", LOG, schemas["log"], ("ExplainedLog",)),
         "reference/report.md": keys.page("The report", REPORT, schemas["report"], ("Report",)),
         "reference/diff.md": keys.page("The difference", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("The inventory", INVENTORY, schemas["inventory"], ("Inventory",)),

@@ -24,7 +24,7 @@ COMMANDS = {
     "plan": "Divide a check among jobs of a CI matrix.",
     "merge": "Make one verdict of the reports of all shards.",
     "runtimes": "List, prepare or remove the environments of locked runtimes.",
-    "explain": "Say what a rule means and what to do about it.",
+    "explain": "Say what a rule means, or what the errors in a log mean, and what to do about it.",
 }
 
 

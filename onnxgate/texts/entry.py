@@ -6,11 +6,12 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from string import Formatter
 
 Captured = Mapping[str, str]
 """What the named groups of a pattern took from a text; one that took nothing is not there."""
-Words = str | Callable[[Captured], str]
-"""A template (`{op}`), or what makes the words of what was captured."""
+Words = str | tuple[str, ...] | Callable[[Captured], str]
+"""A template (`{op}`); several, of which the first is taken that can be filled; or what makes the words."""
 _NO_META = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
@@ -35,17 +36,23 @@ class Entry:
 
 
 class Blanks(dict[str, str]):
-    """Captured text for a template: what is missing is `?`."""
+    """Captured text for a template: what is missing is `…`."""
 
     def __missing__(self, key: str) -> str:
-        return "?"
+        return "…"
+
+    def fill(self, template: str) -> bool:
+        """Whether all that the template asks for was captured."""
+        return all(name in self for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def said(words: Words, captured: Captured) -> str:
     """The words about one text."""
     if callable(words):
         return words(captured)
-    return words.format_map(Blanks({name: text.replace("`", "'") for name, text in captured.items()}))
+    filled = Blanks({name: text.replace("`", "'") for name, text in captured.items()})
+    templates = (words,) if isinstance(words, str) else words
+    return next((each.format_map(filled) for each in templates if filled.fill(each)), templates[-1].format_map(filled))
 
 
 @functools.cache

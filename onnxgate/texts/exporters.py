@@ -14,6 +14,7 @@ ENTRIES = (
         ),
         means="skl2onnx has no converter for `{op}`",
         why="the estimator is of another package, or newer than skl2onnx",
+        source="skl2onnx 1.9 to 1.20: MissingShapeCalculator, MissingConverter",
         fix="register one with `skl2onnx.update_registered_converter` (onnxmltools has those of XGBoost and LightGBM)",
         rules=("source-not-exportable", "export-failed"),
     ),

@@ -73,7 +73,7 @@ ENTRIES = (
         name="converter-operator-unknown",
         says=(
             r"Op '%s' has no registered schema; cannot convert it[^\n]{0,60}%lld\.(?P<op>[A-Za-z_]{1,100})",
-            r"convert_version[\s\S]{0,600}?IndexError: (?:_Map_base::at|map::at)",
+            r"convert_version[\s\S]{0,600}?IndexError: (?:_Map_base|map|unordered_map)::at",
         ),
         means="onnx's version converter does not know an operator of the model",
         why="it converts operators of the default domain only; custom operators and those of `com.microsoft` end it",

@@ -150,7 +150,7 @@ OPERATORS = (
             r"(?<![\w.])(?P<domain>[\w.]{1,100}):(?P<op>\w{1,100})(?:\(-?\d{1,9}\))? is not a registered function/op",
             r"(?<![\w.:])(?P<op>\w{1,100})(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
-        means="nobody registered the operator `{op}` of domain `{domain}`",
+        means=("nobody registered the operator `{op}` of domain `{domain}`", "nobody registered the operator `{op}`"),
         why="it is a custom operator whose library is not loaded, or an operator of `com.microsoft` that this"
         " release does"
         " not have",

@@ -7,6 +7,8 @@ from onnxgate.texts.entry import Entry
 _NODE = (
     r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)' Status Message: "
 )
+_PLACE = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
+"""Where in the code of ONNX Runtime; it changes with each release."""
 FEEDS = (
     Entry(
         name="input-dimension-wrong",
@@ -15,7 +17,10 @@ FEEDS = (
             r" (?P<axis>\d{1,9})"
             r" Got: (?P<asked>\d{1,20}) Expected: (?P<expected>\d{1,20}))?",
         ),
-        means="input `{name}` has size {asked} on axis {axis}; the model takes {expected} only",
+        means=(
+            "input `{name}` has size {asked} on axis {axis}; the model takes {expected} only",
+            "input `{name}` has another size than the model takes",
+        ),
         why="the axis was static when the model was exported",
         fix="feed that size, or export again with the axis dynamic (`dynamic_shapes`, `dynamic_axes`)",
         rules=("input-shape-narrowed", "dynamic-axis-lost"),
@@ -47,7 +52,10 @@ FEEDS = (
             r"Required inputs \((?P<name>[^\n]{1,300}?)\) are missing from input feed",
             r"Model requires (?P<expected>\d{1,9}) inputs\. Input Feed contains (?P<asked>\d{1,9})",
         ),
-        means="the model wants inputs that are not fed: {name}",
+        means=(
+            "the model wants inputs that are not fed: {name}",
+            "the model wants {expected} inputs, and {asked} are fed",
+        ),
         why="an input was added or renamed by an export",
         fix="feed all of `session.get_inputs()`",
         rules=("input-added", "input-renamed"),
@@ -88,11 +96,10 @@ NODES = (
     Entry(
         name="reshape-failed",
         says=(
-            r"The input tensor cannot be reshaped to the requested shape\. Input shape:"
-            r" ?(?P<asked>\{[^}\n]{0,200}\}), requested"
-            r" shape: ?(?P<expected>\{[^}\n]{0,200}\})",
+            r"The input tensor cannot be reshaped to the requested shape"
+            r"(?:\. Input shape: ?(?P<asked>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
         ),
-        means="a Reshape to {expected} got {asked}",
+        means=("a Reshape to {expected} got {asked}", "a Reshape got another number of elements than it has place for"),
         why="a size of the example inputs, most often batch 1, was baked into a constant while inputs say that it"
         " is dynamic",
         fix="export again with -1 or computed sizes in the Reshape; use an example batch of 2 or more",
@@ -106,7 +113,10 @@ NODES = (
             r" (?P<expected>\d{1,20})",
             r"Status Message: (?:\S{1,300} )?invalid expand shape",
         ),
-        means="two inputs of an operation do not fit each other: sizes {asked} and {expected}",
+        means=(
+            "two inputs of an operation do not fit each other: sizes {asked} and {expected}",
+            "two inputs of an operation do not fit each other",
+        ),
         why="a constant has the size of the example inputs, or the inputs that are fed belong to different batches",
         fix="export again with that axis dynamic; or feed inputs of equal size",
         rules=("dynamic-axis-broken", "run-failed"),
@@ -157,7 +167,7 @@ NODES = (
             r"invalid indice found",
             r"indices out of bounds",
         ),
-        means="an index is {asked}; only {least} to {most} is there",
+        means=("an index is {asked}; only {least} to {most} is there", "an index is out of bounds"),
         why="a token is not in the vocabulary, a position is past the longest sequence, or the inputs are random",
         fix="feed real inputs (`inputs` in `onnxgate.toml`), and compare the tokenizer's vocabulary with the model's",
         rules=("inputs-unusable", "run-failed"),
@@ -170,7 +180,7 @@ NODES = (
             r"std::bad_alloc",
             r"bad allocation",
         ),
-        means="there was no memory for a buffer of {size} bytes",
+        means=("there was no memory for a buffer of {size} bytes", "there was no memory left"),
         why="an input is larger than expected, or a size was computed wrongly (a negative or huge shape)",
         fix="feed smaller inputs, or give more memory (`memory-mib` in `[limits]`)",
         rules=("run-failed", "memory-over-budget"),
@@ -178,7 +188,7 @@ NODES = (
     ),
     Entry(
         name="node-failed",
-        says=(_NODE + r"(?P<said>[^\n]{1,300})",),
+        says=(_NODE + _PLACE + r"(?P<said>[^\n]{1,300})",),
         means="node `{node}` ({op}) stopped the run: {said}",
         why="a shape or a value that is only known while the model runs does not fit",
         fix="look at what reaches the node; `onnxgate check` runs the model at several sizes and names the source line",

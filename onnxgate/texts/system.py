@@ -47,6 +47,7 @@ ENTRIES = (
         " or it is an optional dependency",
         fix="install it there: `python -m pip install …` with the `python` that runs the command",
         rules=("export-failed",),
+        source="ModuleNotFoundError of Python 3.6 and newer",
         general=True,
     ),
     Entry(

@@ -14,6 +14,7 @@ ENTRIES = (
         means="the model's code decides by the value of a tensor: {said}",
         why="an exported graph has no Python in it; what depends on data must be an operator",
         fix="write it with `torch.cond` or `torch.where`; the lines below the text name the place",
+        source="facts: engines A4, GuardOnDataDependentSymNode",
         rules=("source-not-exportable", "export-failed"),
     ),
     Entry(

@@ -1,6 +1,6 @@
 """`python -m tools.harvest_texts EMITTER RELEASE…` provokes; `python -m tools.harvest_texts score [FILE…]` classifies.
 
-Emitters: onnxruntime, onnx, torch_onnx, pip, uv, numpy, protobuf, openvino, tract, opencv, web, cuda, exporters. With
+Emitters: onnxruntime, onnx, torch_onnx, pip, uv, numpy, protobuf, openvino, tract, opencv. With
 `--out FOLDER` the texts go there, and not into `fixtures/texts`. Interpreters are those that uv finds.
 """
 

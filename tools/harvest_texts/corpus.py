@@ -20,6 +20,7 @@ _PLACE = re.compile(
 _NUMBER = re.compile(r"(\w+\.(?:cc|h|cpp|hpp|py)\S*?):\d+")
 _FRAME = re.compile(r'  File "/usr/(?![^\n]*external_data)[^\n]*\n(?:    [^\n]*\n)*')
 """A place in an installed package, with its source line; where external data is read, it says so."""
+_ERROR = re.compile(r"Error\b|Could not|violated")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
@@ -28,7 +29,13 @@ def normal(text: str, folder: Path) -> str:
     said = _ADDRESS.sub("0x7f0000000000", text.replace(str(folder.resolve()), "/models").strip("\n"))
     said = re.sub(r"/\S*?/(?=lib/python3\.\d+/|bin/python|python3\.\d+/)", "/usr/", said)
     said = re.sub(r"/tmp/[\w.-]+", "/scratch", _FRAME.sub("", said))
-    return said if len(said) <= 2 * LIMIT else f"{said[:LIMIT]}\n[…]\n{said[-LIMIT:]}"
+    return said if len(said) <= 2 * LIMIT else _shortened(said)
+
+
+def _shortened(text: str) -> str:
+    """The beginning, the end, and the errors between them."""
+    between = [line for line in text[LIMIT:-LIMIT].split("\n")[1:-1] if _ERROR.search(line)]
+    return "\n".join([text[:LIMIT], "[…]", *(line[:300] for line in between[:8]), "[…]", text[-LIMIT:]])
 
 
 def essence(text: str) -> str:
