@@ -23,6 +23,8 @@ _FRAME = re.compile(
     re.MULTILINE,
 )
 _FOREIGN = {"site-packages", "dist-packages"}
+_MOST_PARTS = 64
+"""Folders of a source's path; one of more is none. Each of its tails is looked for."""
 _LARGEST_SOURCE_BYTES = 4 * 1024 * 1024
 _consulted = ContextVar("consulted", default=False)
 
@@ -76,14 +78,14 @@ def _frames(node: NodeProto) -> Iterator[_Frame]:
 def _candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
     """Files of the repository that `path` may mean: itself, else its tails, the longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
-    if _FOREIGN.intersection(parts) or ".." in parts or "\0" in path:
+    if len(parts) > _MOST_PARTS or _FOREIGN.intersection(parts) or ".." in parts or "\0" in path:
         return
     top = Path(os.path.realpath(root))
     bases = dict.fromkeys((Path(os.path.realpath(folder)), top))
     for start in range(len(parts)):
         for base in bases:
             real = Path(os.path.realpath(base.joinpath(*parts[start:])))  # an absolute path stays what it is
-            if real.is_relative_to(top) and not _FOREIGN.intersection(real.parts) and real.is_file():
+            if real.is_relative_to(top) and not _FOREIGN.intersection(real.parts) and os.path.isfile(real):  # noqa: PTH113 - no name is too long for it
                 yield real
 
 

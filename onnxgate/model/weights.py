@@ -73,6 +73,8 @@ def _external(tensor: TensorProto, model: Path) -> Iterator[bytes]:
 
 
 def _left_in_file(tensor: TensorProto, omitted: tuple[Piece, ...], model: Path) -> Iterator[bytes]:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
     if len(omitted) == 1 and omitted[0].field in (RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA):
         yield from _span(model, omitted[0].offset, omitted[0].length)
         return
@@ -81,7 +83,10 @@ def _left_in_file(tensor: TensorProto, omitted: tuple[Piece, ...], model: Path) 
         for piece in omitted
         for part in (length_field(piece.field, piece.length), *_span(model, piece.offset, piece.length))
     )
-    whole = type(tensor).FromString(content)
+    try:
+        whole = type(tensor).FromString(content)
+    except DecodeError as error:
+        raise UnreadableWeightError("its data are damaged") from error
     whole.data_type = tensor.data_type
     yield whole.raw_data or _typed(whole)
 

@@ -2,6 +2,7 @@
 
     python -m tests.fuzz models --count 1000000 --jobs 2 --seed 1
     python -m tests.fuzz onnx --count 20000 --jobs 2 --seed 1
+    python -m tests.fuzz guided --time-s 600 --corpus corpus
     python -m tests.fuzz show --seed 1 --index 4711 --save found.onnx
 
 An input is what its seed and its index make it, on every machine. A find is a reader that raises anything but what it
@@ -15,10 +16,12 @@ import functools
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.fuzz.kinds import KINDS, mutant
-from tests.fuzz.looking import Bench
-from tests.fuzz.supervising import Result, Run, supervise
+
+if TYPE_CHECKING:
+    from tests.fuzz.supervising import Found, Result
 
 
 def main() -> int:
@@ -42,6 +45,12 @@ def _arguments() -> argparse.Namespace:
     native.add_argument("--count", type=int, default=2_000)
     native.add_argument("--jobs", type=int, default=1)
     native.add_argument("--time-s", type=float, default=float("inf"))
+    guided = commands.add_parser("guided", help="guided by coverage, with atheris")
+    guided.set_defaults(run=_guided)
+    guided.add_argument("--count", type=int, default=-1)
+    guided.add_argument("--time-s", type=int, default=300)
+    guided.add_argument("--corpus", type=Path, help="a folder that keeps what reached new lines")
+    guided.add_argument("--seed", type=int, default=1)
     show = commands.add_parser("show", help="one input")
     show.set_defaults(run=_show)
     show.add_argument("--index", type=int, required=True)
@@ -53,6 +62,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _models(arguments: argparse.Namespace) -> int:
+    from tests.fuzz.looking import Bench
+    from tests.fuzz.supervising import Run, supervise
+
     kinds = tuple(arguments.kinds)
     make = functools.partial(mutant, arguments.seed, kinds=kinds)
     bench = functools.partial(Bench, costly_every=arguments.costly_every)
@@ -81,6 +93,13 @@ def _onnx(arguments: argparse.Namespace) -> int:
     return 1 if answers.faults else 0
 
 
+def _guided(arguments: argparse.Namespace) -> int:
+    from tests.fuzz.guided import guide
+
+    guide(arguments.count, arguments.time_s, arguments.seed, arguments.corpus)
+    return 0
+
+
 def report(result: Result) -> None:
     """Inputs by kind, then each find once."""
     for kind, count in sorted(result.inputs.items()):
@@ -96,13 +115,12 @@ def report(result: Result) -> None:
             f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}"
         )
     for each in result.foreign:
-        print(
-            f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} ({each.kind}, index {each.index})"
-        )
+        where = f"({each.kind}, index {each.index})"
+        print(f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} {where}")
     print(f"{len(often)} different finds")
 
 
-def distinct(result: Result) -> list[object]:
+def distinct(result: Result) -> list[Found]:
     """One input for each find."""
     return list({(each.find.reader, each.find.what): each for each in reversed(result.found)}.values())
 

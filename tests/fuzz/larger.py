@@ -90,6 +90,21 @@ def _unread_attribute() -> bytes:
     return model.SerializeToString()
 
 
+def _traced(path: str) -> bytes:
+    model = model_of([node("Neg", ["x"], ["y"], name="n")])
+    trace = f'File "{path}", line 1, in f\n    return x'
+    model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    return model.SerializeToString()
+
+
+def _packed() -> bytes:
+    """Numbers that are none: found by coverage, in data that are left in the file."""
+    model = model_of([node("Add", ["x", "w"], ["y"])])
+    model.graph.initializer.add(name="w", data_type=7, dims=[20])
+    held = model.graph.initializer[0].SerializeToString() + b"\x3a\x14" + b"\xff" * 20
+    return model.SerializeToString()[:2] + nested([7, 5], held)
+
+
 LARGER: Mapping[str, Callable[[], bytes]] = {
     "dims-without-end": lambda: _tensor([2**63 - 1] * 20_000),
     "dims-past-64-bits": lambda: _tensor([2**62, 2**62]),
@@ -105,9 +120,9 @@ LARGER: Mapping[str, Callable[[], bytes]] = {
     "axis-of-many-brackets": lambda: _input("(" * 300),
     "axis-of-many-signs": lambda: _input("-" * 50_000 + "1"),
     "axis-of-a-tower-of-powers": lambda: _input("9**9**9**9", "9*" * 90 + "9"),
-    "identities-in-a-long-chain": lambda: _chain("Identity", 1500),
-    "casts-in-a-long-chain": lambda: _chain("Cast", 1500),
-    "factors-in-a-long-chain": lambda: _constants(*([1e-30] * 1500)).SerializeToString(),
+    "identities-in-a-long-chain": lambda: _chain("Identity", 1100),
+    "casts-in-a-long-chain": lambda: _chain("Cast", 1100),
+    "factors-in-a-long-chain": lambda: _constants(*([1e-30] * 1100)).SerializeToString(),
     "relus-in-a-ring": _quantized_ring,
     "functions-that-double": lambda: _doubling(alike=True),
     "functions-that-double-differently": lambda: _doubling(alike=False),
@@ -115,4 +130,7 @@ LARGER: Mapping[str, Callable[[], bytes]] = {
     "graphs-100000-deep": _deep_graphs,
     "types-100000-deep": _deep_types,
     "string-that-is-no-text": _unread_attribute,
+    "source-longer-than-a-name": lambda: _traced("x" * 1000),
+    "source-of-many-folders": lambda: _traced("a/" * 20_000),
+    "numbers-that-are-none": _packed,
 }

@@ -85,7 +85,7 @@ def _watched(name: str, look: Look, subject: Subject) -> Iterator[Find]:
         look(subject)
     except DOCUMENTED.get(name, ()):
         pass
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - it is what is looked for
         yield Find(name, f"{type(error).__name__} at {_where(error)}", str(error)[:300])
 
 

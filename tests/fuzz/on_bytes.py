@@ -134,8 +134,7 @@ def _spelled(value: int, random: Random) -> bytes:
     plain = varint_bytes(value)
     if random.random() < 0.8:
         return plain
-    padded = plain[:-1] + bytes([plain[-1] | 0x80]) + b"\x80" * random.choice((0, 1, 4, 12)) + b"\x00"
-    return padded
+    return plain[:-1] + bytes([plain[-1] | 0x80]) + b"\x80" * random.choice((0, 1, 4, 12)) + b"\x00"
 
 
 def relabel(data: bytes, random: Random) -> bytes:

@@ -13,7 +13,6 @@ from unittest import mock
 from onnx import ModelProto
 
 from onnxgate.config.project import MergedSettings, SelectedModel
-
 from onnxgate.findings import Place
 from onnxgate.inputs import generate
 from onnxgate.inputs.generate import Unfeedable, make_cases
