@@ -231,7 +231,7 @@ def _is_array(content: bytes) -> bool:
 
     file = io.BytesIO(content)
     try:
-        read_header = {1: npy.read_array_header_1_0, 2: npy.read_array_header_2_0}[npy.read_magic(file)[0]]
+        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
         shape, _, dtype = read_header(file)
     except Exception:  # noqa: BLE001 - what numpy raises of a damaged header is no closed list
         return False

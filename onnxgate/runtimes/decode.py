@@ -137,8 +137,15 @@ def _files_of_export(result: ExportResult) -> Iterable[str | None]:
 def _check_files(paths: Iterable[str | None], folder: Path) -> None:
     real = folder.resolve()
     for path in paths:
-        if path is not None and not (Path(path).is_file() and Path(path).resolve().is_relative_to(real)):
+        if path is not None and not _lies_in(Path(path), real):
             raise NonsenseError("it names a file that it did not write")
+
+
+def _lies_in(path: Path, folder: Path) -> bool:
+    try:
+        return path.is_file() and path.resolve().is_relative_to(folder)
+    except (OSError, ValueError, RuntimeError):  # a name that no file can have, links in a circle
+        return False
 
 
 def readable(log: str) -> str:

@@ -17,6 +17,8 @@ from onnxgate.config.loading import load_config
 from onnxgate.errors import ConfigError, LockError, OnnxgateError
 from onnxgate.inputs import user
 from onnxgate.lock.loading import parse_lock
+from onnxgate.runtimes import decode
+from onnxgate.runtimes.jobs import CaseResult, Completed, RunResult
 from tests.hostile import inputs
 from tests.hostile.inputs import CONFIG, FACTS, READERS
 from tests.hostile.readers import Reader, fuzz
@@ -287,3 +289,23 @@ def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
     tree = Tree(resolve(tmp_path, "HEAD"))
     assert name in tree.entries
     assert tree.is_same(name, tmp_path / name)
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b", "/etc/passwd", "../x", ""])
+def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
+    """Nor does a name that no file can have get past the worker's own folder."""
+    result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
+
+    with pytest.raises(decode.NonsenseError):
+        decode.believed(Completed(result=result), inputs._job(tmp_path))
+
+
+def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:
+    """What numpy would not read again is not taken over."""
+    sound = inputs._npy(np.ones(4))
+    unknown = sound[:7] + b"\x20" + sound[8:]
+    entry = inputs._kept_seed()[0]
+
+    assert inputs._found(entry, sound, tmp_path)
+    lie = entry.replace(inputs._sha256(sound).encode(), inputs._sha256(unknown).encode())
+    assert not inputs._found(lie, unknown, tmp_path)
