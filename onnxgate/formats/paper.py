@@ -31,11 +31,13 @@ HANG = 3
 """By how much more the further lines of a paragraph are indented: no line of ours begins there."""
 LABELS = (
     *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
-    *("changed since ", "no model changed since ", "to accept it, paste into the config:"),
+    "to accept it, paste into the config:",
 )
+CHANGES = ("changed since ", "no model changed since ")
 LEVELS = ("error ", "warning ", "note ")
 TITLES = ("undecided", "skipped", "ignored", "replay")
-"""With which lines of ours begin, and no line of others: any; those that are indented by two; and titles."""
+"""With which lines of ours begin, and no line of others: any; those that are not indented, as no finding is that
+says since when a model changed; those that are indented by two; and titles."""
 Ink = Callable[[str], str]
 
 
@@ -108,7 +110,7 @@ def _unlike_ours(text: str, indent: int) -> str:
     """A text that is not taken for a verdict, a finding or a title."""
     if text.strip() in TITLES:
         return f"`{text}`"
-    known = (*LABELS, *(LEVELS if indent == 2 else ()))
+    known = (*LABELS, *{0: CHANGES, 2: LEVELS}.get(indent, ()))
     label = next((each for each in known if text.startswith(each)), "")
     return f"{label[:-1]}\\x{ord(label[-1]):02x}{text[len(label) :]}" if label else text
 

@@ -40,3 +40,12 @@ def test_names_of_groups_stand_over_their_columns() -> None:
     names, heads, cells = Paper().table(columns, {})
 
     assert names.index("tract") == heads.index("0.23") == cells.index("x")
+
+
+@pytest.mark.parametrize("indent", [0, 11])
+def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(indent: int) -> None:
+    """The message of `model-changed` begins with the same words, and is shown as it is."""
+    said = "changed since it was locked: imports opset 16 instead of 17"
+    (line,) = Paper().wrapped(said, indent)
+
+    assert (line == " " * indent + said) == (indent > 0)
