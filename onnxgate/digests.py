@@ -28,6 +28,7 @@ class Digests:
         self._path = folder / NAME
         self._began_ns = time.time_ns()
         self._files: dict[str, tuple[Identity, str]] = {}
+        self._loaded = False
         self._changed = False
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
@@ -35,7 +36,7 @@ class Digests:
         large = {path: status for path in files if (status := _large(path)) is not None}
         if not large:
             return
-        self._files = self._read()
+        self._load()
         for path, status in large.items():
             found, digest = self._files.get(str(path), (None, ""))
             if found == identity(status):
@@ -44,11 +45,13 @@ class Digests:
         if sum(status.st_size for status in unknown.values()) >= WORTH_ASKING_BYTES:
             self._ask_git(unknown, root)
 
-    def keep(self, digests: Mapping[Path, str]) -> None:
-        """Keep what was hashed in this run, of the files that were not touched since it began."""
-        for path, digest in digests.items():
+    def keep(self, files: Iterable[Path]) -> None:
+        """Keep what is known of these files as they are now; one that changed since it was hashed is another."""
+        for path in files:
             status = _large(path)
-            if status is not None and is_settled(status, self._began_ns):
+            digest = known_digest(status) if status is not None else None
+            if status is not None and digest is not None:
+                self._load()
                 entry = (identity(status), digest)
                 if self._files.pop(str(path), None) != entry:
                     self._changed = True
@@ -63,6 +66,11 @@ class Digests:
         for path, pointer in lfs_contents(root, files).items():
             if pointer.size_bytes == files[path].st_size and is_settled(files[path], self._began_ns):
                 remember({identity(files[path]): pointer.sha256})
+
+    def _load(self) -> None:
+        """What earlier runs knew of any file, read once."""
+        if not self._loaded:
+            self._files, self._loaded = self._read(), True
 
     def _read(self) -> dict[str, tuple[Identity, str]]:
         try:

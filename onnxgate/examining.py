@@ -5,7 +5,8 @@ A model on which a child crashes, hangs or runs out of memory is one that could 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from onnxgate.findings import Judged, Place, Stage, Undone
 from onnxgate.lock.types import Lock
 from onnxgate.model.external import data_file, layout
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.hashing import REMEMBERED_BYTES, known_digest, sha256_of
+from onnxgate.model.hashing import REMEMBERED_BYTES, Identity, identity, known_digest, remember, sha256_of
 from onnxgate.model.places import consulted
 from onnxgate.plan import PlannedRuntime
 from onnxgate.stages import file as file_stage
@@ -44,6 +45,7 @@ class Looked:
 
     file: ModelFile
     lasting: bool
+    known: Mapping[Identity, str] = field(default_factory=dict)  # digests of large files that were made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Match:
     kept: Mapping[str, Kept]
     levels: Mapping[str, str]
     predictions: bool  # they are asked for, too
+    whole: bool = True  # the facts are those of files that are here, and not what pointers and the lock say of them
 
 
 def keeping_examiner(jobs: int, folder: Path, project: Path) -> Examiner:
@@ -116,10 +119,15 @@ class Examiner:
 
     def files(self, project: Project, models: Sequence[SelectedModel], lock: Lock) -> tuple[ModelFile, ...]:
         """What reading each model's file told, in the order of `models`."""
-        if self._digests is not None:
-            self._digests.recall((model.absolute for model in models), project.root)
+        self._recall((path for model in models for path in _locked_files(model, lock)), project.root)
         keys = [self._file_key(model) for model in models]
-        known = [self._found(model, key) for model, key in zip(models, keys, strict=True)]
+        held = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
+        kept = [(model, file) for model, file in zip(models, held, strict=True) if file is not None]
+        self._recall((path for model, file in kept for path in _files(model, file)), project.root)
+        known = [
+            file if file is not None and _is_current(file, model) else None
+            for model, file in zip(models, held, strict=True)
+        ]
         calls = [Call(look, model, _bounds(model)) for model, found in zip(models, known, strict=True) if not found]
         answers = iter(self._children.run(calls, at_once=_worth(calls)))
         looked = [
@@ -127,28 +135,30 @@ class Examiner:
             for model, key, found in zip(models, keys, known, strict=True)
         ]
         if self._digests is not None:
-            self._digests.keep(_digests(models, looked))
+            self._digests.keep(path for model, file in zip(models, looked, strict=True) for path in _files(model, file))
         return tuple(
             file_stage.named(model, lock.models.get(model.path), file, _root(project, model))
             for model, file in zip(models, looked, strict=True)
         )
+
+    def _recall(self, files: Iterable[Path], root: Path) -> None:
+        if self._digests is not None:
+            self._digests.recall(files, root)
 
     def _file_key(self, model: SelectedModel) -> str:
         """ "" where the digest of the file is not at hand, or nothing is kept."""
         digest = _digest(model.absolute) if self._unchanged is not None else ""
         return key_of("file", model.path, digest) if digest else ""
 
-    def _found(self, model: SelectedModel, key: str) -> ModelFile | None:
-        found = self._unchanged.find(key, ModelFile) if self._unchanged is not None and key else None
-        return found if found is not None and _is_current(found, model) else None
-
     def _taken(self, answer: Looked | Lost, model: SelectedModel, key: str) -> ModelFile:
         if isinstance(answer, Lost):
             return replace(file_stage.unseen(model), lost=_words(answer, "reading it"))
         file = answer.file
-        if answer.lasting and self._unchanged is not None and _is_sound(file, model):
-            assert file.facts is not None
-            self._unchanged.keep(key or key_of("file", model.path, file.facts.sha256), file)
+        remember(answer.known)
+        if answer.lasting and self._unchanged is not None and file.facts is not None and _is_of(file.facts, model):
+            read = key_of("file", model.path, file.facts.sha256)
+            if key in ("", read) and _is_current(file, model):
+                self._unchanged.keep(read, file)
         return file
 
     # The support stage
@@ -169,7 +179,7 @@ class Examiner:
     def _answered(self, answer: Supported | Lost, asked: Match, key: str) -> tuple[Supported, Undone | None]:
         if isinstance(answer, Lost):
             return Supported(), Undone(Stage.SUPPORT, asked.facts.path, "", *_words(answer, "predicting it"))
-        if answer.lasting and self._unchanged is not None and key:
+        if answer.lasting and self._unchanged is not None and key and _is_of(asked.facts, asked.model):
             self._unchanged.keep(key, answer.said)
         return answer, None
 
@@ -177,7 +187,7 @@ class Examiner:
         """ "" where it depends on more than can be named."""
         if self._unchanged is None or asked.predictions or asked.kept:
             return ""
-        if asked.facts.unread:
+        if asked.facts.unread or not asked.whole:
             return ""
         path, external = asked.model.absolute, asked.facts.external
         digests = [(each.location, each.sha256, layout(path, each.location)) for each in external]
@@ -188,8 +198,11 @@ class Examiner:
 def look(model: SelectedModel) -> Looked:
     """What reading a model's file tells. Runs in a child."""
     with consulted() as was_consulted:
+        before = _status(model.absolute)
         file = file_stage.look(model)
-        return Looked(file, lasting=not was_consulted())
+        after = _status(model.absolute)
+        is_same = before is not None and after is not None and identity(before) == identity(after)
+        return Looked(file, is_same and not was_consulted(), _known_of(model, file))
 
 
 def match(asked: Match) -> Supported:
@@ -221,10 +234,8 @@ def _root(project: Project, model: SelectedModel) -> Path:
 
 
 def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except (OSError, ValueError):
-        return 0
+    status = _status(path)
+    return status.st_size if status is not None else 0
 
 
 def _digest(path: Path) -> str:
@@ -236,6 +247,31 @@ def _digest(path: Path) -> str:
         return sha256_of(path) if status.st_size < REMEMBERED_BYTES else known_digest(status) or ""
     except (OSError, ValueError):
         return ""
+
+
+def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
+    """A model and the data that it had when it was locked."""
+    yield model.absolute
+    entry = lock.models.get(model.path)
+    yield from (model.absolute.parent / each.location for each in (entry.external if entry is not None else ()))
+
+
+def _known_of(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
+    """What this process knows of the large files that a model consists of."""
+    statuses = filter(None, map(_status, _files(model, file)))
+    return {identity(each): digest for each in statuses if (digest := known_digest(each)) is not None}
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def _is_of(facts: ModelFacts, model: SelectedModel) -> bool:
+    """Whether the file is now what its facts say: what was found meanwhile is of this content."""
+    return _digest(model.absolute) == facts.sha256
 
 
 def _is_sound(file: ModelFile, model: SelectedModel) -> bool:
@@ -254,13 +290,11 @@ def _is_current(file: ModelFile, model: SelectedModel) -> bool:
     return file.facts is not None and _is_sound(file, model)
 
 
-def _digests(models: Sequence[SelectedModel], files: Sequence[ModelFile]) -> dict[Path, str]:
-    found = {}
-    for model, file in zip(models, files, strict=True):
-        if file.facts is not None:
-            found[model.absolute] = file.facts.sha256
-            found |= {model.absolute.parent / each.location: each.sha256 for each in file.facts.external}
-    return found
+def _files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
+    """The files that a model consists of."""
+    if file.facts is not None:
+        yield model.absolute
+        yield from (model.absolute.parent / each.location for each in file.facts.external)
 
 
 def _words(lost: Lost, doing: str) -> tuple[str, str]:

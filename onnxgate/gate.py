@@ -17,7 +17,7 @@ from onnxgate.evidence.lock import ModelAgainstLock
 from onnxgate.examining import Examiner, Match, keeping_examiner
 from onnxgate.findings import DYNAMIC_STAGES, Judged, Level, Place, Stage, Undone
 from onnxgate.harvests import Builds, lacking
-from onnxgate.model.content import content_files, content_sha256
+from onnxgate.model.content import content_files, content_sha256, layouts
 from onnxgate.plan import PlannedModel, plan_models, unlocked_builds
 from onnxgate.request import Gathered, Outcome, Request
 from onnxgate.stages import lock as lock_stage
@@ -183,6 +183,7 @@ def _support(request: Request, examiner: Examiner, planned: Sequence[PlannedMode
             {name: gathered.kept[name] for name in sorted(gathered.kept.keys() & {it.name for it in each.runtimes})},
             levels,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
+            whole=each.path not in gathered.away,
         )
         for each in planned
         if each.path in gathered.facts
@@ -248,7 +249,7 @@ def _store(request: Request, runnable: Sequence[PlannedModel], gathered: Gathere
     from onnxgate.store import Store
 
     facts = {each.model.absolute: gathered.facts[each.path] for each in runnable}
-    contents = {str(path): content_sha256(each) for path, each in facts.items()}
+    contents = {str(path): " ".join((content_sha256(each), *layouts(each, path))) for path, each in facts.items()}
     files = {str(path): content_files(each, path) for path, each in facts.items()}
     limits = request.project.config.limits
     allowed = JobLimits(limits.time_s, limits.memory_mib)

@@ -91,33 +91,52 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
     assert lfs_contents(checkout, [file]) == {}
 
 
-def test_digests_are_remembered(tmp_path: Path) -> None:
+def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
-    same, touched = make(tmp_path / "same"), make(tmp_path / "touched")
-    hour_from_now_ns = time.time_ns() + 3600 * 10**9
-    first = Digests(tmp_path / "kept")
-    first._began_ns = hour_from_now_ns
-    first.recall([same, touched], tmp_path)
-    first.keep({same: SHA256, touched: SHA256})
-    just = Digests(tmp_path / "just")
-    just.recall([same], tmp_path)
-    just.keep({same: SHA256})
+    same, touched, just = (make(tmp_path / name) for name in ("same", "touched", "just"))
+    hashing.remember({hashing.identity(file.stat()): SHA256 for file in (same, touched)})
+    hashing.sha256_of(just)
+    Digests(tmp_path / "kept").keep([same, touched, just])
     os.utime(touched)
+    monkeypatch.setattr(hashing, "_known", {})
 
-    Digests(tmp_path / "just").recall([same], tmp_path)
-    early = hashing.known_digest(same.stat())
-    Digests(tmp_path / "kept").recall([same, touched], tmp_path)
-
-    assert early is None  # its times are those of this very moment: it may change once more and show the same ones
+    Digests(tmp_path / "kept").recall([same, touched, just], tmp_path)
     assert hashing.known_digest(same.stat()) == SHA256
     assert hashing.known_digest(touched.stat()) is None
+    assert hashing.known_digest(just.stat()) is None  # it may change once more and show the same times
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
+    """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
+    file = make(tmp_path / "file")
+    hashing.remember({hashing.identity(file.stat()): SHA256})
+    make(file, CONTENT[:-1] + b"!")
+    Digests(tmp_path / "kept").keep([file])
+
+    Digests(tmp_path / "kept").recall([file], tmp_path)
+
+    assert hashing.known_digest(file.stat()) is None
+
+
+def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose files had nothing to be recalled keeps what the other knew."""
+    first, second = make(tmp_path / "first"), make(tmp_path / "second")
+    hashing.remember({hashing.identity(file.stat()): SHA256 for file in (first, second)})
+    Digests(tmp_path / "kept").keep([first])
+    Digests(tmp_path / "kept").keep([second])
+    monkeypatch.setattr(hashing, "_known", {})
+
+    Digests(tmp_path / "kept").recall([first, second], tmp_path)
+
+    assert [hashing.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
 
 
 def test_small_files_are_not_kept(tmp_path: Path) -> None:
     """They are hashed in less time than it takes to remember them."""
     digests = Digests(tmp_path / "kept")
     digests.recall([make(tmp_path / "small", b"small")], tmp_path)
-    digests.keep({tmp_path / "small": SHA256})
+    hashing.sha256_of(tmp_path / "small")
+    digests.keep([tmp_path / "small"])
 
     assert not (tmp_path / "kept").exists()
 

@@ -12,13 +12,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from onnxgate import gate, unchanged
 from onnxgate.config.project import SelectedModel
 from onnxgate.evidence.file import ModelFile
 from onnxgate.findings import STATIC_STAGES
+from onnxgate.lock.changes import entry_of
+from onnxgate.lock.types import Lock, LockedModel
 from onnxgate.model import hashing
+from onnxgate.model.reading import read_facts
 from onnxgate.request import Outcome, Request
 from onnxgate.stages import file as file_stage
 from onnxgate.stages import support as support_stage
@@ -29,7 +33,7 @@ from tests.model.test_external import external_model
 
 Counted = Callable[[], tuple[list[str], list[str]]]
 MISH = "g (float[2] x) => (float[2] y) { y = Mish(x) }"
-HEAD_22 = "<ir_version: 8, opset_import: [\"\" : 22]>\n"
+HEAD_22 = '<ir_version: 8, opset_import: ["" : 22]>\n'
 
 
 @pytest.fixture
@@ -139,6 +143,70 @@ def test_external_data(request_: Request, counted: Counted) -> None:
     assert "external-data-missing" in {finding.rule for finding in outcome.findings}
 
 
+def test_large_external_data_are_read_once(
+    request_: Request, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier check hashed is not hashed again, also where the model itself is small."""
+    monkeypatch.setattr(hashing, "_known", {})
+    monkeypatch.setattr(hashing, "SETTLED_NS", -(10**12))
+    model = external_model()
+    data = write(request_.models[0].absolute, model).with_name("w.bin")
+    data.write_bytes(bytes(2 * 2**20))
+    gate.run(replace(request_, jobs=1))
+    counted()
+    opened: list[Path] = []
+    open_regular = hashing.open_regular
+    monkeypatch.setattr(hashing, "_known", {})
+    monkeypatch.setattr(hashing, "open_regular", lambda path: opened.append(path) or open_regular(path))
+
+    gate.run(request_)
+
+    assert counted() == ([], [])
+    assert data not in opened
+
+
+def test_a_pointer_is_not_answered_for_by_its_content(request_: Request, counted: Counted) -> None:
+    """A model in Git LFS has the same digest whether it is here or not; what is said of it differs."""
+    model = request_.models[0]
+    content = model.absolute.read_bytes()
+    entry = entry_of(read_facts(model.absolute, model.path))
+    request_ = replace(request_, lock=replace_models(request_.lock, {model.path: entry}))
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{entry.sha256}\nsize {entry.size_bytes}\n"
+
+    for state in (pointer.encode(), content, pointer.encode()):
+        model.absolute.write_bytes(state)
+        assert said(gate.run(request_)) == said(gate.run(replace(request_, static_folder=None)))
+
+
+def test_a_model_that_changes_while_it_is_read_is_not_kept(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what its file nor what its operators say is taken for what the other content says."""
+    model = request_.models[1].absolute
+    before = model.read_bytes()
+    expected = said(gate.run(replace(request_, static_folder=None)))
+    _changing(monkeypatch, file_stage, "look", model, before.replace(b"Relu", b"Tanh"))
+    gate.run(request_)
+    monkeypatch.undo()
+    model.write_bytes(before)
+    assert said(gate.run(request_)) == expected
+
+    _changing(monkeypatch, support_stage, "gather_model", model, before.replace(b"Relu", b"Rulu"))
+    gate.run(request_)
+    monkeypatch.undo()
+    model.write_bytes(before)
+    assert said(gate.run(request_)) == expected
+
+
+def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: Path, content: bytes) -> None:
+    """Have a file replaced by another of the same size just before it is looked at."""
+    function = getattr(module, name)
+
+    def changed(*arguments: object) -> object:
+        path.write_bytes(content)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, changed)
+
+
 def test_nowhere_to_keep(request_: Request, tmp_path: Path, counted: Counted) -> None:
     """Where nothing can be written, all is read each time, and no more is said of it."""
     (tmp_path / "kept").write_text("a file")
@@ -198,7 +266,7 @@ def test_children_say_the_same(request_: Request) -> None:
 
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The digest of a large file is remembered while its times prove that it is the same, and not just after a change."""
+    """The digest of a large file is remembered while its times prove that it is the same, not just after a change."""
     monkeypatch.setattr(hashing, "_known", {})
     file = tmp_path / "large"
     file.write_bytes(bytes(2 * 2**20))
@@ -224,8 +292,11 @@ def said(outcome: Outcome) -> tuple[object, ...]:
     return outcome.findings, outcome.gathered.facts, outcome.gathered.verdicts, outcome.gathered.undone
 
 
+def replace_models(lock: Lock, models: dict[str, LockedModel]) -> Lock:
+    """A lock with these models."""
+    return msgspec.structs.replace(lock, models=models)
+
+
 def replace_rules(config: object, rules: dict[str, str]) -> object:
     """A config with other levels."""
-    import msgspec
-
     return msgspec.structs.replace(config, rules=rules)  # type: ignore[type-var]

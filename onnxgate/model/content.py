@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from onnxgate.model.external import Layout, layout
 from onnxgate.model.facts import ModelFacts
 
 
@@ -24,3 +25,8 @@ def content_sha256(facts: ModelFacts) -> str:
 def content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
     """The files that a model's content lies in, with the SHA-256 of each."""
     return {model: facts.sha256, **{model.parent / each.location: each.sha256 for each in facts.external}}
+
+
+def layouts(facts: ModelFacts, model: Path) -> tuple[Layout, ...]:
+    """Where each data file lies, by location: runtimes that read it beside the model may refuse it elsewhere."""
+    return tuple(layout(model, each.location) for each in sorted(facts.external))
