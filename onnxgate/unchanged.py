@@ -28,6 +28,9 @@ MOST = 20_000
 _PARTS = ("data", "evidence", "model", "rules", "stages", "support")
 """Folders whose code decides what the static stages say."""
 
+_OTHERS = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
+"""Packages whose code reads models; the last is not there where protobuf is pure Python."""
+
 Kind = TypeVar("Kind")
 
 
@@ -91,8 +94,8 @@ def _program() -> tuple[str, ...]:
     """This program, and what of others it judges with: the very files, since wheels may all have the same times."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
-    folders = [str(package), *sorted(_below([str(package / part) for part in _PARTS])), *map(_package, ("onnx", "numpy"))]
-    for folder in folders:
+    ours = [str(package), *sorted(_below([str(package / part) for part in _PARTS]))]
+    for folder in (*ours, *filter(None, map(_package, _OTHERS))):
         for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
             digest.update(f"{entry.path}\0{identity(entry.stat())}\n".encode(errors="surrogateescape"))
     return str(LAYOUT), digest.hexdigest(), sys.version
@@ -105,9 +108,7 @@ def _below(folders: list[str]) -> Iterator[str]:
         folders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name != "__pycache__"]
 
 
-def _package(name: str) -> str:
-    """Where a package lies, without importing it."""
+def _package(name: str) -> str | None:
+    """Where a package lies, without importing it; None where it is not installed."""
     spec = find_spec(name)
-    assert spec is not None
-    assert spec.origin is not None
-    return str(Path(spec.origin).parent)
+    return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None

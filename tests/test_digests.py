@@ -63,7 +63,13 @@ def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
     assert not (checkout.parent / "ran").exists()
 
 
-@pytest.mark.parametrize("what", ["edited", "touched", "assumed", "skipped", "untracked", "not lfs", "link", "no git"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("edited", "touched", "assumed", "skipped", "untracked", "not lfs", "link", "no git"),
+        *("extended", "same tick"),
+    ],
+)
 def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of anything else nothing is known, however much it looks the same."""
     file = checkout / "a.bin"
@@ -85,6 +91,12 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
         case "link":
             file = checkout / "link.bin"
             file.symlink_to("a.bin")
+        case "extended":
+            (checkout.parent / "pointer").write_text(POINTER.replace("oid", f"ext-0-foo sha256:{'0' * 64}\noid"))
+            git(checkout, "add", "--renormalize", "a.bin")
+        case "same tick":  # of the clock as the index, on a file system of coarse times
+            modified_ns = file.stat().st_mtime_ns
+            os.utime(checkout / ".git" / "index", ns=(modified_ns, modified_ns))
         case _:
             monkeypatch.setenv("PATH", "")
 

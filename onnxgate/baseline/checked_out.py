@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from onnxgate.baseline.git import ask
+from onnxgate.baseline.git import ask, words
 from onnxgate.model.pointer import LARGEST_BYTES, LfsPointer, parse_pointer
 
 _ENTRY = re.compile(
@@ -20,6 +20,8 @@ unchanged, "S" is not looked at. Git itself leaves out the fractions of a second
 
 Source: `git ls-files --stage -v --debug -z` of git 2.39.5; what is written otherwise proves nothing.
 """
+_EXTENDED = b"\next-"
+"""A pointer of what extensions of LFS made of the file: its digest is that of their work, not of the file."""
 _WIDTH = 2**32
 """Numbers and sizes have 32 bits in the index."""
 
@@ -28,8 +30,8 @@ def lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
     """
     What each file holds, by the pointer that is committed or staged for it; without those that git cannot prove.
 
-    Proven is a file whose size, times and numbers are those that git wrote down when it made or hashed it, of which
-    git's index has a Git LFS pointer, and whose attributes name LFS as what turned one into the other.
+    Proven is a file whose size, times and numbers are those that git wrote down when it made or hashed it, before it
+    wrote its index; of which that has a Git LFS pointer; whose attributes name LFS as what turned one into the other.
     """
     names = {name: file for file in files if (name := _name(root, file))}
     if not names:
@@ -56,11 +58,21 @@ def _unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
     """Name -> blob, of the files that are, to the fraction of a second, what they were when git looked."""
     done = ask(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *_literal(files)], offline=True)
     found = {}
+    written_ns = _index_written_ns(root)
     for entry in _ENTRY.finditer(done.stdout) if done.returncode == 0 else ():
         name = os.fsdecode(entry["name"])
-        if name in files and _is_same(entry, files[name].stat()):
+        status = files[name].stat() if name in files else None
+        if status is not None and _is_same(entry, status) and status.st_mtime_ns < written_ns:
             found[name] = entry["blob"].decode()
     return found
+
+
+def _index_written_ns(root: Path) -> int:
+    """When git wrote its index: a file that was made at that tick of the clock, or later, may be another by now."""
+    try:
+        return (root / words(root, ["rev-parse", "--git-path", "index"])).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _is_same(entry: re.Match[bytes], status: os.stat_result) -> bool:
@@ -96,7 +108,8 @@ def _pointers(root: Path, blobs: dict[str, str]) -> dict[str, LfsPointer]:
     for (name, blob), line in zip(blobs.items(), told, strict=False):
         kind, _, size = line.partition(" ")
         if kind == "blob" and size.isdigit() and int(size) < LARGEST_BYTES:
-            pointer = parse_pointer(ask(root, ["cat-file", "blob", blob], offline=True).stdout)
-            if pointer is not None:
+            content = ask(root, ["cat-file", "blob", blob], offline=True).stdout
+            pointer = parse_pointer(content)
+            if pointer is not None and _EXTENDED not in content:
                 found[name] = pointer
     return found
