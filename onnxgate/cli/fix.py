@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 BACKUPS = "backups"
 """The folder below the cache's: outside of the repository, where git would track what is kept."""
+HANG = 2
+NARROWEST = 40
 LEFT = 1
 NO_VERDICT = 3
 NOUNS = {
@@ -78,9 +79,8 @@ def command(
     wish = Wish(_known(rules), unsafe)
     project, request, runs = _asked(paths, target, against, options)
     counts: Counter[str] = Counter()
-    for repair, lines in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
-        counts[repair] += 1
-        _say([] if options.quiet else lines)
+    for state in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
+        counts[state] += 1
     _say([_summed_up(counts, dry_run=dry_run, locked=runs)])
     return _status(counts, dry_run=dry_run)
 
@@ -128,11 +128,14 @@ def _of_project(project: Project, paths: tuple[Path, ...], against: str | None, 
     from onnxgate.baseline.choosing import choose
     from onnxgate.cli.hosting import shown_host
     from onnxgate.config.discovery import find_root
+    from onnxgate.errors import LockError
     from onnxgate.findings import STATIC_STAGES
     from onnxgate.lock.loading import load_lock
     from onnxgate.request import Request
     from onnxgate.runtimes.store import support_dir
 
+    if not project.lock_path.exists():
+        raise LockError(f"there is no `{project.lock_path.name}`", hint=_without_lock(project, paths))
     chosen = choose(find_root(project.folder), against or "none", os.environ, offline=options.offline)
     return Request(
         project=project,
@@ -149,17 +152,35 @@ def _of_project(project: Project, paths: tuple[Path, ...], against: str | None, 
     )
 
 
+def _without_lock(project: Project, paths: tuple[Path, ...]) -> str:
+    """What to do first; a model that cannot be locked as it is can be repaired without a lock."""
+    import shlex
+
+    requirement = next((each.runtime for each in project.config.targets.values()), "onnxruntime")
+    command = ["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))]
+    return f"run `onnxgate lock`; what that refuses is repaired without it: `{shlex.join(command)}`"
+
+
 def _repaired(
     project: Project, request: Request, wish: Wish, options: CommonOptions, *, runs: bool, dry_run: bool
-) -> Iterator[tuple[str, list[str]]]:
-    """What became of each model, and the lines that say it."""
-    from onnxgate.cli.hosting import shown_host
+) -> Iterator[str]:
+    """What became of each model, which is said as soon as it is known."""
+    from onnxgate.cli.hosting import open_host, say_what_is_not_limited
+    from onnxgate.cli.progress import aside, display
     from onnxgate.repairing import repairs
+    from onnxgate.scratch import scratch_folder
 
-    folder = tempfile.TemporaryDirectory(prefix="onnxgate-fix-", ignore_cleanup_errors=True)
-    with folder as scratch, shown_host(project, options) as host:
+    with (
+        scratch_folder() as scratch,
+        display(quiet=options.quiet) as progress,
+        open_host(project, options, progress) as host,
+    ):
         for repair in repairs(request, wish, host, Path(scratch), runs=runs):
-            yield _settle(project, repair, options, dry_run=dry_run)
+            state, lines = _settle(project, repair, options, dry_run=dry_run)
+            with aside(progress):
+                _say([] if options.quiet else lines)
+            yield state
+    say_what_is_not_limited(host, options)
 
 
 def _settle(project: Project, repair: Repair, options: CommonOptions, *, dry_run: bool) -> tuple[str, list[str]]:
@@ -256,7 +277,17 @@ def _count(number: int, noun: str) -> str:
 
 
 def _say(lines: Iterable[str]) -> None:
+    """Lines as wide as the terminal, where there is one; words and paths are left whole."""
+    import textwrap
+
+    from onnxgate.cli.outputs import width
     from onnxgate.formats.escape import log_line
 
+    room = width()
     for line in lines:
-        click.echo(log_line(line))
+        shown = log_line(line)
+        hang = " " * (len(shown) - len(shown.lstrip()) + HANG)
+        wrapped = textwrap.wrap(
+            shown, max(room, NARROWEST), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+        )
+        click.echo("\n".join(wrapped) if room else shown)
