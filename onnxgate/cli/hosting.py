@@ -37,10 +37,10 @@ def shown_host(project: Project, options: CommonOptions, meter: Meter | None = N
     """The same with a live display of what is being done, where standard error is a terminal."""
     with display(quiet=options.quiet) as progress, open_host(project, options, progress, meter) as host:
         yield host
-    _say_what_is_not_limited(host, options)
+    say_what_is_not_limited(host, options)
 
 
-def _say_what_is_not_limited(host: Host, options: CommonOptions) -> None:
+def say_what_is_not_limited(host: Host, options: CommonOptions) -> None:
     """An engine that runs without limits is always named; what the system cannot take away, where more is asked for."""
     from onnxgate.formats.escape import log_line
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from onnxgate.runtimes.progress import Progress, Silent
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
+    from rich.live import Live
 
 PREPARE = "prepare"
 LOOK_UP = "look up"
@@ -26,15 +27,19 @@ def display(*, quiet: bool = False, board: Board | None = None) -> Iterator[Prog
         yield Silent()
         return
     from rich.console import Console
-    from rich.live import Live
 
     console = Console(stderr=True, emoji=False, highlight=False)
     if console.is_dumb_terminal:
         yield Silent()
         return
     board = board or Board()
-    with Live(get_renderable=board.lines, console=console, transient=True, refresh_per_second=8, redirect_stdout=False):
+    with board.on(console):
         yield board
+
+
+def aside(progress: Progress) -> AbstractContextManager[None]:
+    """Nothing is displayed while the block prints: a line would begin where the display ends, and be painted over."""
+    return progress.aside() if isinstance(progress, Board) else nullcontext()
 
 
 class Board:
@@ -44,6 +49,46 @@ class Board:
         self._doing: dict[str, str] = {}
         self._done: dict[str, int] = {}
         self._lock = threading.Lock()
+        self._console: Console | None = None
+        self._live: Live | None = None
+
+    @contextmanager
+    def on(self, console: Console) -> Iterator[None]:
+        """It is displayed there while the block runs."""
+        self._console = console
+        self._show()
+        try:
+            yield
+        finally:
+            self._hide()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """It is not displayed while the block runs."""
+        self._hide()
+        try:
+            yield
+        finally:
+            self._show()
+
+    def _show(self) -> None:
+        """By a new display each time: a used one would take away as many lines as it had at last, whatever is there."""
+        from rich.live import Live
+
+        if self._console is not None:
+            self._live = Live(
+                get_renderable=self.lines,
+                console=self._console,
+                transient=True,
+                refresh_per_second=8,
+                redirect_stdout=False,
+            )
+            self._live.start()
+
+    def _hide(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def started(self, seat: str, what: str) -> None:
         """The runtime begins with something."""

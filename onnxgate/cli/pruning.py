@@ -56,5 +56,6 @@ def _say(pruned: Pruned, options: CommonOptions, *, really: bool) -> None:
         click.echo(log_line(f"left {name}: it is in use"))
     shared = pruned.size_bytes - pruned.freed_bytes
     aside = f"; another {size(shared)} stays in other caches, such as uv's" if shared else ""
+    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
     freed = "freed" if really else "would free"
-    click.echo(f"{freed} {size(pruned.freed_bytes)}{aside}; {count(pruned.kept, 'environment')} kept")
+    click.echo(f"{freed} {size(pruned.freed_bytes)}{aside}; {count(pruned.kept, 'environment')} kept{in_use}")

@@ -24,7 +24,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@command.command("list", short_help="Say which are ready, and what they take.")
 @documents_option
 @common_options
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
@@ -68,7 +68,7 @@ def _render(inventory: Inventory, format_name: str, options: CommonOptions, *, c
             return inventory_text.format(inventory, color=color, width=width, quiet=options.quiet)
 
 
-@command.command("prepare")
+@command.command("prepare", short_help="Make them, or those of some targets.")
 @click.argument("names", nargs=-1)
 @common_options
 def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
@@ -82,7 +82,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     return work(names, options)
 
 
-@command.command("prune")
+@command.command("prune", short_help="Remove what no lock names and nobody used lately.")
 @click.option("--all", "everything", is_flag=True, help="Remove what the locks name, too, and whatever its age.")
 @click.option(
     "--older-than",

@@ -87,7 +87,8 @@ class Paper:
         """Columns side by side; what is too wide for the terminal is cut into blocks, the first column in each."""
         for number, block in enumerate(self._blocks(_below_names(columns, gutter), gutter)):
             yield from [""] if number else []
-            yield self.ink(_groups(block, gutter).rstrip(), "quiet")
+            if any(column.group for column in columns):
+                yield self.ink(_groups(block, gutter).rstrip(), "quiet")
             yield self.ink(_joined([column.fill(column.head) for column in block], gutter), "quiet")
             for row in range(len(columns[0].cells)):
                 yield _joined([column.fill(column.cells[row], self._styled(styles)) for column in block], gutter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -71,14 +72,22 @@ def _read(model: SelectedModel) -> LockedModel:
     except UnreadableModel as error:
         raise LockError(f"is no model: {error}") from error
     entry = entry_of(reading.facts)
-    _hold_to_data(entry, {use.location for use in external_uses(reading.proto, model.absolute)})
+    uses = external_uses(reading.proto, model.absolute)
+    _hold_to_data(entry, {use.location: use.detail if use.problem == "escapes" else "" for use in uses}, model.path)
     return entry
 
 
-def _hold_to_data(entry: LockedModel, named: set[str]) -> None:
+def _hold_to_data(entry: LockedModel, named: Mapping[str, str], path: str) -> None:
     """Facts without a data file that the model names would be facts of another model."""
-    if absent := sorted(named - {file.location for file in entry.external}):
-        raise LockError(f"its external data `{'`, `'.join(absent)}` cannot be read")
+    absent = sorted(named.keys() - {file.location for file in entry.external})
+    if not absent:
+        return
+    why = next((named[each] for each in absent if named[each]), "")
+    message = f"its external data `{'`, `'.join(absent)}` cannot be read"
+    if not why:
+        raise LockError(message)
+    hint = f"run `onnxgate fix {shlex.quote(path)}`, which moves data of the repository into the model"
+    raise LockError(f"{message}, since it {why}", hint=hint)
 
 
 def _with_tolerance(

@@ -12,6 +12,6 @@ from onnxgate.repair.passthrough import Passthrough
 
 __all__ = ["FIXES", "Asked", "Bounds", "Change", "Fix", "Left"]
 
-FIXES: tuple[Fix, ...] = (ExternalData(), Opset(), IrVersion(), Passthrough(), MissingTypes(), LeakedPaths())
-"""In the order in which they are tried: data first, since the others leave them alone; a stamp after what may need a
-newer one."""
+FIXES: tuple[Fix, ...] = (ExternalData(), MissingTypes(), Opset(), IrVersion(), Passthrough(), LeakedPaths())
+"""In the order in which they are tried: data first, since the others leave them alone; types before a conversion, which
+would write them itself; a stamp after what may need a newer one."""

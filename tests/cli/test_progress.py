@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pty
@@ -96,3 +97,39 @@ with progress.display({arguments}) as board:
 
     assert process.wait(30) == 0
     assert (b"run a.onnx" in said) is expected
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")
+def test_what_is_printed_meanwhile_has_lines_of_its_own() -> None:
+    """The display is gone before a line is printed, and comes back below it."""
+    code = """
+import sys, time
+from onnxgate.cli import progress
+with progress.display() as board:
+    board.started("onnxruntime 1.18.1", "run a.onnx")
+    time.sleep(0.5)
+    with progress.aside(board):
+        print("said meanwhile", flush=True)
+    time.sleep(0.5)
+"""
+    said = on_terminal(code)
+
+    before, _, after = said.partition(b"said meanwhile\r\n")
+
+    assert b"\x1b[2K" in before.rpartition(b"done")[2]
+    assert b"run a.onnx" in after
+
+
+def on_terminal(code: str) -> bytes:
+    """What a pseudo-terminal gets that has both streams."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm"}
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # as Linux ends one
+        while block := os.read(ours, 4096):
+            said += block
+    os.close(ours)
+    assert process.wait(30) == 0
+    return said

@@ -180,7 +180,7 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     status, text = run(capsys, "prune", "--directory", project)
     held.close()
 
-    assert (status, text.splitlines()[-1].endswith("; 2 environments kept")) == (0, True)
+    assert (status, text.splitlines()[-1].endswith("; 2 environments kept, 1 in use")) == (0, True)
     assert [path.exists() for path in (named, late, used, backup, fresh)] == [True] * 5
     assert [path.exists() for path in (old, result)] == [False] * 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,3 +76,17 @@ def test_target(files: Repository) -> None:
 def test_misused(files: Repository) -> None:
     """A rule that no fix answers is a mistake of whoever asks."""
     assert "no fix answers `run-failed`" in files.run("fix", "m.onnx", "--rule", "run-failed", status=2).err
+
+
+def test_without_a_lock(files: Repository) -> None:
+    """A model that cannot be locked as it is can be repaired all the same, by the command that is said."""
+    (files.folder / "onnxgate.toml").write_text('[targets.a]\nruntime = "onnxruntime>=1.18,<1.20"\n')
+    model = parse()
+    model.ir_version = 13
+    path = write(files.folder / "m.onnx", model)
+    said = files.run("fix", "m.onnx", status=2).err
+    command = shlex.split(said.rpartition(": `")[2].strip().removesuffix("`"))
+
+    assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]
+    files.run(*command[1:])
+    assert onnx.load(path).ir_version == 10

@@ -122,6 +122,16 @@ def test_missing_data(tmp_path: Path) -> None:
     assert refusal(model(tmp_path, EXTERNAL)) == "`m.onnx`: its external data `w.bin` cannot be read"
 
 
+def test_data_elsewhere(tmp_path: Path) -> None:
+    """They can be moved into the model, and it is said how."""
+    said = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
+
+    assert said == (
+        "`a b.onnx`: its external data `../w.bin` cannot be read, since it lies outside the model's folder; "
+        "run `onnxgate fix 'a b.onnx'`, which moves data of the repository into the model"
+    )
+
+
 def test_all_that_cannot_be_locked(tmp_path: Path) -> None:
     """Every model that cannot be locked is said at once."""
     good, one, other = (model(tmp_path, name=name) for name in ("good.onnx", "one.onnx", "other.onnx"))

@@ -167,6 +167,20 @@ def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
     assert (proto.ir_version, proto.doc_string, proto.graph.output[1].name) == (10, "net.py", "m_out")
 
 
+def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
+    """The converter would write types itself, which is refused: a model that lacks both is repaired in one go."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    cases.make(TOO_NEW, folder)
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu (x) }", '<ir_version: 13, opset_import: ["" : 25]>')
+    model.graph.output[0].ClearField("type")
+    write(folder / "model.onnx", model)
+    found = repaired(cases.request(folder, None), tmp_path / "s")
+
+    assert (found.state, found.left) == ("repaired", ())
+    assert {each.rule for each in found.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
+
+
 def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     """A Git LFS pointer is fetched, and not repaired."""
     folder = tmp_path / "r"
