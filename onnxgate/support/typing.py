@@ -91,6 +91,8 @@ def _inferred(proto: ModelProto) -> ModelProto:
             return shape_inference.infer_shapes(model, check_type=False, strict_mode=False)
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
             continue
+        except MemoryError:  # constants that ask inference for more than there is
+            break
     return proto
 
 

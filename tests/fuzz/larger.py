@@ -33,7 +33,8 @@ def _tensor(dims: list[int]) -> bytes:
     return model.SerializeToString()
 
 
-def _external(**said: str) -> bytes:
+def external_model(**said: str) -> bytes:
+    """A model whose weight lies elsewhere."""
     model = model_of([node("Add", ["x", "w"], ["y"])])
     tensor = model.graph.initializer.add(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
     for key, value in {"location": "data.bin", **said}.items():
@@ -105,14 +106,20 @@ def _packed() -> bytes:
     return model.SerializeToString()[:2] + nested([7, 5], held)
 
 
+def _split() -> bytes:
+    """As many outputs as no memory holds: onnx's inference makes a list of them."""
+    model = model_of([node("Split", ["x"], ["y"], num_outputs=2**40)])
+    return model.SerializeToString()
+
+
 LARGER: Mapping[str, Callable[[], bytes]] = {
     "dims-without-end": lambda: _tensor([2**63 - 1] * 20_000),
     "dims-past-64-bits": lambda: _tensor([2**62, 2**62]),
     "dims-past-64-bits-and-none": lambda: _tensor([2**62, 2**62, 0]),
-    "offset-of-5000-digits": lambda: _external(offset="9" * 5000),
-    "offset-of-4300-digits": lambda: _external(offset="9" * 4300),
-    "length-past-64-bits": lambda: _external(length=str(2**64)),
-    "location-longer-than-a-path": lambda: _external(location="a/" * 5000),
+    "offset-of-5000-digits": lambda: external_model(offset="9" * 5000),
+    "offset-of-4300-digits": lambda: external_model(offset="9" * 4300),
+    "length-past-64-bits": lambda: external_model(length=str(2**64)),
+    "location-longer-than-a-path": lambda: external_model(location="a/" * 5000),
     "input-of-16-eib": lambda: _input(2**31, 2**31),
     "empty-input-of-2-to-62": lambda: _input(0, 2**62),
     "input-of-64-axes": lambda: _input(*([1] * 64)),
@@ -133,4 +140,5 @@ LARGER: Mapping[str, Callable[[], bytes]] = {
     "source-longer-than-a-name": lambda: _traced("x" * 1000),
     "source-of-many-folders": lambda: _traced("a/" * 20_000),
     "numbers-that-are-none": _packed,
+    "split-into-2-to-40": _split,
 }

@@ -21,6 +21,10 @@ from tests.fuzz.seeds import furnish
 from tests.fuzz.supervising import Result, Run, supervise
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "found").glob("*.onnx"))}
+CRASHING = {"label-encoder-of-an-optional"}
+"""onnx's own inference ends the process; production has it in children."""
+GREEDY = {"split-into-2-to-40"}
+"""onnx's own inference asks for more memory than a child may have."""
 NAMES = [*FILES, *LARGER]
 
 
@@ -40,6 +44,7 @@ def test_no_reader_does_it_again(looked: Result, name: str) -> None:
     """Every reader of ours answers, or says what it documents, within its limits."""
     assert looked.inputs[name] == 1
     assert [each.find for each in looked.found if each.kind == name] == []
+    assert name in CRASHING or [each.find for each in looked.foreign if each.kind == name] == []
 
 
 @pytest.mark.parametrize("path", FILES.values(), ids=FILES)
@@ -79,8 +84,8 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
 
     assert report["verdict"] == "fail"
     assert "fault of onnxgate" not in json.dumps(report)
-    assert lost.keys() <= {"label-encoder-of-an-optional.onnx"}
-    assert all("crashed the process that did it" in each for each in lost.values())
+    assert lost.keys() <= {f"{name}.onnx" for name in (*CRASHING, *GREEDY)}
+    assert all("crashed the process" in each or "of memory" in each for each in lost.values())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.fuzz.onnx_part import PARTS, ask
 from tests.fuzz.readers import DOCUMENTED, Subject
 from tests.fuzz.supervising import Result, Run, supervise
 
-SLICE = 1200
+SLICE = 400
 TRIGGER = 3
 
 

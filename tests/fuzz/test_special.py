@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from onnxgate.model.opening import open_regular
 from onnxgate.model.structure import UnreadableModel, read_structure
 from tests.conftest import ROOT
-from tests.fuzz.larger import _external
+from tests.fuzz.larger import external_model
 from tests.model.models import write
 
 PATIENCE_S = 60
@@ -84,44 +85,74 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-AS_MODELS = [
-    (pipe, 1, "is no regular file, not an ONNX model"),
-    (device, 1, "is no regular file, not an ONNX model"),
-    (listening, 1, "is no regular file, not an ONNX model"),
-    (sparse, 1, "is a file of zero bytes, not an ONNX model"),
-    (folder, 2, "there is no `.onnx` file in `m.onnx`"),
-    (dangling, 2, "`m.onnx` does not exist"),
-    (ring, 2, "`m.onnx` does not exist"),
-]
+AS_MODELS = {
+    pipe: "is no regular file, not an ONNX model",
+    device: "is no regular file, not an ONNX model",
+    listening: "is no regular file, not an ONNX model",
+    sparse: "is a file of zero bytes, not an ONNX model",
+    dangling: "is not there, not an ONNX model",
+    folder: "is a folder, not an ONNX model",
+    ring: "it cannot be opened: too many levels of symbolic links",
+}
+AS_DATA = {
+    pipe: "is no regular file",
+    device: "which is a link to a file outside the model's folder",
+    listening: "is no regular file",
+    folder: "is a folder",
+    dangling: "which is not there",
+    ring: "which is not there",
+}
 
 
-@pytest.mark.parametrize(("make", "status", "said"), AS_MODELS)
-def test_as_a_model(make: Callable[[Path], None], status: int, said: str, place: Path) -> None:
-    """The gate says what it is, and closes."""
+def said(place: Path) -> dict[str, str]:
+    """What a check of all models in the folder says or leaves undecided, by model; it closes the gate."""
+    status, output = run(place, "check", "--static", "--output", "json", ".")
+    report = json.loads(output)
+    found: dict[str, str] = {}
+    for each in report["findings"]:
+        found[each["model"]] = f"{found.get(each['model'], '')}{each['message']}\n"
+    for each in report["undecided"]:
+        found[each["model"]] = f"{found.get(each['model'], '')}{each['reason']}\n"
+    assert status == 1
+    return found
+
+
+def test_as_models(place: Path) -> None:
+    """The gate says of each what it is, beside a sound one."""
+    write(place / "good.onnx")
+    for make in AS_MODELS:
+        make(place / f"{make.__name__}.onnx")
+    found = said(place)
+
+    assert [make.__name__ for make, words in AS_MODELS.items() if words not in found[f"{make.__name__}.onnx"]] == []
+
+
+@pytest.mark.parametrize("make", [dangling, ring])
+def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
+    """A link that leads nowhere is no file, and the command is wrong."""
     make(place / "m.onnx")
 
-    ended, output = run(place, "check", "--static", "m.onnx")
+    status, output = run(place, "check", "--static", "m.onnx")
 
-    assert said in output
-    assert ended == status
+    assert (status, output.splitlines()[0]) == (2, "error: `m.onnx` does not exist")
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "words"),
     [
         (pipe, "`m.onnx` is no model: it is no regular file"),
-        (device, "`m.onnx` is no model: it is no regular file"),
         (ring, "`m.onnx` cannot be read: too many levels of symbolic links"),
         (sparse, "`m.onnx` is no model: it is a file of zero bytes"),
     ],
 )
-def test_in_a_difference(make: Callable[[Path], None], said: str, place: Path) -> None:
+def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) -> None:
     """`diff` says it too, and what git asks for ends as well."""
     make(place / "m.onnx")
     write(place / "good.onnx")
 
-    assert run(place, "diff", "good.onnx", "m.onnx")[0] == 2
-    assert said in run(place, "diff", "good.onnx", "m.onnx")[1]
+    status, output = run(place, "diff", "good.onnx", "m.onnx")
+
+    assert (status, words in output) == (2, True)
     assert "Traceback" not in run(place, "diff", "--textconv", "m.onnx")[1]
 
 
@@ -135,26 +166,14 @@ def test_what_may_not_be_read(place: Path) -> None:
     assert (ended, "permission denied" in output) == (1, True)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (pipe, "is no regular file"),
-        (device, "by a link to a file outside the model's folder"),
-        (listening, "is no regular file"),
-        (folder, "is a folder"),
-        (dangling, "which is not there"),
-        (ring, "which is not there"),
-    ],
-)
-def test_as_data(make: Callable[[Path], None], said: str, place: Path) -> None:
+def test_as_data(place: Path) -> None:
     """External data that are no file close the gate, and are not opened."""
-    make(place / "data.bin")
-    (place / "m.onnx").write_bytes(_external())
+    for make in AS_DATA:
+        make(place / f"{make.__name__}.bin")
+        (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
+    found = said(place)
 
-    ended, output = run(place, "check", "--static", "m.onnx")
-
-    assert said in output
-    assert ended == 1
+    assert [make.__name__ for make, words in AS_DATA.items() if words not in found[f"{make.__name__}.onnx"]] == []
 
 
 def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:
