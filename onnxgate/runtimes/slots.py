@@ -39,7 +39,9 @@ class Slots:
     def _take(self, rank: Rank) -> None:
         with self._changed:
             self._waiting[rank] += 1
-            self._changed.wait_for(lambda: self._free > 0 and not any(self._waiting[each] for each in Rank if each < rank))
+            self._changed.wait_for(
+                lambda: self._free > 0 and not any(self._waiting[each] for each in Rank if each < rank)
+            )
             self._waiting[rank] -= 1
             self._free -= 1
             self._changed.notify_all()
