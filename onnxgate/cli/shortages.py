@@ -53,6 +53,15 @@ def _without_a_folder(error: FileNotFoundError) -> Iterator[str]:
     if "temporary directory" in str(error):
         yield "error: there is no folder for temporary files"
         yield "hint: have `TMPDIR` name a folder that can be written, and has room"
-    elif not Path(os.curdir).exists():
+    elif _is_nowhere():
         yield "error: the working folder is not there any more"
         yield "hint: change to a folder that is there"
+
+
+def _is_nowhere() -> bool:
+    """The folder itself is still there for who is in it; only its name is gone."""
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False

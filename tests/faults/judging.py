@@ -1,0 +1,170 @@
+"""What must be true of a command however it was harmed; one checker for all faults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnxgate.errors import OnnxgateError
+from onnxgate.lock.loading import parse_lock
+
+STATUSES = frozenset((0, 1, 2, 3, 130, 141))
+PASSED = ("cells", "findings", "counts", "verdict")
+SILENT = frozenset((0, 1, 141))  # ends that need no error: the report has been given, or nobody listens
+UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored|Fatal Python error", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One command that ran under a fault, and what was there before and after."""
+
+    status: int
+    out: str
+    err: str
+    expected: frozenset[int]
+    report: Mapping[str, Any] | None = None
+    truth: Mapping[str, Any] | None = None  # the report of the same command, unharmed; None for other commands
+    lock: tuple[str, str | None] = ("", "")  # before and after
+    locks: tuple[str, ...] = ()  # what it may be afterwards, besides what it was
+    left: tuple[str, ...] = ()  # processes that outlived it
+    scratch: tuple[str, ...] = ()  # what it left in the folder for temporary files
+    strays: tuple[str, ...] = ()  # what it left beside the user's files
+    killed: bool = False  # by the fault itself
+    bug: bool = False  # the fault is one of our own
+    mute: bool = False  # nobody can read what it says
+    late: bool = False  # it had to be ended
+    about: str = ""  # which of several, for who reads what is wrong
+    unread: tuple[str, ...] = field(default=())  # outputs that are neither whole nor empty
+
+
+def wrongs(seen: Seen) -> list[str]:
+    """All that must not be; nothing where the fault was borne."""
+    return [f"{seen.about}: {each}" if seen.about else each for each in _wrongs(seen)]
+
+
+def _wrongs(seen: Seen) -> Iterator[str]:
+    yield from _of_the_end(seen)
+    yield from _of_the_verdict(seen)
+    yield from _of_the_words(seen)
+    yield from _of_what_is_left(seen)
+
+
+def _of_the_end(seen: Seen) -> Iterator[str]:
+    if seen.late:
+        yield "it did not end"
+    elif seen.status not in seen.expected:
+        yield f"status {seen.status}, expected {sorted(seen.expected)}; it said {seen.err[-600:]!r}"
+    if not seen.killed and not seen.late and seen.status not in STATUSES:
+        yield f"status {seen.status} is none of ours"
+
+
+def _of_the_verdict(seen: Seen) -> Iterator[str]:
+    """A pass is believed only where it is the pass of the unharmed command; no verdict says what has none."""
+    if seen.truth is None:
+        return
+    if seen.status == 0 and not seen.mute:
+        if seen.report is None:
+            yield "passed without a report"
+        else:
+            yield from (
+                f"passed with other {name}" for name in PASSED if _of(seen.report, name) != _of(seen.truth, name)
+            )
+    if seen.report is not None and seen.status in STATUSES:
+        yield from _of_the_report(seen.report, seen)
+
+
+def _of(report: Mapping[str, Any], name: str) -> Any:
+    """What is the same however often it is run."""
+    if name != "counts":
+        return report[name]
+    return {what: number for what, number in report["counts"].items() if what != "reused"}
+
+
+def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
+    if report["exit"] != seen.status and seen.status not in (130, 141) and "cannot be written" not in seen.err:
+        yield f"the report says {report['exit']}, the status is {seen.status}"
+    if report["verdict"] == "undecided" and not report["undecided"]:
+        yield "undecided, and nothing is"
+    if silent := [each for each in report["undecided"] if not each["reason"].strip()]:
+        yield f"{len(silent)} undecided without a reason"
+    missed = {(each["model"], each["runtime"]) for each in report["cells"] if each["state"] == "undecided"}
+    told = {(each["model"], each["runtime"]) for each in report["undecided"]}
+    models = {model for model, runtime in told if not runtime}
+    if lost := sorted(each for each in missed - told if each[0] not in models):
+        yield f"undecided without a word: {lost}"
+
+
+def _of_the_words(seen: Seen) -> Iterator[str]:
+    """One short message that says what to do, and never a traceback."""
+    both = f"{seen.out}\n{seen.err}"
+    if UNFINISHED.search(both):
+        yield f"a traceback: {both[-800:]!r}"
+    if "this is a bug in onnxgate" in both and not seen.bug:
+        yield f"it takes itself for broken: {seen.err[-400:]!r}"
+    errors = [line for line in seen.err.splitlines() if line.startswith("error:")]
+    if len(errors) > 1:
+        yield f"{len(errors)} errors: {errors}"
+    if seen.mute or seen.killed or seen.late:
+        return
+    said = bool(errors or "interrupted" in seen.err or (seen.report or {}).get("undecided") or "Usage:" in seen.err)
+    if seen.status not in SILENT and not said:
+        yield f"status {seen.status} without a word: {both[-400:]!r}"
+    if any(len(line) > 400 for line in errors):
+        yield "an error of more than 400 characters"
+    if errors and "hint:" not in seen.err and "expected" not in seen.err:
+        yield f"no word of what to do: {seen.err[-400:]!r}"
+
+
+def _of_what_is_left(seen: Seen) -> Iterator[str]:
+    before, after = seen.lock
+    if before and after != before and after not in seen.locks:
+        yield "the lock is neither what it was nor what it was to be"
+    if after and (why := _damage(after)):
+        yield f"the lock is damaged: {why}"
+    if before and after is None:
+        yield "the lock is gone"
+    if seen.left:
+        yield f"processes outlived it: {', '.join(seen.left)}"
+    if seen.scratch and not seen.killed:
+        yield f"it left {', '.join(seen.scratch[:5])} in the folder for temporary files"
+    if seen.strays and not seen.killed:
+        yield f"it left {', '.join(seen.strays[:5])} beside the user's files"
+    if seen.unread:
+        yield f"half an output: {', '.join(seen.unread)}"
+
+
+def _damage(text: str) -> str:
+    try:
+        parse_lock(text, "onnxgate.lock")
+    except OnnxgateError as error:
+        return error.message
+    return ""
+
+
+def said(seen: Seen) -> str:
+    """What a user reads first: the error with its hint, else the reason of what is undecided, else the last line."""
+    lines = [line.strip() for line in seen.err.splitlines() if line.strip()]
+    error = next((line for line in lines if line.startswith(("error:", "interrupted"))), "")
+    hint = next((line for line in lines if line.startswith("hint:")), "")
+    if error:
+        return " · ".join(filter(None, (error, hint)))
+    report = seen.report or {}
+    if report.get("findings"):
+        first = report["findings"][0]
+        return f"{first['level']}: {first['rule']}: {first['message']}"
+    if report.get("undecided"):
+        first = report["undecided"][0]
+        return " · ".join(filter(None, (f"undecided: {first['reason']}", first["hint"] and f"hint: {first['hint']}")))
+    told = [line.strip() for line in seen.out.splitlines() if line.strip()]
+    return told[-1] if told else (lines[-1] if lines else "")
+
+
+def masked(text: str, *folders: Path) -> str:
+    """Without what differs from machine to machine."""
+    for folder in folders:
+        text = text.replace(str(folder), "…")
+    text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)
+    return re.sub(r"/tmp/[\w./ -]*", "/tmp/…", text)
