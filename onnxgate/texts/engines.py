@@ -73,12 +73,38 @@ OPENVINO = (
         rules=("provider-not-used",),
     ),
     Entry(
+        name="openvino-attribute",
+        says=(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",),
+        means="the node `{node}` lacks the attribute `{name}` that OpenVINO wants",
+        why="OpenVINO has an operator of this name whose attributes are others, or the exporter left it out",
+        fix="give the node the attribute, or export again without the custom operator",
+        rules=("invalid-model", "load-failed"),
+    ),
+    Entry(
+        name="openvino-aten",
+        says=(r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",),
+        means="the exporter left `{op}`, an operator of PyTorch, in the model that ONNX has no counterpart of",
+        fix="export without the fallback to ATen, at a newer opset or with the exporter of `torch.export`",
+        rules=("load-failed", "unknown-domain"),
+    ),
+    Entry(
+        name="openvino-types-differ",
+        says=(
+            r"While validating node '(?P<op>[^'\n]{1,400})'[^\n]{0,300}\nArgument element types are inconsistent",
+            r"Argument element types are inconsistent",
+        ),
+        means="inputs that must share a type do not: {op}",
+        why="a model that was converted to float16 in part, or an exporter's constant of another type",
+        fix="put a Cast in front of one of the inputs, or convert the float32 model as a whole",
+        rules=("type-mismatch", "load-failed"),
+    ),
+    Entry(
         name="openvino-shape",
         says=(
             r"While validating (?:ONNX )?node '(?P<op>[^'\n]{1,300})'",
             r"Conversion is failed for: (?P<op>[^\n]{1,200})",
         ),
-        means="shapes contradict each other at {op}",
+        means="OpenVINO cannot take the node {op}: its shapes, types or attributes contradict each other",
         fix="export again; `onnx.checker.check_model(path, full_check=True)` shows whether the model itself is wrong",
         rules=("invalid-model", "load-failed"),
         general=True,
@@ -192,4 +218,18 @@ REFERENCE = (
         rules=("input-added",),
     ),
 )
-ENTRIES = (*OPENVINO, *TRACT, *OPENCV, *REFERENCE)
+WEB = (
+    Entry(
+        name="web-external-data",
+        says=(
+            r"Failed to load external data file \"{1,2}(?P<file>[^\"\n]{1,300})\"{1,2}, error: ",
+            r"Module\.MountedFiles is not available",
+        ),
+        means="ONNX Runtime Web was not given the file with the weights, `{file}`",
+        why="a browser has no folder to look in: each file of weights must be handed over with the model",
+        fix="create the session with `externalData: [{{ path: …, data: … }}]`, the path as the model names it",
+        rules=("external-data-missing",),
+        family="ext_missing",
+    ),
+)
+ENTRIES = (*OPENVINO, *TRACT, *OPENCV, *REFERENCE, *WEB)

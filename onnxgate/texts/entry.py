@@ -76,12 +76,14 @@ def anchor(pattern: str) -> str:
         if escape:
             place += 1
             character = pattern[place]
+        elif character == "[":
+            place = pattern.index("]", place + 2)  # brackets in a class open and close nothing
         literal = not character.isalnum() if escape else bool(_NO_META.match(character))
         if literal and depth == 0:
             piece += character
         else:
             pieces.append(piece[:-1] if not escape and character in "*?{" else piece)
             piece = ""
-            depth += 0 if escape else (character in "([{") - (character in ")]}")
+            depth += 0 if escape else (character in "({") - (character in ")}")
         place += 1
     return max((*pieces, piece), key=len)

@@ -70,6 +70,22 @@ ENTRIES = (
         rules=("export-opset-ignored",),
     ),
     Entry(
+        name="converter-version-unknown",
+        says=(r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",),
+        means="onnx's version converter goes from opset {least} to {limit}; the model's or the one asked is another",
+        why="the installed `onnx` is older than the opset, or the number is wrong",
+        fix="ask for an opset up to {limit}, or upgrade `onnx`",
+        rules=("opset-too-new",),
+    ),
+    Entry(
+        name="converter-input-computed",
+        says=(r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",),
+        means="onnx's version converter needs a constant where the graph computes the value",
+        why="what is an input of the operator now was an attribute in the older opset",
+        fix="export again at the opset that is wanted, or fold constants before converting",
+        rules=("export-opset-ignored",),
+    ),
+    Entry(
         name="converter-operator-unknown",
         says=(
             r"Op '%s' has no registered schema; cannot convert it[^\n]{0,60}%lld\.(?P<op>[A-Za-z_]{1,100})",
@@ -108,6 +124,7 @@ ENTRIES = (
         name="protobuf-too-large",
         says=(
             r"exceeds maximum protobuf size of 2GB",
+            r"EncodeError: Failed to serialize proto",
             r"The proto size is larger than the 2 ?GB limit",
             r"This protobuf of onnx model is too large \(>2GB\)",
             r"onnx\.ModelProto\S{0,20} exceeded maximum protobuf size of 2GB",

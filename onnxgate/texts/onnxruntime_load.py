@@ -8,7 +8,9 @@ from onnxgate.texts.releases import (
     domain_of,
     ir_since,
     kernel_affected,
+    kernel_elsewhere,
     kernel_words,
+    newest,
     operator_words,
     opset_since,
     since_words,
@@ -27,12 +29,18 @@ def _fix_opset(captured: Captured) -> str:
 
 def _fix_kernel(captured: Captured) -> str:
     found = kernel_words(captured)
-    return (f"{found}; " if found else "") + "cast to a type that it takes, or export at another opset"
+    return (f"{found}; " if found else "") + kernel_elsewhere(captured)
 
 
 def _fix_operator(captured: Captured) -> str:
     found = operator_words(captured)
     return (f"{found}; " if found else "") + "export at an opset that has it, or correct its name or domain"
+
+
+def _affected_format(captured: Captured) -> str:
+    if captured.get("asked", "") in {"1", "2", "3", "4"}:
+        return "onnxruntime 1.13 and newer, minimal builds above all"
+    return "releases older than the one that wrote the file, and minimal builds"
 
 
 STAMPS = (
@@ -95,7 +103,7 @@ STAMPS = (
         means="the file is in ONNX Runtime's own format, version {asked}, which this build does not read",
         why="`.ort` files are bound to the release that wrote them: full builds read the format of 1.13 and newer",
         fix="convert the `.onnx` file again with the same release, or ship the `.onnx` file",
-        affected="version 4 and older: onnxruntime 1.13 and newer, minimal builds above all",
+        affected=_affected_format,
         source="microsoft/onnxruntime#8044, and the corpus of 1.8 to 1.13",
     ),
     Entry(
@@ -135,7 +143,7 @@ OPERATORS = (
         name="operator-aten",
         says=(
             r"(?P<domain>org\.pytorch\.aten):(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
-            r"Fatal error: (?P<op>ATen) is not a registered function/op",
+            r"Fatal error: (?:ai\.onnx:)?(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
         means="the exporter left an operator of PyTorch in the model that ONNX has no counterpart of",
         why="it was exported with a fallback to ATen, which only ONNX Runtime's training builds run",
@@ -183,7 +191,8 @@ OPERATORS = (
         says=(r"Op registered for (?P<op>\S{1,100}) is deprecated in domain_version of (?P<opset>\d{1,9})",),
         means="`{op}` was taken out of ONNX before opset {opset}",
         why="an old graph was stamped with a newer opset without being converted",
-        fix="export it again at this opset, or convert it with `onnx.version_converter` (`Upsample` becomes `Resize`)",
+        fix="export it again at this opset, or convert it with `onnx.version_converter` (`Upsample` becomes `Resize`,"
+        " `Scatter` becomes `ScatterElements`)",
         rules=("deprecated-operator",),
         family="deprecated",
     ),
@@ -359,6 +368,7 @@ GRAPHS = (
             r"raw_data size \((?P<size>\d{1,20}) bytes\) does not match expected"
             r" size[^\n]{0,80}\((?P<expected>\d{1,20}) bytes\)",
             r"source and destination buffer size mismatch",
+            r"in to_array[\s\S]{1,600}?ValueError: buffer size must be a multiple of element size",
             r"UnpackTensor: the pre-allocated size does not match the raw data size, expected"
             r" (?P<expected>\d{1,20}), got (?P<size>\d{1,20})",
         ),
@@ -406,6 +416,13 @@ def _fix_unregistered(captured: Captured) -> str:
         found = operator_words({"domain": "com.microsoft", **captured})
         if found:
             return f"{found}; use a release that has it"
+        if "domain" in captured:
+            return f"no release up to onnxruntime {newest()} has it; correct its name, or export with other operators"
+    if captured.get("domain") == "ai.onnx.contrib":
+        return (
+            "install `onnxruntime-extensions`, and register its library:"
+            " `options.register_custom_ops_library(onnxruntime_extensions.get_library_path())`"
+        )
     return "register the library with `SessionOptions.register_custom_ops_library`, or export without custom operators"
 
 

@@ -63,7 +63,7 @@ FEEDS = (
     ),
     Entry(
         name="input-name-unknown",
-        says=(r"Invalid (?:Feed Input Name|input name): ?(?P<name>\S{1,300})",),
+        says=(r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",),
         means="the model has no input `{name}`",
         why="an exporter or an optimiser removed or renamed an input that nothing used",
         fix="feed the names of `session.get_inputs()`, or pin them with `input_names` when exporting",
@@ -72,7 +72,7 @@ FEEDS = (
     ),
     Entry(
         name="output-name-unknown",
-        says=(r"Invalid (?:Output Name|output name): ?(?P<name>\S{1,300})",),
+        says=(r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",),
         means="the model has no output `{name}`",
         fix="ask for the names of `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
@@ -142,6 +142,18 @@ NODES = (
         ),
         means="a Concat got inputs that differ on axis {axis}: {asked} and {expected}",
         fix="feed sizes that the strides of the model divide, or export again with that axis dynamic",
+        rules=("dynamic-axis-broken", "run-failed"),
+        family="run_node",
+    ),
+    Entry(
+        name="split-failed",
+        says=(
+            r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9} Input shape=(?P<shape>\{[^}\n]{0,200}\})"
+            r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
+        ),
+        means="a Split is made for a size of {sum} on its axis, and got {shape}",
+        why="the exporter wrote the sizes of the example inputs into the graph",
+        fix="export again with that axis dynamic (`Split` by `num_outputs`, computed sizes), or feed the size of {sum}",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),

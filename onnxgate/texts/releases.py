@@ -20,11 +20,16 @@ def domain_of(captured: Captured) -> str:
     return NAMED.get(name, name)
 
 
-def newest() -> str:
-    """The newest release that there is data of."""
+def known_releases() -> list[str]:
+    """The releases that there is data of, from the oldest on."""
     from onnxgate.support.limits import table
 
-    return list(table().releases)[-1]
+    return list(table().releases)
+
+
+def newest() -> str:
+    """The newest of them."""
+    return known_releases()[-1]
 
 
 def ir_since(captured: Captured) -> str:
@@ -95,12 +100,28 @@ def kernel_words(captured: Captured) -> str:
     return f"`{_clean(name)}` at version {since} has a CPU kernel {where}{taken}"
 
 
+def kernel_elsewhere(captured: Captured) -> str:
+    """What to do without a kernel: another type, or the versions of the operator that there are kernels of."""
+    domain, name, since = domain_of(captured), captured.get("op", ""), _number(captured, "since")
+    operator = _every()[newest()].operator(domain, name)
+    if operator is None or _with_kernel(domain, name, since)[1]:
+        return "cast to a type that it takes, or export at another opset"
+    versions = [each.since for each in operator.schemas if _with_kernel(domain, name, each.since)[1]]
+    if newer := [each for each in versions if each > since]:
+        return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or export it again"
+    if versions:
+        return f"export at opset {since - 1} or older: there are kernels of version {max(versions)}"
+    return "export with other operators"
+
+
 def kernel_affected(captured: Captured) -> str:
     """The releases that have no kernel of the operator at that version; "" where it is a matter of types alone."""
     every, have, _ = _with_kernel(domain_of(captured), captured.get("op", ""), _number(captured, "since"))
     if have == every:
         return "every release where the types are others"
-    return before_words(have[0] if have and have[-1] == every[-1] else "")
+    if have and have[-1] == every[-1]:
+        return f"{before_words(have[0])}; newer ones where the types are others"
+    return before_words("")
 
 
 def operator_words(captured: Captured) -> str:

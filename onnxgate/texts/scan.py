@@ -32,6 +32,7 @@ _SUSPECT = re.compile(
     r"|\[ONNXRuntimeError\]"
     r"|(?:^|[^\w`'\"/.-])(?:ERROR|FATAL|CRITICAL)(?:[: \]]|$)"
     r"|^(?:error|fatal|panic|fatal error)(?:\[\w{1,20}\])?: "
+    r"|^(?:Uncaught )?(?:\(in promise\) )?Error: |^triggerUncaughtException\("
     r"|^pybind11_state\.\w{1,40}: "
     r"|Segmentation fault|core dumped"
 )
@@ -121,7 +122,8 @@ def explain(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
             continue
         known = _first(window)
         if known is None:
-            _suspect(window[0].line, findings)
+            if not _announces(window):
+                _suspect(window[0].line, findings)
             continue
         findings.add(known, window[0].line)
         covered = _text(window)[: known.end].count("\n")
@@ -183,6 +185,14 @@ def _first(window: deque[_Seen]) -> Known | None:
     ahead = sum(len(each.line.text) + 1 for _, each in zip(range(AHEAD), window, strict=False))
     better = next(recognised(text, places, ahead), known)
     return known if better.entry.general else None
+
+
+def _announces(window: deque[_Seen]) -> bool:
+    """Whether a line ends in a colon, and what is known comes behind it."""
+    if not window[0].line.text.endswith(":"):
+        return False
+    places, text = sorted({place for each in window for place in each.hits}), _text(window)
+    return any(True for _ in recognised(text, places, len(text)))
 
 
 def _suspect(line: Line, findings: _Findings) -> None:

@@ -53,7 +53,7 @@ ENTRIES = (
     Entry(
         name="file-missing",
         says=(
-            r"Load model (?P<file>.{1,400}?) failed\. File doesn't exist",
+            r"Load model (?!from )(?P<file>.{1,400}?) failed\. File doesn't exist",
             r"FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
         ),

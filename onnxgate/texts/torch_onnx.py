@@ -23,11 +23,26 @@ ENTRIES = (
             r"Constraints violated \((?P<axes>[^)\n]{1,200})\)!",
             r"was (?:marked dynamic|specialized) [^\n]{0,80}(?:inferred to be a )?constant",
         ),
-        means="the axis `{axes}` was asked to be dynamic, and the model's code fixes it",
+        means="the axis `{axes}` was asked to be dynamic, and the model's code fixes or limits it",
         why="an example batch of 1, a `view` with fixed numbers, or a comparison with a size makes it a constant",
-        fix="use example inputs of size 2 or more, and write sizes as `x.shape[0]` or -1;"
-        " the text suggests the fix by axis",
+        fix="use example inputs of size 2 or more, and write sizes as `x.shape[0]` or -1; or declare what the"
+        " text suggests by axis: a constant, or a relation such as `4 * Dim('w')`",
         rules=("dynamic-axis-lost", "export-failed"),
+    ),
+    Entry(
+        name="torch-example-outside",
+        says=(r"ConstraintViolationError(?:'>)?: (?P<asked>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",),
+        means="an example input has size {asked}, outside of the [{limit}] that its `Dim` allows",
+        fix="export with an example of a size inside the range, or change `min` and `max` of the `Dim`",
+        rules=("export-failed",),
+    ),
+    Entry(
+        name="torch-script-module",
+        says=(r"Exporting a ScriptModule is not supported",),
+        means="the exporter of `torch.export` takes no model that went through `torch.jit`",
+        fix="give it the `nn.Module` that was scripted, or export with `dynamo=False`",
+        affected="torch 2.9 and newer, where this exporter is the default",
+        rules=("source-not-exportable", "export-failed"),
     ),
     Entry(
         name="torch-dynamic-shapes",
@@ -47,14 +62,18 @@ ENTRIES = (
         says=(
             r"No ONNX function found for <OpOverload\(op='(?P<op>[\w.]{1,100})'",
             r"Exporting the operator '?(?P<op>[\w:.]{1,100})'? to ONNX opset version (?P<opset>\d{1,9})"
+            r" is not supported\. Support for this operator was added in version (?P<since>\d{1,9})",
+            r"Exporting the operator '?(?P<op>[\w:.]{1,100})'? to ONNX opset version (?P<opset>\d{1,9})"
             r" is not supported",
             r"ONNX export failed on an operator with unrecognized namespace (?P<op>[\w:.]{1,100})",
         ),
-        means="the exporter has no translation of `{op}`",
+        means=("`{op}` can be exported since opset {since}", "the exporter has no translation of `{op}`"),
         why="it has no counterpart in ONNX at this opset, or it is a custom operator",
-        fix="export at a newer opset or with a newer PyTorch; give `custom_translation_table` for an operator of"
-        " your own,"
-        " or write that part with other operators",
+        fix=(
+            "export at opset {since} or newer",
+            "export at a newer opset or with a newer PyTorch; give `custom_translation_table` for an operator of"
+            " your own, or write that part with other operators",
+        ),
         rules=("source-not-exportable", "export-failed"),
     ),
     Entry(
@@ -138,6 +157,7 @@ ENTRIES = (
             r"Failed to export the model with torch\.export",
             r"Failed to convert the exported program to an ONNX model",
             r"Failed to decompose the FX graph for ONNX compatibility",
+            r"Error when translating node %",
         ),
         means="the exporter gave up; the cause stands above or below in its report",
         fix="read the exception that it names as the cause; `report=True` writes all of it to a file",

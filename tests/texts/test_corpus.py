@@ -122,3 +122,31 @@ def test_recognised_goes_by_order() -> None:
     every = [each.entry.name for each in recognised(text, range(len(patterns())), len(text))]
 
     assert every == ["locale-missing", "initialization-failed"]
+
+
+def test_brackets_in_a_class_open_nothing() -> None:
+    """Else the piece that lines are chosen by is one that no text holds."""
+    assert anchor(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute") == "): unknown attribute"
+
+
+def test_a_line_that_announces_a_known_error_is_none_by_itself() -> None:
+    """Engines put the place in their code in front; alone, it is shown as unknown."""
+    import io
+
+    place = "RuntimeError: Exception from src/inference/src/cpp/core.cpp:97:\n"
+    known = explain(io.BytesIO(f"{place}OpenVINO does not support the following ONNX operations: Det\n".encode()), "0")
+    other = explain(io.BytesIO(f"{place}something new\n".encode()), "0")
+
+    assert ([error.name for error in known.errors], known.unknown) == (["openvino-operator-unknown"], 0)
+    assert (other.errors, other.unknown) == ((), 1)
+
+
+def test_a_revised_operator_without_kernel_is_not_a_matter_of_types() -> None:
+    """The way out is another version of the operator, and which one is known."""
+    new = classify("Could not find an implementation for MaxRoiPool(22) node with name 'p'")
+    old = classify("Could not find an implementation for AveragePool(1) node with name 'p'")
+
+    assert new is not None
+    assert old is not None
+    assert "export at opset 21 or older: there are kernels of version 1" in new.fix
+    assert "convert the model to opset 7 or newer" in old.fix
