@@ -222,6 +222,7 @@ def _serve_forked(calls: int, answers: int) -> NoReturn:
     """The life of a forked child: whatever happens, it does not return into the program that it is a copy of."""
     status = 1
     try:
+        os.dup2(2, 1)  # what C++ prints is no part of a report
         _serve(os.fdopen(calls, "rb"), os.fdopen(answers, "wb"))
     except (EOFError, BrokenPipeError):
         status = 0

@@ -122,6 +122,25 @@ def test_large_answers() -> None:
     assert [len(answer) for answer in found if isinstance(answer, bytes)] == [10, 5_000_000, 20]
 
 
+def prints(_: int) -> int:
+    """A call in which C++ prints."""
+    return os.write(1, b"printed")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_printed_is_no_part_of_a_report(
+    threads: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It comes out beside it, forked or started anew."""
+    monkeypatch.setattr(threading, "active_count", lambda: threads)
+
+    with Children(1) as children:
+        found = children.run([Call(prints, 1)])
+
+    assert found == [7]
+    assert capfd.readouterr() == ("", "printed")
+
+
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
     """Children end with the program that started them, however that ends."""
