@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from onnxgate.texts.entry import Captured, Entry
+from onnxgate.texts.releases import known_releases
 
 
 def _pythons(captured: Captured) -> str:
     """Which Python has wheels, where it is a release of ONNX Runtime that none was found of."""
     asked = captured.get("asked", "")
+    if "wanted" in captured:
+        return "loosen one of the two, or put the packages into environments of their own, as onnxgate does"
+    offered = captured.get("offered", "").split(", ")
+    if offered == ["none"]:
+        return (
+            "the index offers no release of it at all for this Python on this platform: look which it has wheels for,"
+            " and whether the name is right"
+        )
+    if offered != [""] and not asked.startswith("onnxruntime==1."):
+        return (
+            f"for this Python and platform there is {offered[0]} to {offered[-1]}: take one of these, or the Python"
+            " that the release has wheels for"
+        )
     if not asked.startswith("onnxruntime==1."):
         return "look at the files of the release on the index: another Python or another release has a wheel"
     minor = asked.removeprefix("onnxruntime==1.").partition(".")[0]
     if not minor.isdigit() or len(minor) > 3:
         return "ask for a release that there is"
+    known = known_releases()
+    if int(minor) > int(known[-1].split(".")[1]):
+        return f"ask for a release that there is: the newest that is known is onnxruntime {known[-1]}"
+    patches = [each for each in known if each.startswith(f"1.{minor}.")]
+    if patches and asked.count(".") == 2 and asked.removeprefix("onnxruntime==") not in patches:
+        return f"ask for a release that there is: of onnxruntime 1.{minor}, {', '.join(patches)} are known"
     having = _having(int(minor))
     return f"onnxruntime 1.{minor} has wheels for {having}: take such a Python, or a release that has one for yours"
 
@@ -52,6 +72,8 @@ PIP = (
     Entry(
         name="pip-no-distribution",
         says=(
+            r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})"
+            r"[^\n(]{0,100}\(from versions: (?P<offered>[^)\n]{1,4000})\)",
             r"Could not find a version that satisfies the requirement (?P<asked>[^\s(]{1,200})",
             r"No matching distribution found for (?P<asked>[^\s(]{1,200})",
         ),
@@ -105,6 +127,7 @@ PIP = (
             r"metadata-generation-failed",
             r"subprocess-exited-with-error",
             r"Command errored out with exit status (?P<code>-?\d{1,9}): ",
+            r"ModuleNotFoundError: No module named '(?P<said>distutils)'",
             r"Failed building wheel for (?P<name>\S{1,100})",
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
@@ -133,10 +156,15 @@ UV = (
         name="uv-no-solution",
         says=(
             r"Because (?P<asked>[^\s,]{1,200}) has no wheels with a matching (?P<said>[^\n]{1,120})",
+            r"Because (?P<asked>[^\s,]{1,200}) depends on (?P<needs>[^\s,]{1,200}) and you require"
+            r"[\s\S]{1,400}?And because you require (?P<wanted>[^\s,]{1,100}),",
             r"Because (?:there is no version of )?(?P<asked>[^\s,]{1,200})[^\n]{0,200}",
             r"No solution found when resolving dependencies",
         ),
-        means="uv finds no set of packages that fits: {asked}",
+        means=(
+            "{asked} depends on {needs}, and {wanted} is required as well",
+            "uv finds no set of packages that fits: {asked}",
+        ),
         why="there is no wheel for this Python or platform, the release does not exist, or requirements exclude"
         " each other; the"
         " sentence that begins with `Because` says which",

@@ -150,3 +150,13 @@ def test_a_revised_operator_without_kernel_is_not_a_matter_of_types() -> None:
     assert old is not None
     assert "export at opset 21 or older: there are kernels of version 1" in new.fix
     assert "convert the model to opset 7 or newer" in old.fix
+
+
+def test_what_an_index_offers_is_said() -> None:
+    """Another Python is no help where there is nothing for the platform, nor where two requirements exclude."""
+    asked = "Could not find a version that satisfies the requirement torch==2.0.1 (from versions: {})"
+    none, some = classify(asked.format("none")), classify(asked.format("2.2.0, 2.13.0"))
+    assert none is not None
+    assert some is not None
+    assert "no release of it at all" in none.fix
+    assert "there is 2.2.0 to 2.13.0" in some.fix
