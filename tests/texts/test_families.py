@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from onnxgate.texts.classify import classify
 from onnxgate.texts.families import family, node_name, operator, unsupported
 from onnxgate.texts.registry import entries
 
@@ -196,3 +197,21 @@ def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] 
 def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
     """Only OpenVINO lists all that it does not have."""
     assert expected == unsupported(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("1.99", "ask for a release that there is: the newest that is known is onnxruntime "),
+        ("1.18.7", "ask for a release that there is: of onnxruntime 1.18, 1.18.0, 1.18.1 are known"),
+        ("1.18.1", "onnxruntime 1.18 has wheels for Python 3.8, 3.9, 3.10, 3.11, 3.12: "),
+        ("1.18", "onnxruntime 1.18 has wheels for Python 3.8, 3.9, 3.10, 3.11, 3.12: "),
+        ("1.5.0", "onnxruntime 1.5 has wheels for Python 3.7, 3.8: "),
+    ],
+)
+def test_a_release_that_is_not_there_has_no_wheels(asked: str, expected: str) -> None:
+    """Nothing is said of the wheels of a release that nobody has seen."""
+    said = classify(f"ERROR: No matching distribution found for onnxruntime=={asked}")
+
+    assert said is not None
+    assert said.fix.startswith(expected)
