@@ -7,6 +7,7 @@ side on the cores. A child reads calls from a pipe and writes what came of each 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 import signal
@@ -125,7 +126,7 @@ class _Child:
 
     pid: int
     calls: IO[bytes]
-    answers: IO[bytes]
+    answers: IO[bytes]  # without a buffer: what lies in one, no waiting for the pipe shows
     process: subprocess.Popen[bytes] | None  # None where it was forked
     under_way: deque[tuple[int, Call[Any, Any]]] = field(default_factory=deque)
     alive: bool = True
@@ -193,12 +194,11 @@ def _start() -> _Child:
         return _forked()
     words = [sys.executable, "-c", f"from onnxgate.children import serve_standard; serve_standard({os.getpid()})"]
     paths = os.pathsep.join(filter(None, sys.path))
-    process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
-    )
+    environment = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
     assert process.stdin is not None
     assert process.stdout is not None
-    return _Child(process.pid, process.stdin, process.stdout, process)
+    return _Child(process.pid, io.BufferedWriter(process.stdin), process.stdout, process)
 
 
 def _forked() -> _Child:

@@ -68,9 +68,11 @@ def large(size_bytes: int) -> bytes:
     return bytes(size_bytes)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-def test_order_is_kept(count: int) -> None:
-    """Answers come in the order of the calls, however many children there are."""
+@pytest.mark.parametrize(("count", "threads"), [(0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
+def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers come in the order of the calls, however many children there are, forked or started anew."""
+    monkeypatch.setattr(threading, "active_count", lambda: threads)
+
     with Children(count) as children:
         found = children.run([Call(squared, number) for number in range(500)])
 
