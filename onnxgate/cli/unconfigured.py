@@ -13,7 +13,7 @@ import msgspec
 from onnxgate import gate, verdict
 from onnxgate.cli.matrix_predicted import predicted
 from onnxgate.cli.options import CommonOptions
-from onnxgate.config.discovery import find_root
+from onnxgate.config.discovery import find_config, find_root
 from onnxgate.config.project import MergedSettings, Project, SelectedModel
 from onnxgate.config.selection import is_text
 from onnxgate.config.types import Config, Select, Target
@@ -65,6 +65,8 @@ def ask(paths: Sequence[Path], requirement: str | None, options: CommonOptions, 
 
 
 def _models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
+    if not paths and find_config(start) is not None:
+        raise UsageError("`--target` is for models that are named", hint="name them; without it the config counts")
     if not paths:
         hint = "name the models to check, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` here or above", hint=hint)

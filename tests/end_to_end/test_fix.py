@@ -85,6 +85,8 @@ def test_without_a_lock(files: Repository) -> None:
     model.ir_version = 13
     path = write(files.folder / "m.onnx", model)
     said = files.run("fix", "m.onnx", status=2).err
+    unnamed = files.run("fix", "--target", "onnxruntime", status=2).err
+    assert unnamed.startswith("error: `--target` is for models that are named\n")
     command = shlex.split(said.rpartition(": `")[2].strip().removesuffix("`"))
 
     assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]
