@@ -70,6 +70,8 @@ def _unknown(log: ExplainedLog) -> Iterator[str]:
 
 
 def _last(log: ExplainedLog) -> str:
+    if not log.lines:
+        return "the log is empty: what was to write it may have failed"
     lines = f"{log.lines} line{'' if log.lines == 1 else 's'}"
     if not log.errors and not log.unknown:
         return f"nothing in {lines} looks like an error"

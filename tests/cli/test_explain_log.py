@@ -119,6 +119,11 @@ def test_nothing_is_wrong(log: str) -> None:
     assert result.output.endswith("looks like an error\n")
 
 
+def test_an_empty_log() -> None:
+    """That is said: nothing looks like an error in it because nothing is in it."""
+    assert run("--log", "-").output == "the log is empty: what was to write it may have failed\n"
+
+
 def test_what_follows_from_an_error_is_not_unknown() -> None:
     """A step that ends with 1 says nothing about why."""
     result = run("--log", "-", log=f"{IR}\n##[error]Process completed with exit code 1.\n")
