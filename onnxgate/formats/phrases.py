@@ -147,7 +147,7 @@ def compared(report: Report) -> list[str]:
         of = f"{len(models)} of {count(len(report.models), 'model')}, in {cells} of {count(len(run), 'run')}"
         said.append(f"outputs were compared with the source for {of}")
     if reused := report.counts.get("reused", 0):
-        said.append(f"{count(reused, 'run')} taken over from an earlier check of the same bytes (`--no-cache` runs all)")
+        said.append(f"{count(reused, 'run')} taken over from an earlier check of the same bytes (`--no-cache`: none)")
     without = report.counts.get("without_source", 0)
     if without and {"parity", "export"} & set(report.stages):
         said.append(f"{count(without, 'model')} without a source: neither compared with it nor exported again")
