@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import math
 import os
 import re
 import secrets
@@ -26,6 +25,7 @@ import msgspec
 from onnxgate.model.hashing import sha256_of
 from onnxgate.runtimes.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.runtimes.seats import JobLimits, Seat
+from onnxgate.runtimes.whole import is_whole
 from onnxgate.sameness import HALF, ChangedError, Digests, fed_digest, place_digest, processor
 
 __all__ = ["LARGEST_BYTES", "MOST_BYTES", "Store", "private_folder", "processor", "prune"]
@@ -227,15 +227,7 @@ def _is_array(content: bytes) -> bool:
     """Whether it is a whole array of numbers or texts, as long as its own header says."""
     import io
 
-    from numpy.lib import format as npy
-
-    file = io.BytesIO(content)
-    try:
-        read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(file)]
-        shape, _, dtype = read_header(file)
-    except Exception:  # noqa: BLE001 - what numpy raises of a damaged header is no closed list
-        return False
-    return not dtype.hasobject and math.prod(shape) * dtype.itemsize == len(content) - file.tell()
+    return is_whole(io.BytesIO(content), len(content))
 
 
 def _write(folder: Path, run: str, result: RunResult, *, anew: bool) -> None:

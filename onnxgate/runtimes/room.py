@@ -13,11 +13,12 @@ import msgspec
 
 from onnxgate.runtimes.jobs import CaseResult, Completed, Harvest, HarvestResult, Job, Observation, Run, RunResult
 from onnxgate.runtimes.rights import Rights
+from onnxgate.runtimes.whole import is_whole_file
 from onnxgate.scratch import kept_folder
 
 
 class ForgedError(Exception):
-    """The worker left something else than the files that it names."""
+    """The worker left something else than the arrays that it names."""
 
 
 class Room:
@@ -50,7 +51,7 @@ class Room:
         """What was observed, with its files where the job wants them.
 
         Raises:
-            ForgedError: one of them is no plain file.
+            ForgedError: one of them is no plain file, or no whole array.
             OSError: one of them cannot be moved.
         """
         try:
@@ -92,6 +93,8 @@ def _moved(path: Path, source: Path, target: Path) -> str:
     place = target / path.relative_to(source)
     place.parent.mkdir(parents=True, exist_ok=True)
     _move(path, place)
+    if not is_whole_file(place):
+        raise ForgedError
     return str(place)
 
 

@@ -107,7 +107,10 @@ class Slot:
 
     def distrust(self) -> None:
         """Have it built anew by whoever needs it next."""
-        self._ready.unlink(missing_ok=True)
+        if self._ready.is_dir() and not self._ready.is_symlink():
+            shutil.rmtree(self._ready, ignore_errors=True)
+        else:
+            self._ready.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove all that is there, as far as no other process still writes."""

@@ -41,16 +41,13 @@ def no_tmpdir(ground: Ground) -> Iterator[Seen]:
 @fault("surroundings", "no folder for temporary files at all")
 def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
     """It is said, with the variable that names one."""
-    ground.truth()
-    if str(ground.folder).startswith("/tmp/") and not ground.thorough:
-        pytest.skip("what is below /tmp cannot be hidden from itself")
-    full = "mount -t tmpfs -o size=4k,nr_inodes=1 tmpfs"
-    hidden = [f"{full} '{each}'" for each in (ground.temporary, "/var/tmp", "/dev/shm", "/tmp") if each]
-    bound = f"mount --bind '{ground.project}' '{ground.project}' && mount -o remount,bind,ro '{ground.project}'"
-    entered = f"cd '{ground.project}'"
     if str(ground.folder).startswith("/tmp/"):
-        hidden.pop()
-    yield ground.check(expected=(3,), before=in_own_mounts(bound, entered, *hidden[:3]))
+        pytest.skip("what is below /tmp cannot be hidden from itself")
+    ground.truth()
+    full = "mount -t tmpfs -o size=4k,nr_inodes=1 tmpfs"
+    hidden = [f"{full} '{each}'" for each in (ground.temporary, "/var/tmp", "/dev/shm", "/tmp")]
+    bound = f"mount --bind '{ground.project}' '{ground.project}' && mount -o remount,bind,ro '{ground.project}'"
+    yield ground.check(expected=(3,), before=in_own_mounts(bound, f"cd '{ground.project}'", *hidden))
 
 
 @fault("surroundings", "`LANG=C`, and names that it has no letters for")
