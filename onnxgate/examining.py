@@ -92,9 +92,16 @@ class Match:
 
 
 def keeping_examiner(jobs: int, folder: Path, project: Path) -> Examiner:
-    """One that keeps in `folder` what was said of the project's models, and takes it from there."""
+    """One that keeps in `folder` what was said of the project's models, and takes it from there.
+
+    Where others can write to the folder, nothing in it is believed.
+    """
     from onnxgate.digests import Digests
+    from onnxgate.runtimes.store import private_folder
     from onnxgate.unchanged import Unchanged
+
+    if private_folder(folder) is None:
+        return Examiner(jobs)
 
     return Examiner(jobs, Unchanged(folder, project), Digests(folder))
 

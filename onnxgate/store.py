@@ -28,7 +28,7 @@ from onnxgate.runtimes.seats import JobLimits, Seat
 from onnxgate.runtimes.whole import is_whole
 from onnxgate.sameness import HALF, ChangedError, Digests, fed_digest, place_digest, processor
 
-__all__ = ["LARGEST_BYTES", "MOST_BYTES", "Store", "private_folder", "processor", "prune"]
+__all__ = ["LARGEST_BYTES", "MOST_BYTES", "Store", "processor", "prune"]
 
 LARGEST_BYTES = 64 * 2**20
 """Outputs of one run that take more are not kept."""
@@ -143,21 +143,6 @@ class Store:
 
     def _is_content(self, model: str) -> bool:
         return all(self._digests.of(path) == sha256 for path, sha256 in self._files.get(model, {}).items())
-
-
-def private_folder(folder: Path) -> Path | None:
-    """A folder for results that nobody else can write to, made where it is not there; None where it is another's."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return None
-    if not stat.S_ISDIR(status.st_mode):
-        return None
-    if os.name != "nt" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
-        return None
-    return folder
 
 
 def prune(folder: Path, most_bytes: int = MOST_BYTES) -> None:

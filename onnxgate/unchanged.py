@@ -12,6 +12,7 @@ import hashlib
 import os
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,9 @@ LAYOUT = 1
 """Counts changes of what an entry means that the code of the stages does not show."""
 MOST = 20_000
 """Entries of one project that are kept; beyond, those longest unused are forgotten."""
+MOST_PROJECTS = 200
+LEFT_AFTER_S = 24 * 3600
+"""What a writer did not finish for so long, it never will."""
 _PARTS = ("data", "evidence", "model", "rules", "stages", "support")
 """Folders whose code decides what the static stages say."""
 
@@ -74,6 +78,19 @@ class Unchanged:
                 scratch.replace(self._path)
             finally:
                 scratch.unlink(missing_ok=True)
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the projects that were checked longest ago, and what was never finished."""
+        files = sorted(((path.stat().st_mtime, path) for path in self._path.parent.iterdir()), reverse=True)
+        projects = [path for _, path in files if path.suffix == self._path.suffix]
+        unfinished = [
+            path
+            for changed, path in files
+            if path.suffix not in (self._path.suffix, ".json") and changed < time.time() - LEFT_AFTER_S
+        ]
+        for path in (*projects[MOST_PROJECTS:], *unfinished):
+            path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, msgspec.Raw]:

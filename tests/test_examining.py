@@ -217,6 +217,32 @@ def test_nowhere_to_keep(request_: Request, tmp_path: Path, counted: Counted) ->
     assert counted() == (paths(request_), paths(request_))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
+def test_a_folder_of_others(request_: Request, tmp_path: Path, counted: Counted) -> None:
+    """What somebody else could have written is not believed."""
+    gate.run(request_)
+    counted()
+    (tmp_path / "kept").chmod(0o777)
+    gate.run(request_)
+
+    assert counted() == (paths(request_), paths(request_))
+
+
+def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
+    monkeypatch.setattr(unchanged, "MOST_PROJECTS", 2)
+    for age, name in enumerate(["b.msgpack", "c.msgpack", "left.0123", "digests.json"], 1):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age * 10**6,) * 2)
+    kept = Unchanged(tmp_path, tmp_path)
+    kept.keep("a", "a")
+    kept.save()
+
+    assert {path.suffix for path in tmp_path.iterdir()} == {".msgpack", ".json"}
+    assert not (tmp_path / "c.msgpack").exists()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was longest unused is forgotten first."""
     monkeypatch.setattr(unchanged, "MOST", 2)

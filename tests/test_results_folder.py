@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.store import Store, private_folder, prune
+from onnxgate.runtimes.store import private_folder
+from onnxgate.store import Store, prune
 from tests.test_sameness import SEAT, Bench
 
 

@@ -112,7 +112,7 @@ ALLOWED: dict[str, set[str]] = {
     "digests": {"baseline.checked_out", "model.hashing"},
     "examining": {
         *("children", "config", "digests", "evidence", "judge", "lock", "model", "plan", "rules", "stages"),
-        *("support.harvested", "support.operations", "unchanged"),
+        *("support.harvested", "support.operations", "unchanged", "runtimes.store"),
     },
     "gate": {
         "examining",

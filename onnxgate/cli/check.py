@@ -259,12 +259,10 @@ def _baseline(project: Project, against: str | None, asked: frozenset[Stage], op
 def _results_folder(asked: frozenset[Stage]) -> Path | None:
     """Where results of earlier checks are; None where nothing is run, or where others can write to them."""
     from onnxgate.findings import DYNAMIC_STAGES
-    from onnxgate.runtimes.store import kept_dir, results_dir
+    from onnxgate.runtimes.store import kept_dir, private_folder, results_dir
 
     if asked.isdisjoint(DYNAMIC_STAGES):
         return None
-    from onnxgate.store import private_folder
-
     return results_dir() if kept_dir() else private_folder(results_dir())
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -43,6 +44,21 @@ def inputs_dir() -> Path:
 def static_dir() -> Path:
     """Where it is kept what the static stages said of models that did not change."""
     return cache_dir() / "static"
+
+
+def private_folder(folder: Path) -> Path | None:
+    """A folder for answers that nobody else can write to, made where it is not there; None where it is another's."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(status.st_mode):
+        return None
+    if os.name != "nt" and (status.st_uid != os.geteuid() or status.st_mode & 0o022):
+        return None
+    return folder
 
 
 def costs_dir() -> Path:

@@ -13,7 +13,7 @@ EXTERNAL = (
         ),
         means="the model has external data and was loaded from bytes, so that nobody knows where the data is",
         fix="load it by its path; or embed the data: `onnx.save(model, path, save_as_external_data=False)` below 2 GiB",
-        affected="onnxruntime up to 1.24 refuses it; 1.25 and newer look in the working directory",
+        affected="every release; some look in the working directory, and say that the file is missing there",
         rules=("external-data-refused",),
         family="ext_policy",
     ),
