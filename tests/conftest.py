@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from uv import find_uv_bin
 ROOT = Path(__file__).resolve().parent.parent
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
+INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
 # A test is not wrong because the machine was busy; whatever else the profile at hand says stays.
@@ -31,6 +33,16 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """A command that ends obeys no signal any more; the process that the tests are in does, and all that it starts."""
+    before = {number: signal.getsignal(number) for number in INTERRUPTING}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

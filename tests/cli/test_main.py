@@ -75,7 +75,7 @@ def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
             2,
             "error: `onnxgate.toml` is wrong\n  `a`: one\n  `b`: two\n",
         ),
-        (OnnxgateError("two\nlines"), 3, "error: two\nlines\n"),
+        (OnnxgateError("two\nlines"), 3, "error: two\\nlines\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
         (click.Abort(), 130, "interrupted\n"),
         (click.UsageError("no such thing"), 2, "Error: no such thing\n"),

@@ -97,7 +97,7 @@ def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
     """A second run needs no index, builds nothing, and says the same to the byte."""
     ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
     warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
-    ended = warm.run("check", "--offline", "--output", "json")
+    ended = warm.run("check", "--offline", "--no-cache", "--output", "json")
 
     assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == ended.out
     assert {path: path.stat().st_mtime_ns for path in ready} == ready

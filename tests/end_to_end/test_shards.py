@@ -248,13 +248,13 @@ def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
     """With real runtimes: the same report, and the next plan goes by what the models cost."""
     write(many.folder / "models" / "future.onnx")
     many.run("lock", "--offline")
-    list(judge(many, planned(many, "--shards", "2"), tmp_path, "--offline"))
-    whole = many.run("check", "--output", "json", "--offline").out
+    list(judge(many, planned(many, "--shards", "2"), tmp_path, "--offline", "--no-cache"))
+    whole = many.run("check", "--output", "json", "--offline", "--no-cache").out
     again = planned(many, "--shards", "2")
 
     assert whole == many.run("merge", str(tmp_path), "--output", "json").out
     assert "." in again[0]["shard"].partition("@")[2]
     assert "of them measured" in many.run("plan", "--shards", "2", "--output", "text").out
     (tmp_path / "again").mkdir()
-    list(judge(many, again, tmp_path / "again", "--offline"))
+    list(judge(many, again, tmp_path / "again", "--offline", "--no-cache"))
     assert whole == many.run("merge", str(tmp_path / "again"), "--output", "json").out
