@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.findings import Stage
+from onnxgate.findings import DYNAMIC_STAGES, Stage
 from onnxgate.lock.types import Lock, LockedModel
 from onnxgate.plan import PlannedModel, PlannedRuntime
 
@@ -22,7 +22,7 @@ LONGEST_S = 1e6
 """A cost above that is none: the file is damaged."""
 LARGEST_BYTES = 2**16
 """A file that holds more is none of ours."""
-DYNAMIC = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT})
+DYNAMIC = frozenset(DYNAMIC_STAGES)
 TOOLCHAIN = "toolchain"
 """Stands for all seats that are no runtime: what a source costs."""
 STATIC_MS = 40

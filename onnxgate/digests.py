@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Mapping
@@ -79,14 +78,12 @@ class Digests:
             return {}
 
     def _write(self) -> None:
+        from onnxgate.scratch import beside
+
         newest = dict(list(self._files.items())[-MOST:])
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._path.with_suffix(f".{secrets.token_hex(4)}")
-        try:
+        with beside(self._path) as scratch:
             scratch.write_bytes(msgspec.json.encode(newest))
-            scratch.replace(self._path)
-        finally:
-            scratch.unlink(missing_ok=True)
 
 
 def _large(path: Path) -> os.stat_result | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -199,19 +199,10 @@ def _support(request: Request, examiner: Examiner, planned: Sequence[PlannedMode
 
 def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: Gathered) -> None:
     """The stages that start processes: runtime, parity, export."""
-    asked = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
+    asked = request.stages.intersection(DYNAMIC_STAGES)
     if not asked:
         return
-    runnable = []
-    for each in planned:
-        if each.path in blocked:
-            continue
-        if each.path in gathered.away:
-            reason, hint = gathered.away[each.path]
-            stages = asked if each.model.settings.is_exported else asked - {Stage.EXPORT}
-            gathered.undone += [Undone(stage, each.path, "", reason, hint) for stage in sorted(stages)]
-        else:
-            runnable.append(each)
+    runnable = _runnable(planned, asked, blocked, gathered)
     from onnxgate.execution import execute
 
     work = Work(
@@ -240,6 +231,21 @@ def _execute(request: Request, planned: Sequence[PlannedModel], blocked: frozens
     gathered.undone += execution.undone
     gathered.skipped += execution.skipped
     _judge(request, gathered, execution.subjects)
+
+
+def _runnable(
+    planned: Sequence[PlannedModel], asked: Collection[Stage], blocked: Collection[str], gathered: Gathered
+) -> list[PlannedModel]:
+    """The models that can be run; of those that are not here, why nothing of what is asked can be done."""
+    runnable = []
+    for each in planned:
+        if each.path in gathered.away and each.path not in blocked:
+            reason, hint = gathered.away[each.path]
+            stages = [stage for stage in asked if stage is not Stage.EXPORT or each.model.settings.is_exported]
+            gathered.undone += [Undone(stage, each.path, "", reason, hint) for stage in sorted(stages)]
+        elif each.path not in blocked:
+            runnable.append(each)
+    return runnable
 
 
 def _store(request: Request, runnable: Sequence[PlannedModel], gathered: Gathered) -> Store | None:

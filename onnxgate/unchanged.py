@@ -10,9 +10,7 @@ import contextlib
 import functools
 import hashlib
 import os
-import secrets
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,8 +25,6 @@ LAYOUT = 1
 MOST = 20_000
 """Entries of one project that are kept; beyond, those longest unused are forgotten."""
 MOST_PROJECTS = 200
-LEFT_AFTER_S = 24 * 3600
-"""What a writer did not finish for so long, it never will."""
 _PARTS = ("data", "evidence", "model", "rules", "stages", "support")
 """Folders whose code decides what the static stages say."""
 
@@ -69,27 +65,19 @@ class Unchanged:
         """Write what was added, where there is a place for it."""
         if not self._added:
             return
+        from onnxgate.scratch import beside
+
         newest = dict(list(self._entries.items())[-MOST:])
-        scratch = self._path.with_suffix(f".{secrets.token_hex(4)}")
         with contextlib.suppress(OSError, RuntimeError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            try:
+            with beside(self._path) as scratch:
                 scratch.write_bytes(msgspec.msgpack.encode(newest))
-                scratch.replace(self._path)
-            finally:
-                scratch.unlink(missing_ok=True)
             self._prune()
 
     def _prune(self) -> None:
-        """Forget the projects that were checked longest ago, and what was never finished."""
-        files = sorted(((path.stat().st_mtime, path) for path in self._path.parent.iterdir()), reverse=True)
-        projects = [path for _, path in files if path.suffix == self._path.suffix]
-        unfinished = [
-            path
-            for changed, path in files
-            if path.suffix not in (self._path.suffix, ".json") and changed < time.time() - LEFT_AFTER_S
-        ]
-        for path in (*projects[MOST_PROJECTS:], *unfinished):
+        """Forget the projects that were checked longest ago."""
+        projects = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda path: -path.stat().st_mtime_ns)
+        for path in projects[MOST_PROJECTS:]:
             path.unlink(missing_ok=True)
 
 

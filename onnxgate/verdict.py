@@ -25,8 +25,6 @@ from onnxgate.report import (
 )
 from onnxgate.request import Outcome, Request
 
-DYNAMIC = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
-
 
 def sum_up(request: Request, outcome: Outcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
     """The report of one run of the gate; not `drawn`, it has no drawings, which take the models to be read again."""

@@ -231,10 +231,11 @@ def test_a_folder_of_others(request_: Request, tmp_path: Path, counted: Counted)
 def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
     monkeypatch.setattr(unchanged, "MOST_PROJECTS", 2)
-    for age, name in enumerate(["b.msgpack", "c.msgpack", "left.0123", "digests.json"], 1):
+    kept = Unchanged(tmp_path, tmp_path)
+    left = f".{kept._path.name}.999999999.tmp"
+    for age, name in enumerate(["b.msgpack", "c.msgpack", left, "digests.json"], 1):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() - age * 10**6,) * 2)
-    kept = Unchanged(tmp_path, tmp_path)
     kept.keep("a", "a")
     kept.save()
 

@@ -108,8 +108,8 @@ ALLOWED: dict[str, set[str]] = {
         ),
     },
     "children": set(),
-    "unchanged": {"model.hashing"},
-    "digests": {"baseline.checked_out", "model.hashing"},
+    "unchanged": {"model.hashing", "scratch"},
+    "digests": {"baseline.checked_out", "model.hashing", "scratch"},
     "examining": {
         *("children", "config", "digests", "evidence", "judge", "lock", "model", "plan", "rules", "stages"),
         *("support.harvested", "support.operations", "unchanged", "runtimes.store"),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from onnxgate.inputs.asked import Asked
     from onnxgate.lock.types import Lock
     from onnxgate.report import Report
+    from onnxgate.request import Outcome
     from onnxgate.runtimes.host import Host
     from onnxgate.runtimes.metering import Meter
     from onnxgate.shards import Share
@@ -211,11 +212,15 @@ def _gate(
     )
     outcome = ignoring.settle(request, gate.run(request), before)
     report = verdict.sum_up(request, outcome, options.fail_on, drawn=drawn)
+    _keep_costs(meter, report, project, outcome)
+    return report if share is None else _sealed(report)
+
+
+def _keep_costs(meter: Meter | None, report: Report, project: Project, outcome: Outcome) -> None:
     if meter is not None:
         from onnxgate.cli.sharding import keep_costs
 
         keep_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
-    return report if share is None else _sealed(report)
 
 
 def _share(

@@ -9,6 +9,7 @@ from onnxgate.texts import (
     exporters,
     onnx,
     onnxruntime_files,
+    onnxruntime_graphs,
     onnxruntime_load,
     onnxruntime_run,
     packages,
@@ -20,7 +21,7 @@ from onnxgate.texts.entry import Entry
 EMITTERS: dict[str, tuple[Entry, ...]] = {
     "ONNX Runtime, running": onnxruntime_run.ENTRIES,
     "ONNX Runtime, files and providers": onnxruntime_files.ENTRIES,
-    "ONNX Runtime, loading": onnxruntime_load.ENTRIES,
+    "ONNX Runtime, loading": (*onnxruntime_load.ENTRIES, *onnxruntime_graphs.ENTRIES),
     "torch.onnx": torch_onnx.ENTRIES,
     "onnx": onnx.ENTRIES,
     "Other engines": engines.ENTRIES,

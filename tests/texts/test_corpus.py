@@ -17,7 +17,7 @@ from tools.harvest_texts import corpus
 
 FILES = sorted(corpus.FOLDER.glob("*/*.json"))
 ORDINARY = Path(__file__).with_name("ordinary.log")
-HOSTS = re.compile(r"/tmp/|/home/|/root/|/work/")
+HOSTS = re.compile(r"/tmp/|/home/|/opt/|/root/|/work/")
 
 
 def texts(path: Path) -> dict[str, dict[str, str]]:

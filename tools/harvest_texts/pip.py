@@ -36,6 +36,7 @@ NOISE = (
     "Looking in ",
     "  Downloading ",
     "Collecting ",
+    "Processing ",
     "Using Python",
     "Using CPython",
     "WARNING: Url",
