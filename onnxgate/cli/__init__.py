@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -11,6 +12,10 @@ from typing import NoReturn
 import click
 
 from onnxgate.cli.errors import answered
+
+_COLLECTED_EVERY = 100_000
+"""Objects, where Python has 700: what is imported and what a check holds stays to the end, and looking for cycles in it
+again and again takes a twentieth of a start."""
 
 # Name and what `onnxgate --help` says of it, in the order of use; `onnxgate/cli/<name>.py` has it as `command`.
 COMMANDS = {
@@ -83,6 +88,7 @@ def group() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status; every error ends here."""
+    gc.set_threshold(_COLLECTED_EVERY)
     with answered():
         status = _status_of(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OMITTED = f"onnxgate.omitted.{secrets.token_hex(8)}"
 """Differs from run to run, so that no file can hold it."""
-SMALL_BYTES = 1024
+SMALL_BYTES = 4096
 """Messages and tensor data up to this size are kept as they are. Whatever shape inference reads is smaller."""
 _DEPTH = 100
 """Nesting that protobuf accepts. Source: protobuf's default recursion limit."""

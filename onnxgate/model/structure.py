@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_BYTES", "Truncated", "UnreadableModel", "pieces", "read_structure"]
 
-LARGE_BYTES = 50 * 1000 * 1000
+LARGE_BYTES = 8 * 1000 * 1000
 """Files of this size and more are read without their weights."""
 PROTOBUF_BYTES = 2**31 - 1
 """Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
