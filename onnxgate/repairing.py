@@ -65,6 +65,7 @@ class Repair:
     unlinked: tuple[str, ...] = ()
     fresh: Path | None = None  # the repaired file, to be put in place
     sha256: str = ""  # of the file that was read
+    accepted: int = 0  # findings that a fix answers, and that an `[[ignore]]` accepts
 
 
 def rules_with_fixes(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
@@ -85,7 +86,8 @@ def repairs(
     for planned in outcome.planned:
         folder = scratch / str(next(numbers))
         folder.mkdir()
-        yield _Workshop(request, wish, host, folder, tuple(fixes), outcome, planned, runs).repair()
+        workshop = _Workshop(request, wish, host, folder, tuple(fixes), outcome, planned, runs)
+        yield replace(workshop.repair(), accepted=len(workshop.answered(accepted=True)))
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class _Workshop:
     runs: bool
 
     def repair(self) -> Repair:
-        model, findings = self.planned.model, self._findings()
+        model, findings = self.planned.model, self.answered(accepted=False)
         rules = frozenset(each.rule for each in findings)
         fixes = [fix for fix in self.fixes if fix.rules & rules]
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
@@ -118,14 +120,14 @@ class _Workshop:
             return replace(told, state=state, findings=findings if state != "sound" else ())
         return self._judged(trial, told)
 
-    def _findings(self) -> tuple[Finding, ...]:
-        """What some fix answers, and nobody accepted."""
+    def answered(self, *, accepted: bool) -> tuple[Finding, ...]:
+        """What some fix answers: what somebody accepted, or all else."""
         wanted = self.wish.rules or rules_with_fixes(self.fixes)
         answered = wanted & rules_with_fixes(self.fixes)
         return tuple(
             each
             for each in self.before.findings
-            if each.model == self.planned.path and each.rule in answered and not each.ignored
+            if each.model == self.planned.path and each.rule in answered and bool(each.ignored) == accepted
         )
 
     def _away(self, findings: tuple[Finding, ...]) -> Repair:

@@ -79,9 +79,11 @@ def command(
     wish = Wish(_known(rules), unsafe)
     project, request, runs = _asked(paths, target, against, options)
     counts: Counter[str] = Counter()
-    for state in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
+    accepted = 0
+    for state, repair in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
-    _say([_summed_up(counts, dry_run=dry_run, locked=runs)])
+        accepted += repair.accepted
+    _say([_summed_up(counts, dry_run=dry_run, locked=runs, named=bool(paths)), *_left_accepted(accepted)])
     return _status(counts, dry_run=dry_run)
 
 
@@ -163,7 +165,7 @@ def _without_lock(project: Project, paths: tuple[Path, ...]) -> str:
 
 def _repaired(
     project: Project, request: Request, wish: Wish, options: CommonOptions, *, runs: bool, dry_run: bool
-) -> Iterator[str]:
+) -> Iterator[tuple[str, Repair]]:
     """What became of each model, which is said as soon as it is known."""
     from onnxgate.cli.hosting import open_host, say_what_is_not_limited
     from onnxgate.cli.progress import aside, display
@@ -179,7 +181,7 @@ def _repaired(
             state, lines = _settle(project, repair, options, dry_run=dry_run)
             with aside(progress):
                 _say([] if options.quiet else lines)
-            yield state
+            yield state, repair
     say_what_is_not_limited(host, options)
 
 
@@ -239,7 +241,7 @@ def _unwritten(repair: Repair) -> list[str]:
     if repair.state == "sound":
         return []
     if repair.state == "repaired":
-        return ["  not written: this is a dry run", ""]
+        return ["  not written: this is a dry run", *_afterwards(repair), ""]
     why = f": {repair.reason}" if repair.reason else ""
     return [f"  nothing is written{why}", *_hint(repair.hint), ""]
 
@@ -257,7 +259,15 @@ def _hint(text: str | None) -> list[str]:
     return [f"    hint: {text}"] if text else []
 
 
-def _summed_up(counts: Counter[str], *, dry_run: bool, locked: bool) -> str:
+def _left_accepted(count: int) -> list[str]:
+    if not count:
+        return []
+    return [f"note: {_count(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"]
+
+
+def _summed_up(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
+    if not counts:
+        return f"nothing to fix: {'what was named is no model' if named else 'there is no model'} of this project"
     if not counts.keys() - {"sound"}:
         return f"nothing to fix in {_count(counts['sound'], 'model')}"
     nouns = {**NOUNS, "repaired": "that can be repaired"} if dry_run else NOUNS

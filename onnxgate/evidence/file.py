@@ -49,7 +49,7 @@ class ModelFile:
     git_path: str = ""  # relative to git's root
     checker_error: str = ""  # what makes the model invalid: onnx.checker's own words, or ours
     node: str = ""  # the node that the error is about, where it names one
-    about: str = ""  # what it is about, where runtimes judge the same by their own schemas: "operator", "type"
+    about: str = ""  # what it is about: "operator" or "type", which runtimes judge by their own schemas; "output shape"
     node_place: Place | None = None  # the source line that made that node
     loads_anyway: bool = False  # the error is against ONNX's rules, and every runtime that we know forgives it
     unchecked: str = ""  # why onnx.checker could not judge the model, which is then no finding but to be said

@@ -48,7 +48,7 @@ class Fault:
     message: str
     node: str = ""  # the node that it is about, where there is one
     harmless: bool = False  # every runtime that we know loads it all the same
-    about: str = ""  # of `_ABOUT`, where a runtime would judge the same: "operator", "type"
+    about: str = ""  # of `_ABOUT`, where a runtime would judge the same: "operator", "type"; or "output shape"
 
 
 def fault(model: ModelProto, path: Path) -> Fault | None:
@@ -115,7 +115,9 @@ def _shapeless(graph: GraphProto) -> Iterator[Fault]:
     for role, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             if lacks_shape(value):
-                yield Fault(f"{role} `{value.name}` says no shape, not even a rank", harmless=True)
+                yield Fault(
+                    f"{role} `{value.name}` says no shape, not even a rank", harmless=True, about=f"{role} shape"
+                )
 
 
 def unchecked(model: ModelProto) -> str:

@@ -40,7 +40,8 @@ _SUSPECT = re.compile(
 _FOLLOWS = re.compile(
     r"Process completed with exit code|returned non-zero exit status|CalledProcessError|(?:0|no) errors?\b"
     r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
-    r"|^=+ .{0,80} =+$|^ERROR collecting|short test summary|ELIFECYCLE|Command exited with"
+    r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |^(?:FAILED|ERROR) \S{1,400}\.py\b"
+    r"|short test summary|ELIFECYCLE|Command exited with"
 )
 
 

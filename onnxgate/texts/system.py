@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from onnxgate.texts.entry import Entry
+from onnxgate.texts.entry import Captured, Entry
+
+_PACKAGES = {
+    "cv2": "opencv-python-headless",
+    "google.protobuf": "protobuf",
+    "sklearn": "scikit-learn",
+    "onnx_ir": "onnx-ir",
+    "onnxruntime_extensions": "onnxruntime-extensions",
+}
+"""Modules whose package has another name on PyPI."""
+
+
+def _install(captured: Captured) -> str:
+    package = _PACKAGES.get(captured["name"], captured["name"])
+    return f"install it there: `python -m pip install {package}`, with the `python` that runs the command"
+
 
 ENTRIES = (
     Entry(
@@ -45,7 +60,8 @@ ENTRIES = (
         means="the package of `{name}` is not installed in this environment",
         why="the command runs in another environment than the one that it was installed in,"
         " or it is an optional dependency",
-        fix="install it there: `python -m pip install …` with the `python` that runs the command",
+        fix=_install,
+        anywhere="install it there: `python -m pip install PACKAGE`, with the `python` that runs the command",
         rules=("export-failed",),
         source="ModuleNotFoundError of Python 3.6 and newer",
         general=True,

@@ -125,9 +125,17 @@ def test_an_empty_log(log: str) -> None:
     assert run("--log", "-", log=log).output == "the log is empty: what was to write it may have failed\n"
 
 
-def test_what_follows_from_an_error_is_not_unknown() -> None:
-    """A step that ends with 1 says nothing about why."""
-    result = run("--log", "-", log=f"{IR}\n##[error]Process completed with exit code 1.\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "##[error]Process completed with exit code 1.",
+        "_____ ERROR collecting tests/test_export.py _____",
+        "FAILED tests/test_export.py::test_load - capi.onnxruntime_pybind11_state.Fail: [ONNXRuntimeError]...",
+    ],
+)
+def test_what_follows_from_an_error_is_not_unknown(line: str) -> None:
+    """A step that ends with 1, and the names of tests, say nothing about why."""
+    result = run("--log", "-", log=f"{IR}\n{line}\n")
 
     assert result.output.endswith("none unknown\n")
 

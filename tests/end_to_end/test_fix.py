@@ -62,6 +62,20 @@ def test_files(files: Repository) -> None:
     assert files.run("fix", "m.onnx").out == "nothing to fix in 1 model\n"
 
 
+def test_nothing_asked(small: Repository) -> None:
+    """What is no model of the project is said to be none, and what somebody accepted is said to be left."""
+    (small.folder / "notes.md").write_text("#\n", encoding="utf-8")
+    asked = small.run("fix", "notes.md").out
+    assert asked == "nothing to fix: what was named is no model of this project\n"
+
+    model = parse()
+    model.ir_version = 13
+    write(small.folder / "models" / "small.onnx", model)
+    with (small.folder / "onnxgate.toml").open("a", encoding="utf-8") as config:
+        config.write('\n[[ignore]]\nmodel = "models/small.onnx"\nrule = "ir-version-too-new"\nreason = "known"\n')
+    assert "accepted by `[[ignore]]`, left alone" in small.run("fix", "--rule", "ir-version-too-new", "--dry-run").out
+
+
 def test_target(files: Repository) -> None:
     """Without a config, a target says what the stamp must be for."""
     model = parse()

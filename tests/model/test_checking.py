@@ -109,7 +109,7 @@ FAULTS = {
     ),
     "no rank": (
         "g (float[N] x) => (float[] y) { [n] y = Relu (x) }",
-        Fault("output `y` says no shape, not even a rank", harmless=True),
+        Fault("output `y` says no shape, not even a rank", harmless=True, about="output shape"),
     ),
     "harm and no harm": (
         "g (float[2] x, float[2, 3] a, float[4, 5] b) => (float[3] y, float[2, 5] z)"

@@ -36,7 +36,8 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
                 f"output `{passthrough.name}` is the input of the same name, with no node between; in Python, "
                 "onnxruntime 1.19 to 1.25 return the caller's own memory for it, which changes once the input is freed",
                 model=subject.path,
-                fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
+                fix="put an `Identity` between (in PyTorch, return `x.clone()`; in the file, `onnxgate fix --unsafe`), "
+                "or drop the output",
                 runtime=runtime,
                 runs_anyway=True,
                 level=Level.WARNING if subject.runtimes and not affected else None,

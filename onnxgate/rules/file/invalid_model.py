@@ -18,6 +18,11 @@ SAID_BY = {
 }
 """What it is about -> the rules of the support stage that say it of each release, with all such nodes and ways out."""
 
+_FIXES = {
+    "output shape": "run `onnxgate fix`: it fills in what shape inference proves; or export the model with it",
+    "input shape": "say it: export the model with the input's rank, with names for the axes that are dynamic",
+}
+
 
 @rule(ModelFile, "invalid-model", level=Level.ERROR, since="0.1.0")
 def invalid_model(subject: ModelFile) -> Iterator[Hit]:
@@ -39,7 +44,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     ## What to do
     Look at the node that is named. The usual causes are an exporter that wrote a lower opset than its operators
     belong to, and a model that was edited or converted by hand. Export again at the opset that the exporter supports
-    best, and look at its warnings.
+    best, and look at its warnings. `onnxgate fix` fills in types and shapes that are missing, where inference proves
+    them.
     """
     if not subject.checker_error:
         return
@@ -49,9 +55,9 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         f"is not valid ONNX: {named}{subject.checker_error}",
         model=subject.path,
         node=subject.node,
-        fix="export the model again; if the exporter wrote this, ask it for another opset",
+        fix=_FIXES.get(subject.about, "export the model again; if the exporter wrote this, ask it for another opset"),
         level=Level.WARNING if subject.loads_anyway else None,
         follows_from=SAID_BY.get(subject.about, ()),
         # The checker stops at its first fault; all that are of operators are told by the rules that it follows from.
-        identity=subject.about or unnumbered(subject.checker_error),
+        identity=subject.about if subject.about in SAID_BY else unnumbered(subject.checker_error),
     )

@@ -45,4 +45,5 @@ def _where(subject: ModelOnRuntime, domain: str) -> str:
 def _fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
     export = f"export at opset {subject.common_opsets[domain]}, the newest that all its runtimes implement"
-    return f"{export}, or raise the target to {since}" if since else f"{export}; no release implements this one yet"
+    raised = f", or raise the target to {since}" if since else "; no release implements this one yet"
+    return f"{export}{raised}; `onnxgate fix` converts it where that is proven to compute the same"
