@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import zipfile
 from itertools import islice
 from pathlib import Path
 
@@ -83,6 +82,8 @@ def _of_archive(path: Path, head: bytes) -> str:
 
 
 def _of_zip(path: Path) -> str:
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()

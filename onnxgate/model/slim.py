@@ -7,7 +7,7 @@ entry of ours in `external_data`, while its `data_location` stays as it was; `pi
 from __future__ import annotations
 
 import enum
-import secrets
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from onnxgate.model.wire import LENGTH, Field, Source, UnreadableModel, fields, 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
-OMITTED = f"onnxgate.omitted.{secrets.token_hex(8)}"
+OMITTED = f"onnxgate.omitted.{os.urandom(8).hex()}"
 """Differs from run to run, so that no file can hold it."""
 SMALL_BYTES = 4096
 """Messages and tensor data up to this size are kept as they are. Whatever shape inference reads is smaller."""

@@ -6,7 +6,7 @@ Source: measured by `tools/harvest_support.py`, which loads the models of `suppo
 from __future__ import annotations
 
 import functools
-import importlib.resources
+from pathlib import Path
 
 import msgspec
 from packaging.version import Version
@@ -42,8 +42,8 @@ class LimitTable(msgspec.Struct, frozen=True):
 @functools.cache
 def table() -> LimitTable:
     """The shipped table."""
-    data = importlib.resources.files("onnxgate").joinpath("data/onnxruntime-limits.json").read_bytes()
-    return msgspec.json.decode(data, type=LimitTable)
+    data = Path(__file__).resolve().parents[1] / "data" / "onnxruntime-limits.json"
+    return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
 
 def limits_of(release: str) -> Limits | None:

@@ -6,10 +6,10 @@ Source: every row is what a release's own wheel reports; `support/harvest` makes
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import re
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -17,6 +17,7 @@ from onnxgate.errors import OnnxgateError
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
+PACKAGE = Path(__file__).resolve().parents[1]
 TABLE = "data/onnxruntime-kernels.json.z"
 _MAP = re.compile(r"map\((\w+), ?(\w+)\)")
 """How schemas spell maps; the types of values are spelled as in `map(int64,tensor(float))`."""
@@ -227,7 +228,7 @@ def shipped() -> Table:
         OnnxgateError: the installation is damaged.
     """
     try:
-        return decode(importlib.resources.files("onnxgate").joinpath(TABLE).read_bytes())
+        return decode((PACKAGE / TABLE).read_bytes())
     except (OSError, zlib.error, msgspec.MsgspecError, UnicodeError) as error:
         raise OnnxgateError(
             f"`{TABLE}` of this installation is damaged: {error}", hint="install onnxgate anew"

@@ -261,7 +261,7 @@ def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pyt
 
     (tmp_path / "data").mkdir()
     (tmp_path / table.TABLE).write_bytes(content)
-    monkeypatch.setattr(table.importlib.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(table, "PACKAGE", tmp_path)
 
     with pytest.raises(OnnxgateError, match="damaged"):
         table.shipped.__wrapped__()
