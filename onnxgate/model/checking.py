@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 
 from onnxgate.model.calls import RECURSIVE, endless, label, reaches, why_not_followed
 from onnxgate.model.copying import checkable, lacks_shape, with_dense_weights, with_shapes
-from onnxgate.model.external import is_external
-from onnxgate.model.slim import RAW_DATA, pieces
+from onnxgate.model.extent import wrong_extent
 from onnxgate.model.structure import graphs, tensors
-from onnxgate.model.types import MOST_ELEMENTS, data_bytes, element_count
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, TensorProto
+    from onnx import GraphProto, ModelProto
 
 _FIRST_IR_WITH_OPSETS = 3
-_FIXED_WIDTH_FIELDS = (4, RAW_DATA, 10)
-"""float_data, raw_data and double_data are as long in the file as in memory."""
 _NODE = (
     re.compile(r"Bad node spec for node\. Name: (.*) OpType: "),
     re.compile(r"of node: \s*[nN]ame: (.*) OpType: "),
@@ -56,13 +52,13 @@ def fault(model: ModelProto, path: Path) -> Fault | None:
 
     A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
     """
-    own = next(_own_faults(model), None)
+    own = next(_own_faults(model, path), None)
     if own or unchecked(model):
         return own
     return _checker_fault(checkable(model, path)) or next(_shapeless(model.graph), None)
 
 
-def _own_faults(model: ModelProto) -> Iterator[Fault]:
+def _own_faults(model: ModelProto, path: Path) -> Iterator[Fault]:
     if not model.HasField("graph"):
         yield Fault("it has no graph")
     if not model.HasField("ir_version"):
@@ -74,7 +70,8 @@ def _own_faults(model: ModelProto) -> Iterator[Fault]:
     for graph in graphs(model):
         yield from _repeated_names(graph)
     for name, tensor in tensors(model):
-        yield from _wrong_size(name, tensor)
+        if wrong := wrong_extent(tensor, path):
+            yield Fault(f"tensor `{name}` {wrong}")
 
 
 def _repeated_names(graph: GraphProto) -> Iterator[Fault]:
@@ -89,26 +86,6 @@ def _repeated_names(graph: GraphProto) -> Iterator[Fault]:
         if tensor.name in initializers:
             yield Fault(f"two initializers are named `{tensor.name}`")
         initializers.add(tensor.name)
-
-
-def _wrong_size(name: str, tensor: TensorProto) -> Iterator[Fault]:
-    """Raw data must be exactly as long as shape and type need. Source: ONNX Runtime 1.15 to 1.31."""
-    if element_count(tensor) > MOST_ELEMENTS:
-        yield Fault(f"tensor `{name}` announces more than {MOST_ELEMENTS:,} elements")
-        return
-    held, needed = _held_bytes(tensor), data_bytes(tensor)
-    if held is not None and needed is not None and held != needed:
-        yield Fault(f"tensor `{name}` holds {held:,} bytes; its shape and type need {needed:,}")
-
-
-def _held_bytes(tensor: TensorProto) -> int | None:
-    """How many bytes of data the file holds for a tensor, where their number follows from shape and type."""
-    if is_external(tensor):
-        return None
-    if omitted := pieces(tensor):
-        fixed = all(piece.field in _FIXED_WIDTH_FIELDS for piece in omitted)
-        return sum(piece.length for piece in omitted) if fixed else None
-    return len(tensor.raw_data) or None
 
 
 def _shapeless(graph: GraphProto) -> Iterator[Fault]:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-"""Wire types; groups (3 and 4) occur in no ONNX file. Source: protobuf.dev, "Encoding"."""
+VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
+"""Wire types. No ONNX file needs groups; protobuf skips one that it does not know. Source: protobuf.dev, "Encoding"."""
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
 _LARGEST_FIELD_NUMBER = (1 << 29) - 1
+_GROUPS = 100
+"""Groups inside each other that protobuf accepts."""
 
 
 class UnreadableModel(ValueError):  # noqa: N818 - a state of the file, and no fault of ours
@@ -114,7 +116,27 @@ def _field(source: Source, number: int, wire: int, tag: int, after: int) -> Fiel
         return Field(number, wire, tag, position, position + length)
     if wire in _FIXED_BYTES:
         return Field(number, wire, tag, after, after + _FIXED_BYTES[wire])
+    if wire == GROUP:
+        return Field(number, wire, tag, after, _behind_group(source, number, after))
     raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
+
+
+def _behind_group(source: Source, number: int, position: int) -> int:
+    """The position behind the group whose fields begin there."""
+    within = [number]
+    while within:
+        tag = position
+        key, position = source.varint(tag)
+        number, wire = key >> 3, key & 7
+        if wire == GROUP and len(within) < _GROUPS:
+            within.append(number)
+        elif wire == GROUP_END and number == within.pop():
+            continue
+        elif wire in (GROUP, GROUP_END):
+            raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
+        else:
+            position = _field(source, number, wire, tag, position).end
+    return position
 
 
 def _overrun(source: Source, field: Field, end: int) -> UnreadableModel:

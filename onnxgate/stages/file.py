@@ -66,9 +66,9 @@ def _look(model: SelectedModel, file: ModelFile) -> ModelFile:
         return replace(file, really=what)
     try:
         reading = read(model.absolute, model.path)
+        return _judged(model, replace(file, facts=reading.facts), reading)
     except UnreadableModel as reason:
         return replace(file, really=str(reason))
-    return _judged(model, replace(file, facts=reading.facts), reading)
 
 
 def _judged(model: SelectedModel, file: ModelFile, reading: Reading) -> ModelFile:

@@ -91,7 +91,7 @@ def _slim(subject: Subject) -> object:
     for _, tensor in structure.tensors(small):
         structure.pieces(tensor)
     facts_of(small, subject.path, "m.onnx")
-    list(checking._own_faults(small))
+    list(checking._own_faults(small, subject.path))
     for _, tensor in structure.tensors(small):
         _weigh(tensor, subject.path)
     return None
@@ -124,7 +124,7 @@ def _locations(subject: Subject) -> object:
 
 
 def _own_faults(subject: Subject) -> object:
-    return [*checking._own_faults(subject.proto), *checking._shapeless(subject.proto.graph)]
+    return [*checking._own_faults(subject.proto, subject.path), *checking._shapeless(subject.proto.graph)]
 
 
 def _checkable(subject: Subject) -> object:

@@ -190,6 +190,29 @@ def test_forged_marks_are_ignored(tmp_path: Path) -> None:
     assert [pieces(tensor) for _, tensor in tensors(read_structure(path, large_bytes=0))] == [()]
 
 
+GROUP = bytes.fromhex("9b06a30608011200a4069c06")  # field 99, which holds field 100, which holds two fields
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_groups_are_skipped(tmp_path: Path, large_bytes: int) -> None:
+    """A group that nobody knows is skipped, as protobuf does it."""
+    content = parse().SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(GROUP * 3 + content + GROUP)
+
+    read = read_structure(tmp_path / "m.onnx", large_bytes=large_bytes)
+    assert (read.graph.node[0].op_type, read.ir_version) == ("Relu", 8)
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+@pytest.mark.parametrize("group", ["9b06", "9b06a406", "9b060f9c06", "9c06", "9b06" * 101 + "9c06" * 101])
+def test_damaged_groups(tmp_path: Path, group: str, large_bytes: int) -> None:
+    """One that does not end, ends as another, holds nothing that protobuf has, or lies too deep."""
+    (tmp_path / "m.onnx").write_bytes(parse().SerializeToString() + bytes.fromhex(group))
+
+    with pytest.raises(UnreadableModel):
+        read_structure(tmp_path / "m.onnx", large_bytes=large_bytes)
+
+
 def test_large_file_stays_on_disk(tmp_path: Path) -> None:
     """Of 55 MB next to nothing is held in memory, and the shapes of the weights are known."""
     path = tmp_path / "model.onnx"

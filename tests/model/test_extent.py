@@ -1,0 +1,85 @@
+"""Tensors that hold more or less than they announce: the same is said whether data were read or left in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto, helper
+
+from onnxgate.model.checking import fault
+from onnxgate.model.structure import read_structure
+from tests.model.models import write
+
+FIELDS = {
+    TensorProto.FLOAT: "float_data",
+    TensorProto.COMPLEX64: "float_data",
+    TensorProto.DOUBLE: "double_data",
+    TensorProto.INT32: "int32_data",
+    TensorProto.BOOL: "int32_data",
+    TensorProto.FLOAT16: "int32_data",
+    TensorProto.INT4: "int32_data",
+    TensorProto.INT64: "int64_data",
+    TensorProto.UINT32: "uint64_data",
+    TensorProto.UINT64: "uint64_data",
+}
+ELEMENTS = 60
+LARGE = pytest.mark.parametrize("large_bytes", [0, 10**9], ids=["left in the file", "read"])
+
+
+def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
+    """What is wrong with a model that holds the tensor as a constant; "" where nothing is."""
+    node = helper.make_node("Constant", [], ["y"], value=tensor)
+    output = helper.make_tensor_value_info("y", tensor.data_type, list(tensor.dims))
+    graph = helper.make_graph([node], "g", [], [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    write(path, model)
+    found = fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+    return found.message if found else ""
+
+
+def tensor_of(kind: int, entries: int, number: int = 1) -> TensorProto:
+    """A tensor of 60 elements that holds that many entries."""
+    tensor = TensorProto(data_type=kind, dims=[6, 10], name="w")
+    getattr(tensor, FIELDS[kind]).extend([number] * entries)
+    return tensor
+
+
+@LARGE
+@pytest.mark.parametrize("kind", FIELDS)
+def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
+    """As many entries as the type needs, one more, and half of them."""
+    needed = {TensorProto.COMPLEX64: 2 * ELEMENTS, TensorProto.INT4: ELEMENTS // 2}.get(kind, ELEMENTS)
+
+    assert said(tmp_path / "m.onnx", tensor_of(kind, needed), large_bytes) == ""
+    for entries in (needed + 1, needed // 2):
+        expected = f"tensor `w` holds {entries} values; its shape and type need {needed}"
+        assert said(tmp_path / "m.onnx", tensor_of(kind, entries), large_bytes) == expected
+
+
+@LARGE
+@pytest.mark.parametrize("number", [0, 127, 128, -1, 2**40])
+def test_numbers_of_any_length(tmp_path: Path, number: int, large_bytes: int) -> None:
+    """Small numbers take a byte in the file, negative ones ten."""
+    assert said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS, number), large_bytes) == ""
+    assert "holds 59 values" in said(
+        tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes
+    )
+
+
+@LARGE
+def test_strings(tmp_path: Path, large_bytes: int) -> None:
+    """Strings are counted as well."""
+    tensor = TensorProto(data_type=TensorProto.STRING, dims=[3], name="w", string_data=[b"a" * 99] * 4)
+
+    assert said(tmp_path / "m.onnx", tensor, large_bytes) == "tensor `w` holds 4 values; its shape and type need 3"
+    tensor.string_data.pop()
+    assert said(tmp_path / "m.onnx", tensor, large_bytes) == ""
+
+
+@LARGE
+def test_another_field(tmp_path: Path, large_bytes: int) -> None:
+    """Data in the field of another type are not the tensor's: onnx.checker says so where it sees them."""
+    tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", double_data=[1.0] * ELEMENTS)
+
+    assert "double_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
