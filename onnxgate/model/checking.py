@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxgate.model.calls import RECURSIVE, endless, label, reaches, why_not_followed
-from onnxgate.model.copying import checkable, lacks_shape, with_dense_weights, with_shapes
+from onnxgate.model.copying import checkable, is_away, lacks_shape, with_dense_weights, with_shapes
 from onnxgate.model.extent import wrong_extent
 from onnxgate.model.structure import graphs, tensors
+from onnxgate.model.types import element_name
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -51,6 +52,9 @@ def fault(model: ModelProto, path: Path) -> Fault | None:
     """The first fault of the model at `path`, None where it is valid.
 
     A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
+
+    Raises:
+        OSError, UnreadableModel: data that were left in the file cannot be read there.
     """
     own = next(_own_faults(model, path), None)
     if own or unchecked(model):
@@ -69,6 +73,7 @@ def _own_faults(model: ModelProto, path: Path) -> Iterator[Fault]:
         yield Fault(f"its local function `{label(key)}` {RECURSIVE}")
     for graph in graphs(model):
         yield from _repeated_names(graph)
+        yield from _mistyped_inputs(graph)
     for name, tensor in tensors(model):
         if wrong := wrong_extent(tensor, path):
             yield Fault(f"tensor `{name}` {wrong}")
@@ -86,6 +91,16 @@ def _repeated_names(graph: GraphProto) -> Iterator[Fault]:
         if tensor.name in initializers:
             yield Fault(f"two initializers are named `{tensor.name}`")
         initializers.add(tensor.name)
+
+
+def _mistyped_inputs(graph: GraphProto) -> Iterator[Fault]:
+    """Weights that are inputs too, of another type; `onnx.checker` does not see those whose data are away."""
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    for tensor in graph.initializer:
+        declared = types.get(tensor.name, tensor.data_type)
+        if declared not in (0, tensor.data_type) and is_away(tensor):
+            own, other = element_name(tensor.data_type), element_name(declared)
+            yield Fault(f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({other})")
 
 
 def _shapeless(graph: GraphProto) -> Iterator[Fault]:

@@ -55,7 +55,7 @@ def checkable(model: ModelProto, path: Path) -> ModelProto:
     _weights_to_inputs(copy.graph)
     _sparse_to_empty(copy)
     for _, tensor in tensors(copy):
-        if _is_away(tensor):
+        if is_away(tensor):
             _point_nowhere(tensor)
     _one_default_domain(copy)
     _rename_experimental(copy)
@@ -100,7 +100,8 @@ def lacks_shape(value: object) -> str:
     return ""
 
 
-def _is_away(tensor: TensorProto) -> bool:
+def is_away(tensor: TensorProto) -> bool:
+    """Whether its data stand elsewhere: in another file, or left in the model's."""
     return is_external(tensor) or bool(pieces(tensor))
 
 
@@ -136,7 +137,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
     known = {value.name for value in graph.input}
     kept = []
     for tensor in graph.initializer:
-        if not _is_away(tensor):
+        if not is_away(tensor):
             kept.append(tensor)
         elif tensor.name not in known:
             _declare(graph, tensor.name, tensor.data_type, tensor.dims)
@@ -174,7 +175,7 @@ def _sparse_to_empty(model: ModelProto) -> None:
 
 
 def _empty(sparse: SparseTensorProto) -> None:
-    if _is_away(sparse.values) or _is_away(sparse.indices):
+    if is_away(sparse.values) or is_away(sparse.indices):
         _clear(sparse.values)
         sparse.values.ClearField("dims")
         sparse.values.dims.append(0)

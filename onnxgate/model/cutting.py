@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxgate.model.external import is_external
-from onnxgate.model.slim import pieces
+from onnxgate.model.copying import is_away
 from onnxgate.model.structure import nodes_of, subgraphs, tensors
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def cut(node: NodeProto, around: Surroundings, ir_version: int) -> bytes | None:
     model.graph.node.add().CopyFrom(node)
     for name in filter(None, node.output):
         _declare(model.graph, name, around.type_of(name))
-    return None if any(_is_away(tensor) for _, tensor in tensors(model)) else model.SerializeToString()
+    return None if any(is_away(tensor) for _, tensor in tensors(model)) else model.SerializeToString()
 
 
 def needed(node: NodeProto) -> tuple[str, ...]:
@@ -104,12 +103,8 @@ def _declare(graph: GraphProto, name: str, known: TypeProto | None) -> None:
 
 def _is_away_in(constant: TensorProto | NodeProto) -> bool:
     if hasattr(constant, "op_type"):
-        return any(_is_away(attribute.t) for attribute in constant.attribute if attribute.HasField("t"))
-    return _is_away(constant)
-
-
-def _is_away(tensor: TensorProto) -> bool:
-    return is_external(tensor) or bool(pieces(tensor))
+        return any(is_away(attribute.t) for attribute in constant.attribute if attribute.HasField("t"))
+    return is_away(constant)
 
 
 def _reached(

@@ -14,7 +14,7 @@ from onnxgate.model.external import is_external
 from onnxgate.model.opening import open_regular
 from onnxgate.model.slim import DATA_FIELDS, RAW_DATA, Piece, pieces
 from onnxgate.model.types import ELEMENT_TYPES, MOST_ELEMENTS, STRING, data_bytes, element_count
-from onnxgate.model.wire import Source
+from onnxgate.model.wire import Source, UnreadableModel
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -43,11 +43,20 @@ def wrong_extent(tensor: TensorProto, path: Path) -> str:
     if is_external(tensor) or known is None or any(dim < 0 for dim in tensor.dims):
         return ""
     omitted = pieces(tensor)
+    if omitted and len(_fields(tensor, omitted)) > 1:
+        return "holds data in more than one field"
     raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
-    if raw:
-        needed = data_bytes(tensor)
-        return "" if needed in (None, raw) else f"holds {raw:,} bytes; its shape and type need {needed:,}"
-    return _wrong_values(tensor, omitted, count, path)
+    if not raw:
+        return _wrong_values(tensor, omitted, count, path)
+    if tensor.data_type == STRING:
+        return "holds `raw_data`, which is not for its type"
+    needed = data_bytes(tensor)
+    return "" if needed in (None, raw) else f"holds {raw:,} bytes; its shape and type need {needed:,}"
+
+
+def _fields(tensor: TensorProto, omitted: Sequence[Piece]) -> set[str]:
+    small = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
+    return small | {DATA_FIELDS[piece.field] for piece in omitted}
 
 
 def _wrong_values(tensor: TensorProto, omitted: Sequence[Piece], count: int, path: Path) -> str:
@@ -75,7 +84,9 @@ def _left_in_file(omitted: Sequence[Piece], field: int, path: Path) -> int:
     if not omitted:
         return 0
     if width := _FIXED_BYTES.get(field):
-        return sum(-(-piece.length // width) for piece in omitted)
+        if any(piece.length % width for piece in omitted):
+            raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+        return sum(piece.length // width for piece in omitted)
     with open_regular(path) as file:
         source = Source(file)
         return sum(_varints(source, piece) for piece in omitted)
@@ -84,5 +95,7 @@ def _left_in_file(omitted: Sequence[Piece], field: int, path: Path) -> int:
 def _varints(source: Source, piece: Piece) -> int:
     """How many numbers end there: the last byte of each is below 128."""
     end = piece.offset + piece.length
+    if source.read(end - 1, end)[0] >= _CONTINUED[0]:
+        raise UnreadableModel("a damaged model (a number of a tensor is cut)")
     starts = range(piece.offset, end, _CHUNK_BYTES)
     return sum(len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUED)) for at in starts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from onnxgate.model.external import read_and_unread
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
 from onnxgate.model.hashing import sha256_of
-from onnxgate.model.structure import nodes, read_structure
+from onnxgate.model.structure import nodes, read_lightly, read_structure
 from onnxgate.model.types import type_name
 
 if TYPE_CHECKING:
@@ -29,13 +29,15 @@ class Reading:
     proto: ModelProto
 
 
-def read(path: Path, relative: str) -> Reading:
+def read(path: Path, relative: str, *, lightly: bool = False) -> Reading:
     """Read a model once. `relative` is how it is called in reports: `/`, relative to the config's folder.
+
+    `lightly` is for those who only judge it; see `read_lightly`.
 
     Raises:
         UnreadableModel: the file is no model.
     """
-    proto = read_structure(path)
+    proto = read_lightly(path) if lightly else read_structure(path)
     return Reading(facts_of(proto, path, relative), proto)
 
 

@@ -150,8 +150,8 @@ class _Slimming:
 def _mark(omitted: list[Piece]) -> list[bytes]:
     if not omitted:
         return []
-    if omitted[-1].field == RAW_DATA:  # not repeated: the last one counts
-        omitted = omitted[-1:]
+    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not repeated: the last one counts
+    omitted = [piece for piece in omitted if piece.field != RAW_DATA] + raw
     value = ",".join(f"{piece.field}:{piece.offset}:{piece.length}" for piece in omitted).encode()
     entry = length_field(1, len(OMITTED)) + OMITTED.encode() + length_field(2, len(value)) + value
     return [length_field(_EXTERNAL_DATA, len(entry)) + entry]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onnxgate.model.opening import open_regular
 from onnxgate.model.slim import SMALL_BYTES, pieces, slim
+from onnxgate.model.types import ELEMENT_TYPES, STRING
 from onnxgate.model.wire import Source, Truncated, UnreadableModel
 
 if TYPE_CHECKING:
@@ -15,8 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE_BYTES", "Truncated", "UnreadableModel", "pieces", "read_structure"]
 
-LARGE_BYTES = 8 * 1000 * 1000
+LARGE_BYTES = 50 * 1000 * 1000
 """Files of this size and more are read without their weights."""
+LIGHT_BYTES = 8 * 1000 * 1000
+"""The same where a model is only judged."""
+_FIRST_IR_WITHOUT_INPUTS = 4
+"""From here on an initializer need not be an input too. Source: IR.md of ONNX."""
 PROTOBUF_BYTES = 2**31 - 1
 """Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
 
@@ -38,6 +43,38 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
         raise _why_not(path) from error
     _require_text(proto)
     return proto
+
+
+def read_lightly(path: Path) -> ModelProto:
+    """The model for those who only judge it: from `LIGHT_BYTES` on without the data of plain large weights.
+
+    Where one of those that were left out is more than that, which onnx's checker would look into, it is read as
+    `read_structure` does.
+
+    Raises:
+        UnreadableModel: the file is no model.
+        OSError: the file cannot be opened.
+    """
+    light = read_structure(path, large_bytes=LIGHT_BYTES)
+    if path.stat().st_size >= LARGE_BYTES or _is_plain(light):
+        return light
+    return read_structure(path)
+
+
+def _is_plain(model: ModelProto) -> bool:
+    """Whether all that was left out are initializers of one run of data, of a known type, that are no inputs."""
+    found = list(graphs(model))
+    inputs = {value.name for graph in found for value in graph.input}
+    weights = [tensor for graph in found for tensor in graph.initializer if pieces(tensor)]
+    omitted = sum(bool(pieces(tensor)) for _, tensor in _tensors_of(found, model))
+    return omitted == len(weights) and all(
+        tensor.name not in inputs and model.ir_version >= _FIRST_IR_WITHOUT_INPUTS and _is_of_numbers(tensor)
+        for tensor in weights
+    )
+
+
+def _is_of_numbers(tensor: TensorProto) -> bool:
+    return tensor.data_type != STRING and tensor.data_type in ELEMENT_TYPES and len(pieces(tensor)) == 1
 
 
 def _content(path: Path, large_bytes: int, small_bytes: int) -> bytes:

@@ -15,6 +15,7 @@ _VARINT_BYTES = 10
 _LARGEST_FIELD_NUMBER = (1 << 29) - 1
 _GROUPS = 100
 """Groups inside each other that protobuf accepts."""
+_GROUP_FIELDS = 10_000
 
 
 class UnreadableModel(ValueError):  # noqa: N818 - a state of the file, and no fault of ours
@@ -98,14 +99,14 @@ def fields(source: Source, start: int, end: int) -> Iterator[Field]:
     position = start
     while position < end:
         key, after = source.varint(position)
-        field = _field(source, key >> 3, key & 7, position, after)
+        field = _field(source, key >> 3, key & 7, position, after, end)
         if field.end > end:
             raise _overrun(source, field, end)
         yield field
         position = field.end
 
 
-def _field(source: Source, number: int, wire: int, tag: int, after: int) -> Field:
+def _field(source: Source, number: int, wire: int, tag: int, after: int, end: int) -> Field:
     if not 0 < number <= _LARGEST_FIELD_NUMBER:
         raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
     if wire == VARINT:
@@ -117,26 +118,30 @@ def _field(source: Source, number: int, wire: int, tag: int, after: int) -> Fiel
     if wire in _FIXED_BYTES:
         return Field(number, wire, tag, after, after + _FIXED_BYTES[wire])
     if wire == GROUP:
-        return Field(number, wire, tag, after, _behind_group(source, number, after))
+        return Field(number, wire, tag, after, _behind_group(source, number, after, end))
     raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
 
 
-def _behind_group(source: Source, number: int, position: int) -> int:
-    """The position behind the group whose fields begin there."""
+def _behind_group(source: Source, number: int, position: int, end: int) -> int:
+    """The position behind the group whose fields begin there; it must lie before `end`."""
     within = [number]
-    while within:
+    for _ in range(_GROUP_FIELDS):
         tag = position
         key, position = source.varint(tag)
         number, wire = key >> 3, key & 7
         if wire == GROUP and len(within) < _GROUPS:
             within.append(number)
         elif wire == GROUP_END and number == within.pop():
-            continue
+            if not within:
+                return position
         elif wire in (GROUP, GROUP_END):
             raise UnreadableModel(f"a damaged model (no field at byte {tag:,})")
         else:
-            position = _field(source, number, wire, tag, position).end
-    return position
+            field = _field(source, number, wire, tag, position, end)
+            position = field.end
+            if position > end:
+                raise _overrun(source, field, end)
+    raise UnreadableModel(f"a model with a group of more than {_GROUP_FIELDS:,} fields, which no model needs")
 
 
 def _overrun(source: Source, field: Field, end: int) -> UnreadableModel:

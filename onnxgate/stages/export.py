@@ -163,8 +163,12 @@ def _wrong_data(reading: Reading, fresh: Path) -> str:
 def _wrong_with(reading: Reading, fresh: Path) -> str:
     """What makes a fresh export invalid; one that equals the committed file is judged with that."""
     from onnxgate.model.checking import fault
+    from onnxgate.model.structure import UnreadableModel
 
-    wrong = fault(reading.proto, fresh)
+    try:
+        wrong = fault(reading.proto, fresh)
+    except UnreadableModel as reason:
+        return str(reason)
     return f"a file that `onnx.checker` refuses: {wrong.message}" if wrong and not wrong.harmless else ""
 
 

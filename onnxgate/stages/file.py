@@ -65,7 +65,7 @@ def _look(model: SelectedModel, file: ModelFile) -> ModelFile:
     if what := really(model.absolute):
         return replace(file, really=what)
     try:
-        reading = read(model.absolute, model.path)
+        reading = read(model.absolute, model.path, lightly=True)
         return _judged(model, replace(file, facts=reading.facts), reading)
     except UnreadableModel as reason:
         return replace(file, really=str(reason))

@@ -12,7 +12,7 @@ from onnxgate.evidence.support import ExperimentalOperation, ModelOnRuntime, Run
 from onnxgate.findings import Place
 from onnxgate.lock.types import LockedRuntime
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.model.structure import UnreadableModel, read_lightly
 from onnxgate.plan import PlannedRuntime
 from onnxgate.stages.operators import Model, Operators
 from onnxgate.stages.supported import Known, known_support
@@ -58,7 +58,7 @@ def gather_model(
     if not known:
         return Predicted()
     try:
-        proto = read_structure(model.absolute)
+        proto = read_lightly(model.absolute)
     except (OSError, UnreadableModel):
         return Predicted((*_stamps(facts, place, known), _unread(facts.path, place)), _by_stamps(facts, known))
     where = Model(model, place, project_root, folder)

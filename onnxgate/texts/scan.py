@@ -40,9 +40,10 @@ _SUSPECT = re.compile(
 _FOLLOWS = re.compile(
     r"Process completed with exit code|returned non-zero exit status|CalledProcessError|(?:0|no) errors?\b"
     r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
-    r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |^(?:FAILED|ERROR) \S{1,400}\.py\b"
-    r"|short test summary|ELIFECYCLE|Command exited with"
+    r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |short test summary|ELIFECYCLE|Command exited with"
 )
+# What pytest says once more at its end.
+_AGAIN = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?: - |$)")
 
 
 @dataclass(slots=True)
@@ -197,7 +198,9 @@ def _announces(window: deque[_Seen]) -> bool:
 
 
 def _suspect(line: Line, findings: _Findings) -> None:
-    if _SUSPECT.search(line.text) and not _FOLLOWS.search(line.text):
+    if not _SUSPECT.search(line.text) or _FOLLOWS.search(line.text):
+        return
+    if not (_AGAIN.search(line.text) and (findings.groups or findings.unknown)):
         findings.suspect(line)
 
 

@@ -172,6 +172,18 @@ def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> 
     assert judged(tmp_path, model, large_bytes) == Fault("B has inconsistent type tensor(int32)", about="type")
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> None:
+    """As a careless conversion to float16 leaves them; runtimes refuse it, wherever the data are."""
+    model = weighty(bytes(160))
+    model.graph.input.add(name="w", type=onnx.helper.make_tensor_type_proto(TensorProto.FLOAT16, [40]))
+    found = judged(tmp_path, model, 0 if away else 10**9)
+
+    assert found is not None
+    assert not found.harmless
+    assert ("of its name tensor(float16)" in found.message) == away
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,7 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxgate.model.checking import fault
-from onnxgate.model.structure import read_structure
+from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.model.wire import length_field
 from tests.model.models import write
 
 FIELDS = {
@@ -83,3 +84,37 @@ def test_another_field(tmp_path: Path, large_bytes: int) -> None:
     tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", double_data=[1.0] * ELEMENTS)
 
     assert "double_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
+
+
+@LARGE
+def test_strings_are_never_raw(tmp_path: Path, large_bytes: int) -> None:
+    """ONNX Runtime refuses raw data of strings, however many there are."""
+    tensor = TensorProto(data_type=TensorProto.STRING, dims=[99], name="w", raw_data=b"a" * 99)
+
+    assert "raw_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
+
+
+@pytest.mark.parametrize("field", [4, 7])
+def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
+    """A run of packed numbers that ends within one is what protobuf does not parse."""
+    data = b"\x80" * 99
+    tensor = b"\x08\x63" + b"\x10" + bytes([{4: 1, 7: 7}[field]]) + length_field(field, len(data)) + data
+    attribute = b"\x0a\x05value" + length_field(5, len(tensor)) + tensor
+    node = b"\x12\x01y" + b"\x22\x08Constant" + length_field(5, len(attribute)) + attribute
+    graph = length_field(1, len(node)) + node
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph + b"\x42\x02\x10\x12")
+
+    for large_bytes in (0, 10**9):
+        with pytest.raises(UnreadableModel):
+            fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+
+
+@LARGE
+def test_two_fields(tmp_path: Path, large_bytes: int) -> None:
+    """Data that stand there twice, in whichever order and size."""
+    for floats in (1, ELEMENTS):
+        tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", raw_data=bytes(4 * ELEMENTS))
+        tensor.float_data.extend([1.0] * floats)
+
+        assert "field" in said(tmp_path / "m.onnx", tensor, large_bytes)

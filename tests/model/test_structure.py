@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
+from onnxgate.model import structure
 from onnxgate.model.checking import fault
 from onnxgate.model.external import external_uses
 from onnxgate.model.identify import really
 from onnxgate.model.reading import facts_of
 from onnxgate.model.slim import DATA_FIELDS, OMITTED, pieces
-from onnxgate.model.structure import UnreadableModel, read_structure, tensors
+from onnxgate.model.structure import UnreadableModel, read_lightly, read_structure, tensors
 from onnxgate.model.wire import length_field, varint_bytes
 from tests.model.models import parse, write
 
@@ -204,10 +205,23 @@ def test_groups_are_skipped(tmp_path: Path, large_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
-@pytest.mark.parametrize("group", ["9b06", "9b06a406", "9b060f9c06", "9c06", "9b06" * 101 + "9c06" * 101])
+@pytest.mark.parametrize(
+    "group",
+    [
+        "9b06",
+        "9b06a406",
+        "9b060f9c06",
+        "9c06",
+        "9b06" * 101 + "9c06" * 101,
+        "9b0612" + "ff" * 8 + "7f9c06",
+        "9b0612" + "ff" * 4 + "0f9c06",
+    ],
+)
 def test_damaged_groups(tmp_path: Path, group: str, large_bytes: int) -> None:
-    """One that does not end, ends as another, holds nothing that protobuf has, or lies too deep."""
-    (tmp_path / "m.onnx").write_bytes(parse().SerializeToString() + bytes.fromhex(group))
+    """One that does not end, ends as another, holds what protobuf does not have, lies too deep, or is not all there."""
+    content = parse().SerializeToString() + bytes.fromhex(group) + bytes(200_000)
+    (tmp_path / "m.onnx").write_bytes(content)
+    assert really(tmp_path / "m.onnx")
 
     with pytest.raises(UnreadableModel):
         read_structure(tmp_path / "m.onnx", large_bytes=large_bytes)
@@ -279,6 +293,36 @@ def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> No
     left_out = [piece for _, tensor in tensors(structure) for piece in pieces(tensor)]
 
     assert [(9, content.index(bytes(160)), 160)] == [(it.field, it.offset, it.length) for it in left_out]
+
+
+def weights(size_bytes: int) -> TensorProto:
+    """One tensor of bytes."""
+    return TensorProto(name="w", dims=[size_bytes], data_type=TensorProto.UINT8, raw_data=bytes(size_bytes))
+
+
+ODD = {
+    "an input too": lambda model: model.graph.input.add(name="w"),
+    "in a node": lambda model: model.graph.node[0].attribute.add(name="value").t.CopyFrom(weights(9000)),
+    "sparse": lambda model: model.graph.sparse_initializer.add().indices.CopyFrom(weights(9000)),
+    "of strings": lambda model: setattr(model.graph.initializer[0], "data_type", TensorProto.STRING),
+    "of no type": lambda model: setattr(model.graph.initializer[0], "data_type", 0),
+    "before inputs were optional": lambda model: setattr(model, "ir_version", 3),
+}
+
+
+@pytest.mark.parametrize("odd", ["", *ODD])
+def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+    """Plain weights are left out; what onnx's checker looks into is not, but in files that are too large for that."""
+    model = parse()
+    model.graph.initializer.add().CopyFrom(weights(100_000))
+    if odd:
+        ODD[odd](model)
+    path = write(tmp_path / "m.onnx", model)
+    monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
+
+    assert bool(pieces(read_lightly(path).graph.initializer[0])) == (not odd)
+    monkeypatch.setattr(structure, "LARGE_BYTES", 1000)
+    assert pieces(read_lightly(path).graph.initializer[0])
 
 
 def test_last_data_count(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from onnxgate.formats.escape import code, prose
 from onnxgate.texts.classify import Known, canonical, classify
-from onnxgate.texts.entry import Entry, said
+from onnxgate.texts.entry import Entry, Words, said
 from onnxgate.texts.registry import EMITTERS
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
@@ -42,7 +42,7 @@ def _entry(entry: Entry) -> Iterator[str]:
         yield f"{where} says {code(_around(text, known))}.\n"
         means, why, fix, affected = known.means, known.why, known.fix, known.affected
     else:
-        means, why, fix, affected = (said(words, {}) for words in (entry.means, entry.why, entry.fix, entry.affected))
+        means, why, fix, affected = (said(words, {}) for words in _words(entry))
         yield f"Source: {prose(entry.source)}.\n"
     yield f"- Means: {prose(means)}."
     if why:
@@ -53,6 +53,11 @@ def _entry(entry: Entry) -> Iterator[str]:
     if entry.rules:
         yield f"- Rules: {', '.join(f'[`{rule}`](../rules/{rule}.md)' for rule in entry.rules)}."
     yield ""
+
+
+def _words(entry: Entry) -> tuple[Words, Words, Words, Words]:
+    """What is said of any such text."""
+    return entry.means, entry.why, entry.anywhere or entry.fix, entry.affected
 
 
 def _around(text: str, known: Known) -> str:
