@@ -86,6 +86,17 @@ def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
     shown = tables.markdown(Result({}, (corpus(*rows, name="huge"),)))
 
     assert "20.00 s / 1.00 s = 20.0" in shown
+    assert "one small model" not in shown
+
+
+def test_what_both_start_with_is_taken_off() -> None:
+    """Importing onnx (2 s), and checking a small model (0.5 s)."""
+    rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
+    start = Pair("onnxgate check --static, one small model", row("own", 0.5), row("bound", 2), 2.0)
+
+    shown = tables.markdown(Result({}, (corpus(*rows, name="huge"),), (start,)))
+
+    assert "18.00 s / 0.50 s = 36.0" in shown
 
 
 def test_a_result_survives_its_file() -> None:
