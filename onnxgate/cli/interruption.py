@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -12,7 +14,9 @@ INTERRUPTED = 130
 GRACE_S = 20
 """So long may it take to end what runs and to remove what was only needed meanwhile."""
 
+_SOON_S = 0.01
 _told: list[int] = []
+_unraisable = sys.unraisablehook
 
 
 def obey() -> None:
@@ -23,6 +27,7 @@ def obey() -> None:
                 signal.signal(number, _interrupt)
             except ValueError:  # not in the main thread: somebody else's program decides
                 return
+    sys.unraisablehook = _swallowed
 
 
 def close() -> None:
@@ -36,10 +41,26 @@ def _interrupt(number: int, _: FrameType | None) -> NoReturn:
     if _told:
         _end()
     _told.append(number)
-    if hasattr(signal, "setitimer"):
-        signal.signal(signal.SIGALRM, lambda *_: _end())
-        signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+    _raise()
+
+
+def _raise(*_: object) -> NoReturn:
+    _alarm(GRACE_S, lambda *_: _end())
     raise KeyboardInterrupt
+
+
+def _swallowed(unraisable: sys.UnraisableHookArgs) -> None:
+    """Where Python was in a callback that nothing can be raised from, it is raised a little later."""
+    if not (_told and unraisable.exc_type is KeyboardInterrupt and _alarm(_SOON_S, _raise)):
+        _unraisable(unraisable)
+
+
+def _alarm(after_s: float, handler: Callable[[int, FrameType | None], object]) -> bool:
+    if not hasattr(signal, "setitimer"):
+        return False
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    return True
 
 
 def _end() -> NoReturn:

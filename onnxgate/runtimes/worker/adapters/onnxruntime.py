@@ -23,6 +23,8 @@ HOLDABLE = frozenset("tensor(%s)" % element for element in ELEMENTS)
 """Types of outputs that numpy can hold. Those of others (float8, int4) are left out."""
 BFLOAT16 = "tensor(bfloat16)"
 CPU = "CPUExecutionProvider"
+if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` is imported as an empty package
+    raise ImportError("the package onnxruntime is not whole")
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:

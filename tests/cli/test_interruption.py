@@ -1,0 +1,40 @@
+"""A signal that comes where Python can raise nothing is obeyed all the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+IN_A_CALLBACK = """
+import os, signal, time, weakref
+from onnxgate.cli.interruption import obey
+
+class Held:
+    pass
+
+def gone(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+obey()
+held = Held()
+reference = weakref.ref(held, gone)
+try:
+    del held
+    for _ in range(500):
+        time.sleep(0.01)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a program could obey, and no timer of signals")
+def test_in_a_callback() -> None:
+    """Python swallows what a callback of a weak reference raises; nothing is shown of it."""
+    ended = subprocess.run([sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=True)
+
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
