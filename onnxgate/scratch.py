@@ -92,9 +92,10 @@ def _made_home() -> str:
     import atexit
 
     _sweep(tempfile.gettempdir())
-    path = tempfile.mkdtemp(prefix=PREFIX)
+    path = os.path.join(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")  # noqa: PTH118 - text, as others are
+    atexit.register(_remove, path, os.getpid())  # first: an interruption may come between any two lines
+    os.mkdir(path, 0o700)  # noqa: PTH102
     _own(path)
-    atexit.register(_remove, path, os.getpid())
     return path
 
 

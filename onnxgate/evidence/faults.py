@@ -161,8 +161,9 @@ def place_of(runs: ModelRuns, node: str) -> Place:
 
 
 def words(failure: Failure | None) -> str:
-    """What the runtime said, as one short line without its own file names."""
-    text = " ".join((failure.text if failure is not None else "").split()).replace("`", "'")
+    """What the runtime said, as one short line without its own file names; where it said nothing, the error's name."""
+    said = (failure.text.strip() or failure.type) if failure is not None else ""
+    text = " ".join(said.split()).replace("`", "'")
     before = ""
     while before != text:
         before, text = text, _PREFIXES.sub("", text)
