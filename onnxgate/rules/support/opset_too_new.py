@@ -8,6 +8,8 @@ from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.findings import Hit, Level
 from onnxgate.rules.registry import rule
 
+CONVERTED = "; `onnxgate fix` converts it where that is proven to compute the same"
+
 
 @rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
 def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
@@ -46,4 +48,5 @@ def _fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
     export = f"export at opset {subject.common_opsets[domain]}, the newest that all its runtimes implement"
     raised = f", or raise the target to {since}" if since else "; no release implements this one yet"
-    return f"{export}{raised}; `onnxgate fix` converts it where that is proven to compute the same"
+    convertible = domain == "ai.onnx" and not subject.model.function_opsets
+    return f"{export}{raised}{CONVERTED if convertible else ''}"
