@@ -92,11 +92,11 @@ def _made_home() -> str:
     import atexit
 
     _sweep(tempfile.gettempdir())
-    path = os.path.join(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")  # noqa: PTH118 - text, as others are
-    atexit.register(_remove, path, os.getpid())  # first: an interruption may come between any two lines
-    os.mkdir(path, 0o700)  # noqa: PTH102
-    _own(path)
-    return path
+    path = Path(tempfile.gettempdir(), f"{PREFIX}{os.urandom(8).hex()}")
+    atexit.register(_remove, str(path), os.getpid())  # first: an interruption may come between any two lines
+    path.mkdir(0o700)
+    _own(str(path))
+    return str(path)
 
 
 def _remove(path: str, made_by: int) -> None:

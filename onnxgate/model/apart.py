@@ -6,16 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from onnxgate.model.copying import is_away
 from onnxgate.model.cutting import needed
-from onnxgate.model.external import is_external
-from onnxgate.model.slim import pieces
+from onnxgate.model.structure import FIRST_IR_WITHOUT_INPUTS
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 SUFFIX = "#apart"
-OLDEST_IR = 4
-"""From here on an initializer need not be an input too. Source: IR.md of ONNX."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class _Building:
         fed = []
         for name in self.weights:
             tensor = self.initializers[name]
-            if is_external(tensor) or pieces(tensor):
+            if is_away(tensor):
                 _declare(graph, name, tensor.data_type, tensor.dims)
                 fed.append(tensor)
             else:
@@ -109,7 +107,7 @@ class _Building:
 
 
 def _empty(proto: ModelProto) -> ModelProto:
-    model = type(proto)(ir_version=max(proto.ir_version, OLDEST_IR))
+    model = type(proto)(ir_version=max(proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
     model.graph.name = "apart"
     model.opset_import.extend(proto.opset_import)
     model.functions.extend(proto.functions)

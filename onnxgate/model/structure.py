@@ -20,7 +20,7 @@ LARGE_BYTES = 50 * 1000 * 1000
 """Files of this size and more are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
 """The same where a model is only judged."""
-_FIRST_IR_WITHOUT_INPUTS = 4
+FIRST_IR_WITHOUT_INPUTS = 4
 """From here on an initializer need not be an input too. Source: IR.md of ONNX."""
 PROTOBUF_BYTES = 2**31 - 1
 """Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
@@ -68,7 +68,7 @@ def _is_plain(model: ModelProto) -> bool:
     weights = [tensor for graph in found for tensor in graph.initializer if pieces(tensor)]
     omitted = sum(bool(pieces(tensor)) for _, tensor in _tensors_of(found, model))
     return omitted == len(weights) and all(
-        tensor.name not in inputs and model.ir_version >= _FIRST_IR_WITHOUT_INPUTS and _is_of_numbers(tensor)
+        tensor.name not in inputs and model.ir_version >= FIRST_IR_WITHOUT_INPUTS and _is_of_numbers(tensor)
         for tensor in weights
     )
 
