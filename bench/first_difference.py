@@ -16,10 +16,11 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, parser
 
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.runtimes.jobs import Case, Observation, Probe, Run
-from onnxgate.stages.beginning import Side, search
+from onnxgate.core.jobs import InputCase, Observation, Probe, Run
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.stages.parity.first_difference import SearchSide, search_origin
 
 WIDTH, HEADS, TIME = 128, 4, 64
 LAYER = """
@@ -74,23 +75,23 @@ def transformer(path: Path, layers: int, wrong: str = "") -> onnx.ModelProto:
     return model
 
 
-def timed(host: Host, seat: Seat, folder: Path, layers: int) -> str:
+def timed(host: WorkerPool, seat: WorkerSpec, folder: Path, layers: int) -> str:
     """One row: nodes, seconds, and whether the right node was named."""
     wrong = f"wf{layers // 2}"
     right_path, wrong_path = folder / "right" / "m.onnx", folder / "wrong" / "m.onnx"
     right, spoiled = transformer(right_path, layers), transformer(wrong_path, layers, wrong)
     np.save(folder / "h0.npy", np.random.default_rng(1).standard_normal((2, TIME, WIDTH)).astype(np.float32))
-    case = Case(name="one", origin="generated", inputs={"h0": str(folder / "h0.npy")})
+    case = InputCase(name="one", origin="generated", inputs={"h0": str(folder / "h0.npy")})
 
-    def run(model: Path, case: Case, output: Path) -> Observation:
+    def run(model: Path, case: InputCase, output: Path) -> Observation:
         return host.submit(
             seat, Run(model=str(model), cases=(case,), output=str(output), optimization="disabled", again=False)
         ).result()
 
-    candidate = Side(wrong_path, spoiled, case, run, folder / "candidate")
-    reference = Side(right_path, right, case, run, folder / "reference")
+    candidate = SearchSide(wrong_path, spoiled, case, run, folder / "candidate")
+    reference = SearchSide(right_path, right, case, run, folder / "reference")
     began = time.perf_counter()
-    first = search(candidate, reference.values, None, [f"h{layers}"], exact=True)
+    first = search_origin(candidate, reference.values, None, [f"h{layers}"], exact=True)
     took = time.perf_counter() - began
     named = "nothing" if first is None else helper.printable_node(spoiled.graph.node[first.node])
     return f"{len(right.graph.node):5} nodes  {took:6.3f} s  named: {named}"
@@ -99,8 +100,8 @@ def timed(host: Host, seat: Seat, folder: Path, layers: int) -> str:
 def main() -> None:
     """Print one row per size."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
-    with tempfile.TemporaryDirectory() as folder, Host(Environments(Path(folder), offline=True), 1) as host:
-        seat = Seat.of_interpreter("onnxruntime", interpreter, engine="onnxruntime")
+    with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
+        seat = WorkerSpec.of_interpreter("onnxruntime", interpreter, engine="onnxruntime")
         host.submit(seat, Probe()).result()
         for layers in sizes:
             print(timed(host, seat, Path(folder) / str(layers), layers))

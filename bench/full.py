@@ -182,9 +182,9 @@ class Arena:
 def _write_samples(project: Path, stem: str) -> None:
     """A few cases: dynamic axes get sizes 1, 2, 3 …, values are drawn from a seed."""
     from onnxgate.inputs.values import DTYPES
-    from onnxgate.model.reading import read
+    from onnxgate.model.reading.fact_extraction import read_model
 
-    facts = read(project / "models" / f"{stem}.onnx", f"models/{stem}.onnx").facts
+    facts = read_model(project / "models" / f"{stem}.onnx", f"models/{stem}.onnx").facts
     folder = project / "samples" / stem
     folder.mkdir(parents=True)
     for number in range(CASES):
@@ -199,11 +199,11 @@ def _write_samples(project: Path, stem: str) -> None:
 
 
 def _releases(path: Path) -> Iterator[Release]:
-    from onnxgate.findings import runtime_order
-    from onnxgate.lock.loading import load_lock
+    from onnxgate.core.findings import runtime_sort_key
+    from onnxgate.project.lock.loader import load_lock
 
     runtimes = {runtime.name: runtime for target in load_lock(path).targets.values() for runtime in target.runtimes}
-    for name in sorted(runtimes, key=runtime_order):
+    for name in sorted(runtimes, key=runtime_sort_key):
         pins = [pin for pin in runtimes[name].packages if pin.partition("==")[0] in ("onnxruntime", "numpy")]
         yield Release(runtimes[name].release, tuple(pins))
 

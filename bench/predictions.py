@@ -23,10 +23,10 @@ import sys, time
 from collections import Counter
 from pathlib import Path
 begin = time.perf_counter()
-from onnxgate.model.structure import read_structure
+from onnxgate.model.reading.structure import read_structure
 from onnxgate.support import limits, releases
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import prepare
 names = releases.known()
 chosen = [names[round(i * (len(names) - 1) / (RELEASES - 1))] for i in range(RELEASES)]
 asked = [(releases.implementation(name), limits.limits_of(name)) for name in chosen]

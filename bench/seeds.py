@@ -19,26 +19,27 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.agreement.comparability import comparability
-from onnxgate.cli.hosting import open_host
-from onnxgate.cli.options import CommonOptions
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project, SelectedModel
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.cli.shared.worker_pool import open_host
+from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, RunResult
 from onnxgate.evidence.parity import Comparison
-from onnxgate.inputs.generate import make_cases
-from onnxgate.inputs.sample import sample_case
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.types import Lock
-from onnxgate.model.reading import Reading, read
-from onnxgate.plan import PlannedRuntime, plan_models
-from onnxgate.runtimes.frameworks import needs
-from onnxgate.runtimes.host import Host
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, ExportResult, RunResult
-from onnxgate.runtimes.seats import Seat
-from onnxgate.runtimes.toolchain import find_toolchain
-from onnxgate.stages import export_plan, parity, runtime
-from onnxgate.stages.parity import ParityModel
-from onnxgate.stages.runtime import Ran
+from onnxgate.inputs.case_selection import make_example_case
+from onnxgate.inputs.cases import generate_cases
+from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.plan import PlannedRuntime, plan_models
+from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.stages.export import jobs
+from onnxgate.stages.parity import stage
+from onnxgate.stages.parity.stage import ParityModel
+from onnxgate.stages.runtime import stage as runtime_stage
+from onnxgate.stages.runtime.stage import ObservedRun
 
 
 def main() -> int:
@@ -47,14 +48,14 @@ def main() -> int:
     project = load_config(asked.project / "onnxgate.toml")
     lock = load_lock(project.lock_path)
     (model,) = (each for each in project.models() if each.path == asked.model)
-    reading = read(model.absolute, model.path)
+    reading = read_model(model.absolute, model.path)
     with tempfile.TemporaryDirectory() as scratch, open_host(project, CommonOptions(jobs=2)) as host:
         cases = tuple(_cases(reading, model, asked, Path(scratch)))
         eager, sample = _eager(project, model, reading, cases, Path(scratch) / "source", host)
         runtimes = _runtimes(project, lock, model, asked.releases)
         every = (*cases, *([sample] if sample else []))
         ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
-        comparisons, undone = parity.gather(_subject(model, reading, lock), ran, eager, ())
+        comparisons, undone = stage.collect_evidence(_subject(model, reading, lock), ran, eager, ())
     return _say(ran, comparisons, [each.reason for each in undone])
 
 
@@ -72,29 +73,36 @@ def _setting(text: str) -> dict[str, int]:
     return {name: int(size) for name, size in (each.split("=") for each in text.split(","))}
 
 
-def _cases(reading: Reading, model: SelectedModel, asked: argparse.Namespace, folder: Path) -> Iterator[Case]:
+def _cases(reading: ParsedModel, model: SelectedModel, asked: argparse.Namespace, folder: Path) -> Iterator[InputCase]:
     for seed in range(asked.seeds):
-        made = make_cases(reading.facts, reading.proto, model.settings.sizes, folder / str(seed), asked.sizes, seed)
+        made = generate_cases(reading.facts, reading.proto, model.settings.sizes, folder / str(seed), asked.sizes, seed)
         for case in made:
             yield msgspec.structs.replace(case, name=f"{case.name}, seed {seed}")
 
 
 def _eager(
-    project: Project, model: SelectedModel, reading: Reading, cases: tuple[Case, ...], folder: Path, host: Host
-) -> tuple[dict[str, CaseResult] | None, Case | None]:
+    project: Project,
+    model: SelectedModel,
+    reading: ParsedModel,
+    cases: tuple[InputCase, ...],
+    folder: Path,
+    host: WorkerPool,
+) -> tuple[dict[str, CaseResult] | None, InputCase | None]:
     """What the source computes, and its example; (None, None) where the model has no source."""
     if model.settings.source is None:
         return None, None
-    python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
-    source = export_plan.plan(project, model, python, folder, cases=cases, float64=False).source
+    python = find_toolchain(
+        project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
+    )
+    source = jobs.plan_export(project, model, python, folder, cases=cases, float64=False).source
     assert source is not None
     job = msgspec.structs.replace(source, export=False)
-    answer = host.submit(export_plan.toolchain_seat(python), job).result()
+    answer = host.submit(jobs.create_toolchain_spec(python), job).result()
     if not isinstance(answer, Completed) or not isinstance(answer.result, ExportResult):
         raise SystemExit(f"the source gives nothing: {answer}")
     result = answer.result
     eager = {case.name: found for case, found in zip(cases, result.eager, strict=False)}
-    sample = sample_case(reading.facts, result.input_names, result.sample)
+    sample = make_example_case(reading.facts, result.input_names, result.sample)
     return (eager, None) if sample is None else ({**eager, sample.name: result.eager[-1]}, sample)
 
 
@@ -108,28 +116,30 @@ def _run(
     lock: Lock,
     model: SelectedModel,
     planned: PlannedRuntime,
-    cases: tuple[Case, ...],
+    cases: tuple[InputCase, ...],
     scratch: Path,
-    host: Host,
-) -> Iterator[Ran]:
-    seat = Seat.of_runtime(planned.runtime, lock.packages, project.folder)
+    host: WorkerPool,
+) -> Iterator[ObservedRun]:
+    seat = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
     folder = scratch / planned.name
-    jobs = runtime.runtime_jobs(model.absolute, cases, planned.levels, planned.providers, folder, planned.extensions)
+    jobs = runtime_stage.create_runtime_jobs(
+        model.absolute, cases, planned.levels, planned.providers, folder, planned.extensions
+    )
     for job in jobs:
-        yield Ran(planned.name, job, host.submit(seat, job).result())
+        yield ObservedRun(planned.name, job, host.submit(seat, job).result())
 
 
-def _subject(model: SelectedModel, reading: Reading, lock: Lock) -> ParityModel:
+def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityModel:
     return ParityModel(
         path=model.path,
         place=model.place,
-        comparability=comparability(reading.facts, reading.proto),
+        comparability=detect_numeric_traits(reading.facts, reading.proto),
         tolerance=model.settings.tolerance,
         locked=lock.models.get(model.path),
     )
 
 
-def _say(ran: list[Ran], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
+def _say(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
     done: Counter[str] = Counter()
     failed = 0
     for each in ran:

@@ -10,19 +10,18 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from onnxgate import verdict, weighing
-from onnxgate.config.project import Project
-from onnxgate.config.types import Target
-from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage, Undone
-from onnxgate.formats import json
-from onnxgate.lock.policy import target_policy
-from onnxgate.lock.types import Lock, LockedTarget
+from onnxgate.core import report_json
+from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.report import Change, Measured, Replay, Report
+from onnxgate.gate.request import ExecutionResult, GateOutcome, GateRequest, GateState
+from onnxgate.gate.results import report_builder, resolution
+from onnxgate.gate.sharding.plan import CheckState, Division, Share
 from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.plan import plan_models
-from onnxgate.report import Change, Measured, Replay, Report
-from onnxgate.request import Gathered, Outcome, Request
-from onnxgate.shards import Division, Share, State
-from onnxgate.work import Execution
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.plan import plan_models
 from tests.lock.locks import project_of, runtime
 from tests.model.models import write
 
@@ -93,7 +92,7 @@ names = st.sampled_from(["", *RUNTIMES])
 words = st.sampled_from(["x", "y", "lacks `Conv`"])
 
 
-def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.SearchStrategy[Judged]:
+def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.SearchStrategy[RuleHit]:
     """What one of the rules may say."""
     hits = st.builds(
         Hit,
@@ -107,16 +106,16 @@ def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.Sea
         works_since=st.sampled_from(["", "1.20.1"]),
     )
     return st.builds(
-        lambda rule, level, hit: Judged(rule, rules[rule], level, hit),
+        lambda rule, level, hit: RuleHit(rule, rules[rule], level, hit),
         st.sampled_from(sorted(rules)),
         st.sampled_from(Level),
         hits,
     )
 
 
-def undone(models: st.SearchStrategy[str]) -> st.SearchStrategy[Undone]:
+def undone(models: st.SearchStrategy[str]) -> st.SearchStrategy[IncompleteCheck]:
     """What may be left open."""
-    return st.builds(Undone, stages, models, names, words)
+    return st.builds(IncompleteCheck, stages, models, names, words)
 
 
 measured = st.builds(
@@ -133,7 +132,7 @@ measured = st.builds(
 
 
 @st.composite
-def gathereds(draw: st.DrawFn) -> Gathered:
+def gathereds(draw: st.DrawFn) -> GateState:
     """All that a whole check may have gathered."""
     sha256s = st.sampled_from(["1" * 64, "2" * 64])
     axes = st.lists(st.sampled_from(["batch", "time"]), max_size=2).map(tuple)
@@ -144,7 +143,7 @@ def gathereds(draw: st.DrawFn) -> Gathered:
     replayed = draw(st.frozensets(paths, max_size=2))
     changed = draw(st.lists(st.sampled_from([*PATHS, "removed.onnx"]), unique=True, max_size=3))
     open_ones = [*draw(st.lists(undone(paths), max_size=3)), *draw(st.lists(undone(st.just("")), max_size=1))]
-    return Gathered(
+    return GateState(
         judged=[
             *draw(st.lists(judged_by(RULES, paths), max_size=8)),
             *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
@@ -154,7 +153,7 @@ def gathereds(draw: st.DrawFn) -> Gathered:
         facts=facts,
         remarks=draw(st.lists(words, max_size=2, unique=True)),
         changes=[Change(model=path, kind="changed") for path in sorted(changed)],
-        execution=Execution(
+        execution=ExecutionResult(
             measured=draw(st.lists(measured, max_size=6)),
             ran=set(draw(pairs)),
             compared=set(draw(pairs)),
@@ -180,14 +179,14 @@ def make_project(folder: Path) -> Project:
     return project_of(folder, CONFIG.replace("LISTED", "f" * 16))
 
 
-def request_of(project: Project, chosen: frozenset[Stage], share: Share | None = None) -> Request:
+def request_of(project: Project, chosen: frozenset[Stage], share: Share | None = None) -> GateRequest:
     """A check of the project, or of one part of it."""
     models = project.models()
     rows = {"old": (runtime("1.18.1"), runtime("1.19.2")), "new": (runtime("1.20.1"),), "unused": (runtime("1.22.1"),)}
     locked = {
         name: LockedTarget(policy=target_policy(_target(project, name)), runtimes=each) for name, each in rows.items()
     }
-    return Request(
+    return GateRequest(
         project=project,
         lock=Lock(targets=locked),
         lock_text="",
@@ -204,20 +203,20 @@ def _target(project: Project, name: str) -> Target:
     return project.config.targets[name]
 
 
-def report_of(request: Request, gathered: Gathered) -> Report:
+def report_of(request: GateRequest, gathered: GateState) -> Report:
     """What the gate makes of what was gathered."""
     planned = plan_models(request.project, request.lock, request.models)
     gathered = replace(gathered, undone=[*gathered.undone, *_misnamed(request, gathered)])
-    outcome: Outcome = weighing.weighed(request, planned, gathered, frozenset())
-    return json.sealed(verdict.sum_up(request, outcome, "error"))
+    outcome: GateOutcome = resolution.build_outcome(request, planned, gathered, frozenset())
+    return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
 
 
-def _misnamed(request: Request, gathered: Gathered) -> list[Undone]:
+def _misnamed(request: GateRequest, gathered: GateState) -> list[IncompleteCheck]:
     dynamic = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
-    return weighing.misnamed(request, gathered.facts) if dynamic else []
+    return resolution.report_unknown_names(request, gathered.facts) if dynamic else []
 
 
-def shard_of(project: Project, chosen: frozenset[Stage], gathered: Gathered, division: Division, index: int) -> Report:
+def shard_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division, index: int) -> Report:
     """What the gate makes of what one shard would have gathered."""
     share = Share(index, division)
     request = request_of(project, chosen, share)
@@ -227,7 +226,7 @@ def shard_of(project: Project, chosen: frozenset[Stage], gathered: Gathered, div
     return report_of(request, _part(gathered, own, used))
 
 
-def _part(gathered: Gathered, own: Collection[str], used: Collection[str]) -> Gathered:
+def _part(gathered: GateState, own: Collection[str], used: Collection[str]) -> GateState:
     """What is about these models, and what every shard of this check says, or each that uses a runtime."""
 
     def mine(model: str, runtime_name: str = "") -> bool:
@@ -253,7 +252,7 @@ def _part(gathered: Gathered, own: Collection[str], used: Collection[str]) -> Ga
 
 def division_of(chosen: tuple[int, ...], of: int) -> Division:
     """A division as it was drawn."""
-    return Division(State("0.1.0", "c" * 64, "d" * 64, PATHS), of, chosen)
+    return Division(CheckState("0.1.0", "c" * 64, "d" * 64, PATHS), of, chosen)
 
 
 divisions = st.integers(1, 5).flatmap(

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.children import Bounds, Call, Children, Lost
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 PROGRAM = """
     import os, signal, sys, time
     from pathlib import Path
-    from onnxgate.children import Call, Children
+    from onnxgate.core.process_pool import Call, Children
 
     def forever(path):
         Path(path, str(os.getpid())).touch()
@@ -73,7 +73,7 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
     """Answers come in the order of the calls, however many children there are, forked or started anew."""
     monkeypatch.setattr(threading, "active_count", lambda: threads)
 
-    with Children(count) as children:
+    with ProcessPool(count) as children:
         found = children.run([Call(squared, number) for number in range(500)])
 
     assert found == [number * number for number in range(500)]
@@ -83,25 +83,25 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
 def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call does to its child is said of that call; all others have their answers, forked or started anew."""
     monkeypatch.setattr(threading, "active_count", lambda: threads)
-    bounds = Bounds(time_s=1, memory_bytes=2 * 2**30)
+    bounds = CallLimits(time_s=1, memory_bytes=2 * 2**30)
 
-    with Children(2) as children:
+    with ProcessPool(2) as children:
         found = children.run([Call(odd_fates, number, bounds) for number in range(16)])
 
-    lost = {number: answer for number, answer in enumerate(found) if isinstance(answer, Lost)}
+    lost = {number: answer for number, answer in enumerate(found) if isinstance(answer, CallFailure)}
     assert lost == {
-        3: Lost("crashed", "SIGSEGV"),
-        5: Lost("timed-out", "1 s"),
-        7: Lost("raised", "KeyError: 'seven'"),
-        9: Lost("memory", "2048 MiB"),
-        11: Lost("crashed", "exit status 4"),
+        3: CallFailure("crashed", "SIGSEGV"),
+        5: CallFailure("timed-out", "1 s"),
+        7: CallFailure("raised", "KeyError: 'seven'"),
+        9: CallFailure("memory", "2048 MiB"),
+        11: CallFailure("crashed", "exit status 4"),
     }
-    assert [answer for answer in found if not isinstance(answer, Lost)] == [0, 1, 2, 4, 6, 8, 10, 12, 13, 14, 15]
+    assert [answer for answer in found if not isinstance(answer, CallFailure)] == [0, 1, 2, 4, 6, 8, 10, 12, 13, 14, 15]
 
 
 def test_calls_are_made_elsewhere() -> None:
     """No call is made in this process, and several children share the work."""
-    with Children(2) as children:
+    with ProcessPool(2) as children:
         found = set(children.run([Call(where, number) for number in range(100)]))
 
     assert os.getpid() not in found
@@ -110,7 +110,7 @@ def test_calls_are_made_elsewhere() -> None:
 
 def test_children_that_are_not_worth_it() -> None:
     """No more are started than the work is worth."""
-    with Children(4) as children:
+    with ProcessPool(4) as children:
         found = set(children.run([Call(where, number) for number in range(20)], at_once=1))
 
     assert len(found) == 1
@@ -118,7 +118,7 @@ def test_children_that_are_not_worth_it() -> None:
 
 def test_large_answers() -> None:
     """An answer larger than a pipe holds comes through, and so do the calls after it."""
-    with Children(1) as children:
+    with ProcessPool(1) as children:
         found = children.run([Call(large, size) for size in (10, 5_000_000, 20)])
 
     assert [len(answer) for answer in found if isinstance(answer, bytes)] == [10, 5_000_000, 20]
@@ -136,7 +136,7 @@ def test_what_is_printed_is_no_part_of_a_report(
     """It comes out beside it, forked or started anew."""
     monkeypatch.setattr(threading, "active_count", lambda: threads)
 
-    with Children(1) as children:
+    with ProcessPool(1) as children:
         found = children.run([Call(prints, 1)])
 
     assert found == [7]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate import costs
-from onnxgate.cli.sharding import keep_costs
-from onnxgate.findings import ALL_STAGES, STATIC_STAGES
-from onnxgate.lock.types import Lock
-from onnxgate.plan import PlannedModel, plan_models
-from onnxgate.report import Cell, Report, ReportedModel
-from onnxgate.runtimes.jobs import Export, Load, Probe
-from onnxgate.runtimes.metering import Meter
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES
+from onnxgate.core.jobs import Export, Load, Probe
+from onnxgate.core.report import Cell, Report, ReportedModel
+from onnxgate.gate.sharding import plan
+from onnxgate.gate.sharding.plan import save_measured_costs
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.plan import PlannedModel, plan_models
+from onnxgate.runtimes.pool.monitoring import JobMeter
 from tests.dividing import PATHS, make_project, request_of
 from tests.lock.locks import MODEL
 
@@ -32,9 +32,9 @@ def planned(tmp_path: Path) -> tuple[tuple[PlannedModel, ...], Lock]:
 def test_kept(tmp_path: Path) -> None:
     """What was kept is found again; the last time counts."""
     for seconds in (1.0, 2.5):
-        costs.save(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
+        plan.save_costs(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
 
-    assert {"onnxruntime 1.18.1": 2.5} == costs.load(tmp_path / "costs", SHA256)
+    assert {"onnxruntime 1.18.1": 2.5} == plan.load_costs(tmp_path / "costs", SHA256)
     assert [SHA256] == [each.name for each in (tmp_path / "costs").iterdir()]
 
 
@@ -43,15 +43,15 @@ def test_damaged(tmp_path: Path, content: bytes) -> None:
     """A file that holds no costs is as good as none."""
     (tmp_path / SHA256).write_bytes(content)
 
-    assert {} == costs.load(tmp_path, SHA256)
+    assert {} == plan.load_costs(tmp_path, SHA256)
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     """Nothing is kept then, and nothing fails."""
     (tmp_path / "costs").write_text("")
-    costs.save(tmp_path / "costs", SHA256, {"x": 1.0})
+    plan.save_costs(tmp_path / "costs", SHA256, {"x": 1.0})
 
-    assert {} == costs.load(tmp_path / "costs", SHA256)
+    assert {} == plan.load_costs(tmp_path / "costs", SHA256)
 
 
 @pytest.mark.parametrize("name", ["../out", "x", "", f"{SHA256}\n", SHA256.upper()])
@@ -60,22 +60,22 @@ def test_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
     for folder in ("theirs", "ours"):
         (tmp_path / folder).mkdir()
     (tmp_path / "out").write_bytes(b'{"x": 1}')
-    costs.take(tmp_path / "theirs", tmp_path / "ours", [name])
-    costs.save(tmp_path / "ours", name, {"x": 2.0})
+    plan.copy_costs(tmp_path / "theirs", tmp_path / "ours", [name])
+    plan.save_costs(tmp_path / "ours", name, {"x": 2.0})
 
-    assert {} == costs.load(tmp_path / "ours", name)
+    assert {} == plan.load_costs(tmp_path / "ours", name)
     assert [] == list((tmp_path / "ours").iterdir())
     assert b'{"x": 1}' == (tmp_path / "out").read_bytes()
 
 
 def test_what_is_large_or_a_link(tmp_path: Path) -> None:
     """It is not read."""
-    (tmp_path / SHA256).write_bytes(b'{"x": 1}' + b" " * costs.LARGEST_BYTES)
-    large = costs.load(tmp_path, SHA256)
+    (tmp_path / SHA256).write_bytes(b'{"x": 1}' + b" " * plan.MAX_COST_FILE_BYTES)
+    large = plan.load_costs(tmp_path, SHA256)
     (tmp_path / SHA256).write_bytes(b'{"x": 1}')
     (tmp_path / ("b" * 64)).symlink_to(tmp_path / SHA256)
 
-    assert ({}, {}, {"x": 1.0}) == (large, costs.load(tmp_path, "b" * 64), costs.load(tmp_path, SHA256))
+    assert ({}, {}, {"x": 1.0}) == (large, plan.load_costs(tmp_path, "b" * 64), plan.load_costs(tmp_path, SHA256))
 
 
 def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,18 +86,18 @@ def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: p
     listed = dict.fromkeys(("stages", "runtimes", "findings", "undecided", "skipped", "measured"), ())
     words = dict.fromkeys(("onnxgate", "folder", "scope"), "")
     report = Report(verdict="pass", exit=0, counts={}, models=(model,), cells=cells, **words, **listed)
-    costs.save(tmp_path / "kept" / "costs", SHA256, {"r": 8.0})
+    plan.save_costs(tmp_path / "kept" / "costs", SHA256, {"r": 8.0})
     spent = {str(tmp_path / "a.onnx"): {"r": 1.0, "s": 2.0, "t": 4.0, "python": 16.0}}
-    keep_costs(report, tmp_path, spent, [(str(tmp_path / "a.onnx"), "r"), (str(tmp_path / "a.onnx"), "s")])
+    save_measured_costs(report, tmp_path, spent, [(str(tmp_path / "a.onnx"), "r"), (str(tmp_path / "a.onnx"), "s")])
 
-    assert {"r": 8.0, "t": 4.0, "toolchain": 16.0} == costs.load(tmp_path / "kept" / "costs", SHA256)
+    assert {"r": 8.0, "t": 4.0, "toolchain": 16.0} == plan.load_costs(tmp_path / "kept" / "costs", SHA256)
 
 
 def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
     """They follow from config and lock; more runtimes cost more, and nothing run costs least."""
-    full, static = (costs.estimates_ms(*planned, stages) for stages in (ALL, frozenset(STATIC_STAGES)))
+    full, static = (plan.estimate_costs_ms(*planned, stages) for stages in (ALL, frozenset(STATIC_STAGES)))
 
-    assert costs.weights_ms(*planned, ALL, tmp_path) == (full, 0)
+    assert plan.combine_costs_ms(*planned, ALL, tmp_path) == (full, 0)
     assert set(PATHS) == set(full)
     assert full["a.onnx"] > full["b.onnx"]
     assert all(static[path] < full[path] for path in PATHS)
@@ -105,10 +105,10 @@ def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock
 
 def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
     """What was measured counts as it is; what was not is scaled by how far the estimates were off."""
-    estimates = costs.estimates_ms(*planned, ALL)
+    estimates = plan.estimate_costs_ms(*planned, ALL)
     names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
-    costs.save(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
-    weights, measured = costs.weights_ms(*planned, ALL, tmp_path)
+    plan.save_costs(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
+    weights, measured = plan.combine_costs_ms(*planned, ALL, tmp_path)
 
     assert measured == 1
     assert 100_000 * len(names) <= weights["d.onnx"] < 100_000 * len(names) + 100
@@ -122,7 +122,7 @@ def load(model: str) -> Load:
 
 def test_metered() -> None:
     """Work counts for the model that it is about, also where the job names another file."""
-    meter = Meter()
+    meter = JobMeter()
     meter.begin("r", load("/a.onnx"))(1.0)
     with meter.about("/b.onnx"):
         meter.begin("r", load("/scratch/node.onnx"))(2.0)
@@ -137,7 +137,7 @@ def test_metered() -> None:
 
 def test_second_exports_are_metered() -> None:
     """They are submitted when the first ones are done, by whichever thread: the source tells the model."""
-    meter, job = Meter(), Export(source="x.py:build", output="/o", folder="/f", opset=None, ir_version_max=None)
+    meter, job = JobMeter(), Export(source="x.py:build", output="/o", folder="/f", opset=None, ir_version_max=None)
     meter.begin("toolchain", job)(1.0)
     with meter.about("/a.onnx"):
         meter.begin("toolchain", job)(2.0)

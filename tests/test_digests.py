@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.baseline.checked_out import lfs_contents
-from onnxgate.digests import Digests
-from onnxgate.model import hashing
-from onnxgate.model.pointer import LfsPointer
+from onnxgate.core import file_hashes
+from onnxgate.gate.cache.static_results import FileDigestCache
+from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.project.git.repository import find_lfs_contents
 from tests.github.checkout import git
 
 SIZE_BYTES = 2 * 2**20
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """No digest is known at the beginning."""
-    monkeypatch.setattr(hashing, "_known", {})
+    monkeypatch.setattr(file_hashes, "_known", {})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
     """The index has the pointer of a file that is as git wrote it down: its content is known, and no filter is run."""
     (checkout.parent / "ran").unlink()
 
-    found = lfs_contents(checkout, [checkout / "a.bin"])
+    found = find_lfs_contents(checkout, [checkout / "a.bin"])
 
     assert found == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
     assert not (checkout.parent / "ran").exists()
@@ -100,54 +100,54 @@ def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.
         case _:
             monkeypatch.setenv("PATH", "")
 
-    assert lfs_contents(checkout, [file]) == {}
+    assert find_lfs_contents(checkout, [file]) == {}
 
 
 def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
     same, touched, just = (make(tmp_path / name) for name in ("same", "touched", "just"))
-    hashing.remember({hashing.identity(file.stat()): SHA256 for file in (same, touched)})
-    hashing.sha256_of(just)
-    Digests(tmp_path / "kept").keep([same, touched, just])
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (same, touched)})
+    file_hashes.sha256_of(just)
+    FileDigestCache(tmp_path / "kept").keep([same, touched, just])
     os.utime(touched)
-    monkeypatch.setattr(hashing, "_known", {})
+    monkeypatch.setattr(file_hashes, "_known", {})
 
-    Digests(tmp_path / "kept").recall([same, touched, just], tmp_path)
-    assert hashing.known_digest(same.stat()) == SHA256
-    assert hashing.known_digest(touched.stat()) is None
-    assert hashing.known_digest(just.stat()) is None  # it may change once more and show the same times
+    FileDigestCache(tmp_path / "kept").recall([same, touched, just], tmp_path)
+    assert file_hashes.known_digest(same.stat()) == SHA256
+    assert file_hashes.known_digest(touched.stat()) is None
+    assert file_hashes.known_digest(just.stat()) is None  # it may change once more and show the same times
 
 
 def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
     """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
     file = make(tmp_path / "file")
-    hashing.remember({hashing.identity(file.stat()): SHA256})
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256})
     make(file, CONTENT[:-1] + b"!")
-    Digests(tmp_path / "kept").keep([file])
+    FileDigestCache(tmp_path / "kept").keep([file])
 
-    Digests(tmp_path / "kept").recall([file], tmp_path)
+    FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
 
-    assert hashing.known_digest(file.stat()) is None
+    assert file_hashes.known_digest(file.stat()) is None
 
 
 def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose files had nothing to be recalled keeps what the other knew."""
     first, second = make(tmp_path / "first"), make(tmp_path / "second")
-    hashing.remember({hashing.identity(file.stat()): SHA256 for file in (first, second)})
-    Digests(tmp_path / "kept").keep([first])
-    Digests(tmp_path / "kept").keep([second])
-    monkeypatch.setattr(hashing, "_known", {})
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (first, second)})
+    FileDigestCache(tmp_path / "kept").keep([first])
+    FileDigestCache(tmp_path / "kept").keep([second])
+    monkeypatch.setattr(file_hashes, "_known", {})
 
-    Digests(tmp_path / "kept").recall([first, second], tmp_path)
+    FileDigestCache(tmp_path / "kept").recall([first, second], tmp_path)
 
-    assert [hashing.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
+    assert [file_hashes.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
 
 
 def test_small_files_are_not_kept(tmp_path: Path) -> None:
     """They are hashed in less time than it takes to remember them."""
-    digests = Digests(tmp_path / "kept")
+    digests = FileDigestCache(tmp_path / "kept")
     digests.recall([make(tmp_path / "small", b"small")], tmp_path)
-    hashing.sha256_of(tmp_path / "small")
+    file_hashes.sha256_of(tmp_path / "small")
     digests.keep([tmp_path / "small"])
 
     assert not (tmp_path / "kept").exists()
@@ -160,6 +160,6 @@ def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "kept" / "digests.json").write_bytes(content)
     file = make(tmp_path / "file")
 
-    Digests(tmp_path / "kept").recall([file], tmp_path)
+    FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
 
-    assert hashing.known_digest(file.stat()) is None
+    assert file_hashes.known_digest(file.stat()) is None

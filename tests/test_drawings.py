@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate import drawings, gate, verdict
-from onnxgate.cli.options import CommonOptions
-from onnxgate.cli.unconfigured import ask
-from onnxgate.report import Finding
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.commands.files_without_config import make_request
+from onnxgate.core.report import Finding
+from onnxgate.gate import pipeline
+from onnxgate.gate.results import report_builder
+from onnxgate.model.subgraphs import node_context
 from tests.formats.reports import finding
 from tests.model.models import write
 
@@ -34,13 +36,15 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
         about(""),
     ]
 
-    assert [("m.onnx", "e"), ("m.onnx", "w")] == [each.key for each in drawings.named(found)]
+    assert [("m.onnx", "e"), ("m.onnx", "w")] == [each.key for each in node_context.find_named_nodes(found)]
 
 
 @pytest.mark.parametrize("message", ["an operator: the node that makes `b` in `f`", "the Neg that makes `b` is first"])
 def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path, message: str) -> None:
     """The messages of rules name such a node by the value that it makes, and so does its drawing."""
-    (drawn,) = drawings.draw([finding(message, model="m.onnx")], {"m.onnx": write(tmp_path / "m.onnx", CHAIN)})
+    (drawn,) = node_context.draw_named_nodes(
+        [finding(message, model="m.onnx")], {"m.onnx": write(tmp_path / "m.onnx", CHAIN)}
+    )
 
     assert "b" == drawn.node
     assert [("b", "Neg", "failing")] == [(n.name, n.operator, n.kind) for n in drawn.nodes if n.kind == "failing"]
@@ -56,7 +60,7 @@ def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
     }
     found = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
 
-    assert () == drawings.draw(found, files)
+    assert () == node_context.draw_named_nodes(found, files)
 
 
 def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
@@ -67,12 +71,14 @@ def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
     a = [about(f"n{n:02}", "a.onnx", level="warning" if n < 15 else "error") for n in range(30)]
     b = [about(f"n{n:02}", "b.onnx", level="error" if n < 10 else "warning") for n in range(30)]
     both = sorted([*a, *b], key=lambda each: (each.level, each.model))
-    whole = drawings.draw(both, files)
+    whole = node_context.draw_named_nodes(both, files)
 
-    assert drawings.MOST == len(whole)
+    assert node_context.MAX_DIAGRAMS == len(whole)
     assert {("a.onnx", f"n{n:02}") for n in range(15, 30)} <= {(each.model, each.node) for each in whole}
     assert whole == tuple(sorted(whole, key=lambda each: (each.model, each.node)))
-    assert whole == drawings.gravest(both, [*drawings.draw(a, files), *drawings.draw(b, files)])
+    assert whole == node_context.select_most_severe(
+        both, [*node_context.draw_named_nodes(a, files), *node_context.draw_named_nodes(b, files)]
+    )
 
 
 DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"
@@ -81,8 +87,8 @@ DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"
 def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
     """From a model's file to the report, through the gate itself."""
     write(tmp_path / "m.onnx", DETERMINANT)
-    request = ask([tmp_path], None, CommonOptions(directory=tmp_path))
-    report = verdict.sum_up(request, gate.run(request), "error")
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    report = report_builder.build_report(request, pipeline.run(request), "error")
     (drawn,) = report.drawings
 
     assert ("m.onnx", "det") == (drawn.model, drawn.node)
@@ -94,8 +100,8 @@ def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pyt
     import sys
 
     write(tmp_path / "m.onnx")
-    request = ask([tmp_path], None, CommonOptions(directory=tmp_path))
-    outcome = replace(gate.run(request), findings=())
-    monkeypatch.setitem(sys.modules, "onnxgate.drawings", None)
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    outcome = replace(pipeline.run(request), findings=())
+    monkeypatch.setitem(sys.modules, "onnxgate.model.subgraphs.node_context", None)
 
-    assert () == verdict.sum_up(request, outcome, "error").drawings
+    assert () == report_builder.build_report(request, outcome, "error").drawings

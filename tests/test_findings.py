@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from onnxgate.findings import runtime_order
+from onnxgate.core.findings import runtime_sort_key
 
 
 def test_a_release_is_read_once() -> None:
     """Reports of many models sort the same few names over and over."""
-    assert runtime_order("onnxruntime 1.18.1")[1] is runtime_order("onnxruntime 1.18.1")[1]
+    assert runtime_sort_key("onnxruntime 1.18.1")[1] is runtime_sort_key("onnxruntime 1.18.1")[1]
 
 
 def test_releases_are_no_texts() -> None:
     """1.9 is before 1.10, and what is no release before both."""
     names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime none"]
 
-    assert sorted(names, key=runtime_order) == ["onnxruntime none", "onnxruntime 1.9.0", "onnxruntime 1.10.0"]
+    assert sorted(names, key=runtime_sort_key) == ["onnxruntime none", "onnxruntime 1.9.0", "onnxruntime 1.10.0"]

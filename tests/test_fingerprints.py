@@ -7,22 +7,22 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.findings import Hit, Judged, Level, Place, Stage
-from onnxgate.fingerprints import stamped
+from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.fingerprints import assign_fingerprints
 
 PLACE = Place("onnxgate.lock", 7)
 RUNTIMES = ("onnxruntime 1.9.0", "onnxruntime 1.18.1", "onnxruntime 1.31.1")
 
 
-def judged(message: str = "is amiss", *, silent: bool = False, place: Place = PLACE, **more: str) -> Judged:
+def judged(message: str = "is amiss", *, silent: bool = False, place: Place = PLACE, **more: str) -> RuleHit:
     """One hit of a rule in a model."""
     hit = Hit(place, message, model="m.onnx", **more)  # type: ignore[arg-type]
-    return Judged("load-failed", Stage.RUNTIME, Level.ERROR, hit, silent=silent)
+    return RuleHit("load-failed", Stage.RUNTIME, Level.ERROR, hit, silent=silent)
 
 
-def marks(*hits: Judged) -> list[str]:
+def marks(*hits: RuleHit) -> list[str]:
     """Their fingerprints."""
-    return [each.fingerprint for each in stamped(hits)]
+    return [each.fingerprint for each in assign_fingerprints(hits)]
 
 
 def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
@@ -35,8 +35,8 @@ def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
 
 def test_rule_model_and_words_count() -> None:
     """Each of them makes another finding."""
-    other_rule = Judged("run-failed", Stage.RUNTIME, Level.ERROR, judged().hit)
-    other_model = Judged("load-failed", Stage.RUNTIME, Level.ERROR, Hit(PLACE, "is amiss", model="n.onnx"))
+    other_rule = RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, judged().hit)
+    other_model = RuleHit("load-failed", Stage.RUNTIME, Level.ERROR, Hit(PLACE, "is amiss", model="n.onnx"))
 
     assert len(set(marks(judged(), judged("is gone"), other_rule, other_model))) == 4
 
@@ -85,9 +85,9 @@ def test_a_rule_that_is_off_has_none() -> None:
 def test_one_fingerprint_is_one_finding(found: list[tuple[str, int, str]]) -> None:
     """Whatever is found, in whatever order: equal words are one finding, others are not, and the order is nothing."""
     hits = [judged(f"node `{kind}_{n}`", node=f"{kind}_{n}", runtime=runtime) for kind, n, runtime in found]
-    by_hit = {each.hit: each.fingerprint for each in stamped(hits)}
+    by_hit = {each.hit: each.fingerprint for each in assign_fingerprints(hits)}
     shuffled = random.Random(0).sample(hits, len(hits))
 
     assert len(set(by_hit.values())) == len({hit.message for hit in by_hit})
     assert all(len(mark) == 16 for mark in by_hit.values())
-    assert by_hit == {each.hit: each.fingerprint for each in stamped(shuffled)}
+    assert by_hit == {each.hit: each.fingerprint for each in assign_fingerprints(shuffled)}

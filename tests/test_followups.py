@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 
-from onnxgate import execution, exporting
-from onnxgate.config.loading import load_config
-from onnxgate.errors import UnavailableError
-from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Place, Stage
-from onnxgate.lock.types import Lock, LockedRuntime
-from onnxgate.plan import PlannedModel, PlannedRuntime
-from onnxgate.runtimes.host import Host
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.findings import Place, Stage
+from onnxgate.core.jobs import (
     CaseResult,
     Completed,
     Export,
     ExportResult,
     Failure,
+    InputCase,
     Job,
     Observation,
     Probe,
@@ -34,9 +28,14 @@ from onnxgate.runtimes.jobs import (
     Run,
     RunResult,
 )
-from onnxgate.runtimes.metering import Meter
-from onnxgate.runtimes.seats import JobLimits, Seat
-from onnxgate.work import Execution, Work
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.gate.execution import executor, toolchain
+from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.pool.monitoring import JobMeter
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 WAVE = """<ir_version: 8, opset_import: ["" : 17]>
@@ -52,13 +51,13 @@ class Runtimes:
 
     def __init__(self, takes: Takes, source: Takes | None, text: str) -> None:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
-        self.meter = Meter()
+        self.meter = JobMeter()
         self._takes, self._source, self._text = takes, source, text
 
     def show(self, *folders: Path) -> None:
         """It reads no files."""
 
-    def submit(self, seat: Seat, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+    def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Answer at once."""
         future: Future[Observation] = Future()
         future.set_result(Completed(result=self._answer(seat.name, job)))
@@ -79,7 +78,7 @@ class Runtimes:
             case other:
                 raise TypeError(type(other).__name__)
 
-    def _run(self, name: str, case: Case, takes: Takes) -> CaseResult:
+    def _run(self, name: str, case: InputCase, takes: Takes) -> CaseResult:
         if not takes(name, case.sizes):
             return CaseResult(failure=Failure(type="Fail", text=self._text))
         return CaseResult(outputs=(case.inputs["x"],))
@@ -94,7 +93,7 @@ def _execute(
     source: Takes | None = None,
     text: str = "does not fit",
     stages: frozenset[Stage] = frozenset({Stage.RUNTIME}),
-) -> tuple[Execution, Runtimes]:
+) -> tuple[ExecutionResult, Runtimes]:
     onnx.save(onnx.parser.parse_model(model), folder / "m.onnx")
     config = f'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "m.onnx"\n{settings}\n'
     (folder / "onnxgate.toml").write_text(config)
@@ -102,7 +101,7 @@ def _execute(
     project = load_config(folder / "onnxgate.toml")
     (selected,) = project.models()
     runtimes = tuple(_planned(name) for name in (OLD, NEW))
-    work = Work(
+    work = ExecutionRequest(
         project=project,
         lock=Lock(targets={}, models={}),
         models=(PlannedModel(selected, runtimes),),
@@ -112,7 +111,7 @@ def _execute(
         predicted={},
     )
     host = Runtimes(takes, source, text)
-    return execution.execute(work, cast("Host", host)), host
+    return executor.execute(work, cast("Any", host)), host
 
 
 def _planned(name: str) -> PlannedRuntime:
@@ -121,7 +120,7 @@ def _planned(name: str) -> PlannedRuntime:
     return PlannedRuntime(runtime, ("t",), ("all", "disabled"), ("CPUExecutionProvider",), required=True)
 
 
-def _judged(done: Execution) -> dict[str, set[str]]:
+def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     """The cases that are judged, by runtime."""
     runs = [each for each in done.subjects if isinstance(each, ModelRuns)]
     return {each.runtime: {attempt.case for attempt in each.attempts} for each in runs}
@@ -184,7 +183,7 @@ def test_the_source_proves_the_sizes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source_fits: bool, searched: bool
 ) -> None:
     """It is asked only where something failed, also if the runtime stage alone is asked for."""
-    monkeypatch.setattr(exporting, "find_toolchain", lambda *_: Path("python"))
+    monkeypatch.setattr(toolchain, "find_toolchain", lambda *_: Path("python"))
     settings = 'source = "export.py:build"'
     _, calm = _execute(tmp_path, lambda _, __: True, settings=settings, source=lambda _, __: source_fits)
     _, host = _execute(
@@ -206,7 +205,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
     def absent(*_: object) -> Path:
         raise UnavailableError("no torch")
 
-    monkeypatch.setattr(exporting, "find_toolchain", absent)
+    monkeypatch.setattr(toolchain, "find_toolchain", absent)
     done, _ = _execute(tmp_path, lambda _, sizes: sizes["samples"] == 8, settings='source = "export.py:build"')
 
     assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}

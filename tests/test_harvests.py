@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from onnxgate.findings import Stage, Undone
-from onnxgate.harvests import UNTOLD, Builds
-from onnxgate.lock.types import Lock, LockedRuntime
-from onnxgate.plan import PlannedRuntime
-from onnxgate.runtimes.host import Host
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.gate.cache.custom_builds import UNREADABLE_BUILD, CustomBuilds
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
 
-NOBODY = cast("Host", None)  # these are not asked
+NOBODY = cast("Any", None)  # these are not asked
 OWN = PlannedRuntime(
     runtime=LockedRuntime(engine="onnxruntime", release="1.20.1", environment="mine"),
     targets=("own",),
@@ -30,9 +29,9 @@ def library(folder: Path, python: str) -> Path:
     return path
 
 
-def harvested(folder: Path) -> list[Undone]:
+def harvested(folder: Path) -> list[IncompleteCheck]:
     """What is said of a build that is asked by nobody."""
-    gleaned = Builds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
+    gleaned = CustomBuilds(folder / "support", Lock(), folder).harvest([OWN], NOBODY)
     assert {} == gleaned.kept
     return gleaned.skipped
 
@@ -44,7 +43,7 @@ def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_p
     for python in pythons:
         library(tmp_path, python).write_bytes(b"")
 
-    assert [Undone(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNTOLD)] == harvested(tmp_path)
+    assert [IncompleteCheck(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNREADABLE_BUILD)] == harvested(tmp_path)
 
 
 def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +55,7 @@ def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monk
     library(tmp_path, "python3.11").write_bytes(b"")
     monkeypatch.setattr(Path, "open", refuse)
 
-    assert [Undone(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNTOLD)] == harvested(tmp_path)
+    assert [IncompleteCheck(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNREADABLE_BUILD)] == harvested(tmp_path)
 
 
 def test_an_environment_that_is_not_there_is_said_once(tmp_path: Path) -> None:

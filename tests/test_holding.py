@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.agreement.comparability import Comparability
-from onnxgate.findings import Place
-from onnxgate.holding import Holding
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.commands.fix.verification import RunComparison
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import (
     CaseResult,
     Completed,
     Crashed,
     Failure,
+    InputCase,
     Observation,
     Refused,
     Run,
@@ -26,13 +25,14 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.stages.parity import ParityModel
-from onnxgate.stages.runtime import Ran
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.stages.parity.stage import ParityModel
+from onnxgate.stages.runtime.stage import ObservedRun
 
 OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.31.1"
 REFUSED = Refused(failure=Failure(type="Fail", text="no\nmore"))
 ONE = np.array([1.0, -2.0], np.float32)
-Gives = Callable[..., Ran]
+Gives = Callable[..., ObservedRun]
 
 
 @pytest.fixture
@@ -40,29 +40,29 @@ def gives(tmp_path: Path) -> Gives:
     """A run that gave these arrays in the one case, by output; or ended so."""
     numbers = itertools.count()
 
-    def ran(runtime: str, given: Mapping[str, Any] | Observation, level: str = "all") -> Ran:
-        job = Run(model="m", cases=(Case(name="a", origin="generated", inputs={}),), output="", optimization=level)  # type: ignore[arg-type]
+    def ran(runtime: str, given: Mapping[str, Any] | Observation, level: str = "all") -> ObservedRun:
+        job = Run(model="m", cases=(InputCase(name="a", origin="generated", inputs={}),), output="", optimization=level)  # type: ignore[arg-type]
         if not isinstance(given, Mapping):
-            return Ran(runtime, job, given)
+            return ObservedRun(runtime, job, given)
         paths = []
         for array in given.values():
             path = tmp_path / f"{next(numbers)}.npy"
             np.save(path, array)
             paths.append(str(path))
         result = RunResult(providers=(), outputs=tuple(given), cases=(CaseResult(outputs=tuple(paths)),))
-        return Ran(runtime, job, Completed(result=result))
+        return ObservedRun(runtime, job, Completed(result=result))
 
     return ran
 
 
-def holding(old: list[Ran], new: list[Ran], *, random: str = "", **renamed: str) -> Holding:
+def holding(old: list[ObservedRun], new: list[ObservedRun], *, random: str = "", **renamed: str) -> RunComparison:
     """Both beside each other."""
-    comparability = Comparability(random=("RandomNormal",), random_outputs=frozenset({random} - {""}))
+    comparability = NumericTraits(random=("RandomNormal",), random_outputs=frozenset({random} - {""}))
     model = ParityModel("m.onnx", Place("m.onnx"), comparability, None, None)
-    return Holding(model, renamed, old, new)
+    return RunComparison(model, renamed, old, new)
 
 
-def said(held: Holding, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
+def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
     """State and words of one runtime."""
     row = held.row(runtime, levels, required=True)
     return row.state, row.text

@@ -6,32 +6,33 @@ import datetime
 
 import pytest
 
-from onnxgate import judge, rules
-from onnxgate.config.types import Ignore
+from onnxgate import rules
+from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.report import Finding
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import Hit, Judged, Level, Place, Stage
-from onnxgate.fingerprints import stamped
-from onnxgate.ignores import Ignores, matches_model
-from onnxgate.report import Finding
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.ignore_matching import Ignores, matches_model
+from onnxgate.project.config.schema import Ignore
 
 TODAY = datetime.date(2027, 3, 31)
 PLACE = Place("onnxgate.lock", 7)
 CONTENT, OTHER = "a" * 64, "b" * 64
 
 
-def hit(message: str = "is amiss", model: str = "m.onnx", rule: str = "missing-kernel") -> Judged:
+def hit(message: str = "is amiss", model: str = "m.onnx", rule: str = "missing-kernel") -> RuleHit:
     """One hit, with its fingerprint."""
-    (judged,) = stamped([Judged(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model))])
+    (judged,) = assign_fingerprints([RuleHit(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model))])
     return judged
 
 
-def finding(judged: Judged) -> Finding:
+def finding(judged: RuleHit) -> Finding:
     """The finding that one hit becomes."""
-    (found,) = judge.merge(judge.weigh([judged]), ())
+    (found,) = resolution.merge_runtimes(resolution.resolve_hits([judged]), ())
     return found
 
 
-def outcome(ignore: Ignore, judged: Judged, **more: object) -> tuple[str, bool, bool]:
+def outcome(ignore: Ignore, judged: RuleHit, **more: object) -> tuple[str, bool, bool]:
     """The reason by which a finding is ignored, whether the entry met it, and whether it accepts the hit."""
     ignores = Ignores([ignore], TODAY, **more)  # type: ignore[arg-type]
     (weighed,), (met,) = ignores.apply([finding(judged)])
@@ -103,7 +104,7 @@ def said(**more: object) -> list[tuple[str, str, str]]:
     usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
     prefix = "the ignore of `input-removed` for `m.onnx` "
-    judged = judge.judge([use], rules.ALL, {})
+    judged = resolution.apply_rules([use], rules.ALL, {})
     return [(each.level.value, each.rule, each.hit.message.removeprefix(prefix)) for each in judged]
 
 

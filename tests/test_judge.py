@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime
 
-from onnxgate import judge, rules
-from onnxgate.config.types import Ignore
+from onnxgate import rules
+from onnxgate.core.findings import Claim, Hit, Level, Place, RuleHit, Stage, name_runtimes
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Claim, Hit, Judged, Level, Place, Stage, name_runtimes
-from onnxgate.ignores import Ignores
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.ignore_matching import Ignores
+from onnxgate.project.config.schema import Ignore
 
 PLACE = Place("onnxgate.lock", 7)
 TODAY = datetime.date(2026, 11, 20)
@@ -20,14 +21,14 @@ def hit(runtime: str, detail: str = "", **more: object) -> Hit:
     return Hit(PLACE, "imports opset 21 of `ai.onnx`", model="m.onnx", runtime=runtime, detail=detail, **more)  # type: ignore[arg-type]
 
 
-def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> Judged:
+def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> RuleHit:
     """The hit as an error of a rule."""
-    return Judged(rule, stage, Level.ERROR, hit)
+    return RuleHit(rule, stage, Level.ERROR, hit)
 
 
 def only_message(*hits: Hit) -> str:
     """What the one finding says that the hits become."""
-    (finding,) = judge.merge(judge.weigh([judged(each) for each in hits]), KNOWN)
+    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(each) for each in hits]), KNOWN)
     return finding.message
 
 
@@ -60,7 +61,9 @@ def test_runtimes_without_detail_are_listed() -> None:
 def test_findings_at_two_places_stay_two() -> None:
     """Only the runtime may differ between hits that become one finding."""
     other = Hit(Place("onnxgate.lock", 8), "imports opset 21 of `ai.onnx`", model="m.onnx", runtime="onnxruntime 1.9.0")
-    findings = judge.merge(judge.weigh([judged(hit("onnxruntime 1.9.0")), judged(other)]), KNOWN)
+    findings = resolution.merge_runtimes(
+        resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), judged(other)]), KNOWN
+    )
 
     assert len(findings) == 2
 
@@ -71,8 +74,8 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
     elsewhere = Hit(
         PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.11.0", explained_by=("opset-too-new",)
     )
-    findings = judge.merge(
-        judge.weigh(
+    findings = resolution.merge_runtimes(
+        resolution.resolve_hits(
             [judged(hit("onnxruntime 1.9.0")), *(judged(h, "load-failed", Stage.RUNTIME) for h in (load, elsewhere))]
         ),
         KNOWN,
@@ -89,7 +92,9 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
 def test_observation_decides_against_a_prediction() -> None:
     """A prediction that a run contradicts is gone; the contradiction is what remains."""
     loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("opset-too-new",))
-    weighed = judge.weigh([judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)])
+    weighed = resolution.resolve_hits(
+        [judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)]
+    )
 
     assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
 
@@ -103,9 +108,11 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
         attempts=(Attempt(optimization="all", outcome="completed"),),
         predicted=("opset-too-new",),
     )
-    observed = list(judge.judge([runs], [rules.by_id["prediction-contradicted"]], {"prediction-contradicted": "off"}))
+    observed = list(
+        resolution.apply_rules([runs], [rules.by_id["prediction-contradicted"]], {"prediction-contradicted": "off"})
+    )
     elsewhere = judged(hit("onnxruntime 1.10.0"))
-    weighed = judge.weigh([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
+    weighed = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
 
     assert [elsewhere] == [each.judged for each in weighed]
 
@@ -114,32 +121,32 @@ def test_what_is_contradicted_causes_nothing() -> None:
     """What would have followed from it stands for itself again."""
     loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("unknown-operator",))
     observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
-    weighed = judge.weigh([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
+    weighed = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
 
     assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in weighed]
 
 
-def stale(level: Level) -> Judged:
+def stale(level: Level) -> RuleHit:
     """A stale export of the model, as a finding that names no runtime."""
-    return Judged("export-stale", Stage.EXPORT, level, Hit(PLACE, "is stale", model="m.onnx"))
+    return RuleHit("export-stale", Stage.EXPORT, level, Hit(PLACE, "is stale", model="m.onnx"))
 
 
-def mismatch() -> Judged:
+def mismatch() -> RuleHit:
     """A mismatch with the source, which a stale export has as a consequence."""
     hit = Hit(PLACE, "differs", model="m.onnx", runtime="onnxruntime 1.9.0", follows_from=("export-stale",))
-    return Judged("source-mismatch", Stage.PARITY, Level.ERROR, hit)
+    return RuleHit("source-mismatch", Stage.PARITY, Level.ERROR, hit)
 
 
 def test_only_the_cause_is_said() -> None:
     """A consequence of a fault that is said anyway is no second finding."""
-    weighed = judge.weigh([stale(Level.ERROR), mismatch()])
+    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
     assert [each.judged.rule for each in weighed] == ["export-stale"]
 
 
-def invalid(rule: str = "unknown-operator") -> Judged:
+def invalid(rule: str = "unknown-operator") -> RuleHit:
     """What the checker says of a model as a whole, where a rule that knows the releases may say it."""
-    return Judged(
+    return RuleHit(
         "invalid-model", Stage.FILE, Level.ERROR, Hit(PLACE, "is not valid", model="m.onnx", follows_from=(rule,))
     )
 
@@ -148,8 +155,8 @@ def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> Non
     """One fault is one finding, whichever runtime it was seen on; what has another cause stays."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
 
-    assert [each.judged.rule for each in judge.weigh([invalid(), refused])] == ["unknown-operator"]
-    assert len(judge.weigh([invalid("type-mismatch"), refused])) == 2
+    assert [each.judged.rule for each in resolution.resolve_hits([invalid(), refused])] == ["unknown-operator"]
+    assert len(resolution.resolve_hits([invalid("type-mismatch"), refused])) == 2
 
 
 def test_what_only_follows_does_not_block() -> None:
@@ -157,35 +164,35 @@ def test_what_only_follows_does_not_block() -> None:
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
     accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
 
-    assert judge.blocked([invalid(), refused], Ignores([], TODAY)) == set()
-    assert judge.blocked([invalid()], Ignores([], TODAY)) == {"m.onnx"}
-    assert judge.blocked([invalid(), refused], Ignores([accepted], TODAY)) == {"m.onnx"}
+    assert resolution.find_blocked_models([invalid(), refused], Ignores([], TODAY)) == set()
+    assert resolution.find_blocked_models([invalid()], Ignores([], TODAY)) == {"m.onnx"}
+    assert resolution.find_blocked_models([invalid(), refused], Ignores([accepted], TODAY)) == {"m.onnx"}
 
 
 def test_softened_cause_hides_nothing() -> None:
     """Whoever makes a stale export a warning has not accepted other numbers."""
-    weighed = judge.weigh([stale(Level.WARNING), mismatch()])
+    weighed = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
 
     assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
 
 
 def test_ignored_cause_hides_nothing() -> None:
     """Nor has whoever ignores it."""
-    weighed = judge.weigh([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
+    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
 
     assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
 
 
 def test_softened_prediction_does_not_hide_the_observation() -> None:
     """A prediction that is only a warning leaves a failed load the error that it is."""
-    prediction = Judged("opset-too-new", Stage.SUPPORT, Level.WARNING, hit("onnxruntime 1.9.0"))
+    prediction = RuleHit("opset-too-new", Stage.SUPPORT, Level.WARNING, hit("onnxruntime 1.9.0"))
     load = Hit(PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.9.0", explained_by=("opset-too-new",))
-    weighed = judge.weigh([prediction, judged(load, "load-failed", Stage.RUNTIME)])
+    weighed = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
 
 
-def about(what: str, rule: str = "missing-kernel") -> Judged:
+def about(what: str, rule: str = "missing-kernel") -> RuleHit:
     """One prediction of a rule among others."""
     predicted = Hit(PLACE, f"no kernel for {what}", model="m.onnx", runtime="onnxruntime 1.9.0", about=what)
     return judged(predicted, rule)
@@ -202,7 +209,7 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
         contradicts=(Claim("missing-kernel", "Conv"),),
     )
     predictions = [about("Det"), about("Conv"), about("Mul"), about("Det", "type-mismatch")]
-    weighed = judge.weigh([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
+    weighed = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
         (each.judged.rule, each.judged.hit.about, each.confirmed) for each in weighed
@@ -219,7 +226,7 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
         explained_by=(Claim("missing-kernel", "Conv"),),
         confirms=(Claim("missing-kernel", "Det"),),
     )
-    weighed = judge.weigh([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
+    weighed = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", True), ("load-failed", False)] == [
         (each.judged.rule, each.confirmed) for each in weighed
@@ -229,7 +236,9 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
 def test_the_whole_rule_may_be_meant() -> None:
     """By its name, all that it says."""
     load = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("missing-kernel",))
-    weighed = judge.weigh([about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)])
+    weighed = resolution.resolve_hits(
+        [about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)]
+    )
 
     assert ["prediction-contradicted"] == [each.judged.rule for each in weighed]
 
@@ -239,4 +248,4 @@ def test_fault_that_keeps_nothing_from_running() -> None:
     harmless, broken = hit("", runs_anyway=True), Hit(PLACE, "is not valid ONNX", model="broken.onnx")
     found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
 
-    assert judge.blocked(found, Ignores([], TODAY)) == {"broken.onnx"}
+    assert resolution.find_blocked_models(found, Ignores([], TODAY)) == {"broken.onnx"}

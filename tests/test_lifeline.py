@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate import lifeline
+from onnxgate.core import subprocesses
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no /bin/sh")
 SLEEPS = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
@@ -21,7 +21,7 @@ STARTS = "import sys; from onnxgate import lifeline; lifeline.run([sys.executabl
 def test_what_a_program_says() -> None:
     """Its input, its two outputs and its status pass as without a lifeline."""
     script = "import sys; print(sys.stdin.read().upper()); print('no', file=sys.stderr); sys.exit(3)"
-    ended = lifeline.run([sys.executable, "-c", script], input=b"yes")
+    ended = subprocesses.run_supervised([sys.executable, "-c", script], input=b"yes")
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"YES\n", b"no\n")
 
@@ -30,17 +30,17 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
     """It raises what starting it without a lifeline raises."""
     (tmp_path / "text").touch()
     with pytest.raises(FileNotFoundError):
-        lifeline.run(["unheard-of"])
+        subprocesses.run_supervised(["unheard-of"])
     with pytest.raises(FileNotFoundError):
-        lifeline.run([str(tmp_path / "nowhere")])
+        subprocesses.run_supervised([str(tmp_path / "nowhere")])
     with pytest.raises(PermissionError):
-        lifeline.run([str(tmp_path / "text")])
+        subprocesses.run_supervised([str(tmp_path / "text")])
 
 
 def test_what_takes_too_long(tmp_path: Path) -> None:
     """It is ended, with what it started."""
     with pytest.raises(subprocess.TimeoutExpired):
-        lifeline.run([sys.executable, "-c", SLEEPS, str(tmp_path / "pid")], timeout_s=1)
+        subprocesses.run_supervised([sys.executable, "-c", SLEEPS, str(tmp_path / "pid")], timeout_s=1)
 
     assert _ends(tmp_path / "pid")
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.matrix import NO_KERNELS, MatrixModel, Observed, Predicted, Reason, groups, sum_up, working_range
+from onnxgate.core.matrix import (
+    NO_KERNELS,
+    MatrixModel,
+    Observed,
+    Predicted,
+    Reason,
+    build_matrix,
+    describe_working_range,
+    group_by_reason,
+)
 from tests.formats.matrices import KERNEL, entry, matrix, model
 
 WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
@@ -31,7 +40,7 @@ DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is d
 )
 def test_the_sentence(letters: str, sentence: str) -> None:
     """Ranges with their gaps, why the nearest release refuses the model, and where nothing is known."""
-    assert sentence == working_range(model(letters)).sentence
+    assert sentence == describe_working_range(model(letters)).sentence
 
 
 def test_the_nearest_release_speaks_and_none_is_lost() -> None:
@@ -42,7 +51,7 @@ def test_the_nearest_release_speaks_and_none_is_lost() -> None:
         entry("1.18.1", "loads"),
         entry("1.19.2", "refused", IR),
     )
-    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {LACKS}"
     assert [group.runtimes for group in found.others] == [
@@ -63,7 +72,7 @@ def test_the_nearest_release_speaks_and_none_is_lost() -> None:
 def test_what_the_nearest_release_lacks(reasons: tuple[Reason, ...], said: str) -> None:
     """In the fewest words, and how many reasons there are."""
     entries = (entry("1.17.3", "refused", *reasons), entry("1.18.1", "loads"))
-    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert found.sentence == f"loads on onnxruntime 1.18.1; 1.17.3 {said}"
 
@@ -71,7 +80,7 @@ def test_what_the_nearest_release_lacks(reasons: tuple[Reason, ...], said: str) 
 def test_a_single_release() -> None:
     """Nobody counts to one."""
     entries = (entry("1.18.1", "refused"), entry("1.18.1", "unknown"), entry("1.15.1", "unknown", NO_KERNELS))
-    found = [working_range(MatrixModel(path="m.onnx", runtimes=(each,))) for each in entries]
+    found = [describe_working_range(MatrixModel(path="m.onnx", runtimes=(each,))) for each in entries]
 
     assert [each.sentence for each in found] == [
         f"does not load on onnxruntime 1.18.1, which {LACKS}",
@@ -83,7 +92,7 @@ def test_a_single_release() -> None:
 def test_releases_of_which_no_kernels_are_known() -> None:
     """The sentence says all that there is to say of them."""
     entries = (entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads"))
-    found = working_range(MatrixModel(path="m.onnx", runtimes=entries))
+    found = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert found.sentence == "loads on onnxruntime 1.16.0; kernels are not known on 1.15.1"
     assert found.others == ()
@@ -95,7 +104,7 @@ def test_what_the_newest_of_them_has() -> None:
         Reason(rule=TOO_NEW.rule, node="", message=TOO_NEW.message, detail=f"implements up to {n}") for n in (19, 20)
     ]
     entries = (entry("1.16.3", "refused", up_to[0], KERNEL), entry("1.17.3", "refused", up_to[1]))
-    [group] = groups(MatrixModel(path="m.onnx", runtimes=entries))
+    [group] = group_by_reason(MatrixModel(path="m.onnx", runtimes=entries))
 
     assert group.because == (
         "opset-too-new: imports opset 21 of `ai.onnx` (1.17.3 implements up to 20), and 1 more reason"
@@ -149,7 +158,7 @@ def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
 def test_what_could_not_be_verified_is_no_pass(observed: Observed, status: int) -> None:
     """Verification was asked for: where it could not be done, there is no verdict."""
     entries = (entry("1.17.3", "loads", observed=observed), entry("1.18.1", "loads", observed="loads"))
-    summed = sum_up([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
+    summed = build_matrix([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
 
     assert status == summed.exit
 
@@ -167,7 +176,7 @@ def test_what_could_not_be_verified_is_no_pass(observed: Observed, status: int) 
 )
 def test_which_reason_is_given(predicted: Predicted, observed: Observed, because: str) -> None:
     """The one that was predicted and came true, else the runtime's own words; none is an environment's."""
-    [group] = groups(
+    [group] = group_by_reason(
         MatrixModel(path="m.onnx", runtimes=(entry("1.18.1", predicted, observed=observed, error="said"),))
     )
 
@@ -179,7 +188,7 @@ def test_a_model_that_loads_and_is_wrong() -> None:
     pointer = Reason(rule="external-data-corrupt", node="", message="keeps weights in a Git LFS pointer")
     no_data = Reason(rule="no-support-data", node="", message="the kernels are not known")
     seen = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]
-    said = [working_range(MatrixModel(path="m.onnx", runtimes=(each,))).sentence for each in seen]
+    said = [describe_working_range(MatrixModel(path="m.onnx", runtimes=(each,))).sentence for each in seen]
 
     assert said == [
         "loads on onnxruntime 1.18.1, although external-data-corrupt: keeps weights in a Git LFS pointer",

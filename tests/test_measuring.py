@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from onnxgate import rules
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.measuring import Measurement, measure_sources
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host
+from onnxgate.commands.lock.measurement import ToleranceMeasurement, measure_source_tolerances
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.torch
@@ -28,12 +28,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return load_config(folder / "onnxgate.toml", rule_ids=frozenset(rules.by_id))
 
 
-def measured(project: Project, toolchain: Path, cache: Path) -> Measurement:
+def measured(project: Project, toolchain: Path, cache: Path) -> ToleranceMeasurement:
     """What the sources give under the real toolchain."""
     settings = msgspec.structs.replace(project.config.toolchain, python=str(toolchain))
     project.config = msgspec.structs.replace(project.config, toolchain=settings)
-    with Host(Environments(cache, offline=True), jobs=1) as host:
-        return measure_sources(project, project.models(), host)
+    with WorkerPool(Environments(cache, offline=True), jobs=1) as host:
+        return measure_source_tolerances(project, project.models(), host)
 
 
 def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     (tmp_path / "a.onnx").write_bytes((ROOT / "fixtures/projects/quickstart/models/classifier.onnx").read_bytes())
     (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.a]\nruntime = "onnxruntime"\n')
     project = load_config(tmp_path / "onnxgate.toml")
-    with Host(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
-        found = measure_sources(project, project.models(), host)
+    with WorkerPool(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
+        found = measure_source_tolerances(project, project.models(), host)
 
     assert (found.tolerances, found.notes) == ({}, ["no model has a `source`: there is nothing to measure"])

@@ -12,15 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onnxgate import __version__, drawings
-from onnxgate.collecting import Expected, Given, collect, decode
-from onnxgate.config.project import Project
-from onnxgate.findings import ALL_STAGES, Hit, Judged, Level, Place, Stage
-from onnxgate.formats import json
-from onnxgate.merging import Whole, merge
-from onnxgate.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
-from onnxgate.request import Gathered
-from onnxgate.shards import Division
+from onnxgate import __version__
+from onnxgate.core import report_json
+from onnxgate.core.findings import ALL_STAGES, Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
+from onnxgate.gate.request import GateState
+from onnxgate.gate.sharding.merge import MergedReport, merge_reports
+from onnxgate.gate.sharding.plan import Division
+from onnxgate.gate.sharding.shard_report import ExpectedCheck, ReportFile, collect_reports, decode_report_file
+from onnxgate.model.subgraphs import node_context
+from onnxgate.project.config.project import Project
 from tests.dividing import (
     PATHS,
     chosen_stages,
@@ -36,7 +37,7 @@ from tests.formats.reports import finding
 
 ALL = frozenset(ALL_STAGES)
 STATIC = frozenset(ALL_STAGES[:3])
-NOTHING = Expected()
+NOTHING = ExpectedCheck()
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +46,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return make_project(tmp_path_factory.mktemp("project"))
 
 
-def parts_of(project: Project, chosen: frozenset[Stage], gathered: Gathered, division: Division) -> list[Report]:
+def parts_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division) -> list[Report]:
     """The report of each shard that has models."""
     indices = sorted(set(division.shards))
     return [shard_of(project, chosen, gathered, division, index) for index in indices]
 
 
-def given(reports: Sequence[Report]) -> list[Given]:
+def given(reports: Sequence[Report]) -> list[ReportFile]:
     """Reports as they come from files."""
-    return [decode(f"{number}.json", json.format(each).encode()) for number, each in enumerate(reports)]
+    return [
+        decode_report_file(f"{number}.json", report_json.format(each).encode()) for number, each in enumerate(reports)
+    ]
 
 
-def merged(each: Sequence[Given], expected: Expected = NOTHING) -> Report:
+def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Report:
     """What `onnxgate merge` makes of them."""
-    collected = collect(each, expected)
-    return merge(collected.reports, collected.gaps, "error")
+    collected = collect_reports(each, expected)
+    return merge_reports(collected.reports, collected.gaps, "error")
 
 
 @settings(max_examples=150, deadline=None)
@@ -70,7 +73,7 @@ def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, 
     parts = given(parts_of(project, chosen, gathered, division))
     random.shuffle(parts)
 
-    assert json.format(whole) == json.format(merged(parts))
+    assert report_json.format(whole) == report_json.format(merged(parts))
 
 
 @settings(max_examples=50, deadline=None)
@@ -79,8 +82,8 @@ def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st
     """Without one shard, what it would have judged is named; with one cut off likewise."""
     parts = parts_of(project, STATIC, gathered, division)
     lost = data.draw(st.sampled_from(parts))
-    content = json.format(lost).encode()
-    cut = decode("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
+    content = report_json.format(lost).encode()
+    cut = decode_report_file("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
     rest = given([each for each in parts if each is not lost])
     for number, report in enumerate((merged(rest), merged([*rest, cut]))):
         known = any(each.level == "error" and not each.ignored for each in report.findings)
@@ -119,14 +122,14 @@ def parts(project: Project) -> list[Report]:
     return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
 
 
-def sound() -> Gathered:
+def sound() -> GateState:
     """Nothing is wrong, but that ignores are not used."""
     from tests.dividing import _facts
 
-    return Gathered(facts={path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS})
+    return GateState(facts={path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS})
 
 
-def replace_in(gathered: Gathered, *judged: Judged) -> Gathered:
+def replace_in(gathered: GateState, *judged: RuleHit) -> GateState:
     """The same with what rules say."""
     return dataclasses.replace(gathered, judged=list(judged))
 
@@ -155,7 +158,7 @@ def test_sound_shards(parts: list[Report]) -> None:
 def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
     """Whichever shard uses it, it is used."""
     hit = Hit(Place("onnxgate.lock"), "does not run", model=path, runtime="onnxruntime 1.19.2")
-    gathered = replace_in(sound(), Judged("run-failed", Stage.RUNTIME, Level.ERROR, hit))
+    gathered = replace_in(sound(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
     report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
 
     assert [("error", "run-failed", "about all")] == [
@@ -167,7 +170,7 @@ def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
 
 def test_every_field_is_merged() -> None:
     """A field that is added to the report is added here: to leave it out would lose it in every merge."""
-    own = {name for name in vars(Whole) if not name.startswith("_")} | set(Whole.__dataclass_fields__)
+    own = {name for name in vars(MergedReport) if not name.startswith("_")} | set(MergedReport.__dataclass_fields__)
 
     assert set(Report.__struct_fields__) <= own
     assert own - set(Report.__struct_fields__) == {"reports", "gaps", "fail_on"}
@@ -179,7 +182,7 @@ def test_every_count_is_merged(project: Project) -> None:
     reports = parts_of(project, ALL, sound(), division)
     reports = [replace(each, counts={**each.counts, "new": 1}) for each in reports]
     with pytest.raises(KeyError, match="new"):
-        merge(reports, (), "error")
+        merge_reports(reports, (), "error")
 
 
 def test_the_same_report_twice(parts: list[Report]) -> None:
@@ -189,7 +192,7 @@ def test_the_same_report_twice(parts: list[Report]) -> None:
 
 def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
     """Two reports of one shard that differ are undecided, and an error in either of them is known."""
-    worse = json.sealed(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
+    worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
     report = merged(given([*parts, worse]))
 
     assert "shard 1 was judged more than once, and not alike: `0.json` and `2.json`" in reasons(report)
@@ -232,7 +235,7 @@ def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> No
 )
 def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
     """Why a file was not merged, and that its shard is missing."""
-    report = merged([*given(parts[:1]), decode("x.json", content)])
+    report = merged([*given(parts[:1]), decode_report_file("x.json", content)])
 
     assert report.exit == 3
     assert f"`x.json` was not merged: {said}" in reasons(report)
@@ -249,7 +252,7 @@ def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> No
 def resealed(report: Report, **shard: object) -> Report:
     """A report whose writer says something else of its shard."""
     assert report.shard is not None
-    return json.sealed(replace(report, shard=replace(report.shard, **shard)))
+    return report_json.seal_report(replace(report, shard=replace(report.shard, **shard)))
 
 
 @pytest.mark.parametrize(
@@ -296,13 +299,15 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
         found = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
         boxes = (DrawnNode(name="x", kind="failing"),)
         shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in found)
-        return json.sealed(replace(part, findings=found, drawings=shown))
+        return report_json.seal_report(replace(part, findings=found, drawings=shown))
 
     first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
     report = merged(given([first, second]))
     errors = {(each.model, each.node) for each in second.drawings}
 
-    assert drawings.MOST == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+    assert (
+        node_context.MAX_DIAGRAMS == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+    )
     assert errors < {(each.model, each.node) for each in report.drawings}
     assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
 
@@ -310,14 +315,14 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
     """Verdict and content must agree."""
     gap = merged([]).undecided
-    report = merged(given([json.sealed(replace(parts[0], undecided=gap)), parts[1]]))
+    report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
 
     assert "it says `pass`, and leaves something undecided" in reasons(report)
 
 
 def test_nothing_at_all() -> None:
     """Without any report nothing is decided, and where the models are known, each is named."""
-    nothing, named = merged([]), merged([], Expected(models=PATHS))
+    nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
 
     assert (nothing.exit, nothing.verdict, len(nothing.undecided)) == (3, "undecided", 1)
     assert list(PATHS) == [each.model for each in named.undecided]
@@ -326,12 +331,12 @@ def test_nothing_at_all() -> None:
 @pytest.mark.parametrize(
     ("expected", "said"),
     [
-        (Expected(plan="0123456789ab"), "and `0123456789ab` was asked for"),
-        (Expected(config="e" * 64), "by another config than the one that is here"),
-        (Expected(lock="e" * 64), "by another lock than the one that is here"),
+        (ExpectedCheck(plan="0123456789ab"), "and `0123456789ab` was asked for"),
+        (ExpectedCheck(config="e" * 64), "by another config than the one that is here"),
+        (ExpectedCheck(lock="e" * 64), "by another lock than the one that is here"),
     ],
 )
-def test_not_what_was_expected(parts: list[Report], expected: Expected, said: str) -> None:
+def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
     """All shards of yesterday are no verdict on today."""
     report = merged(given(parts), expected)
 
@@ -343,7 +348,7 @@ def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -
     """Where reports of two checks were given, those of the plan that was asked for are merged."""
     other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
     assert other[0].shard is not None
-    report = merged(given([*parts, *other]), Expected(plan=other[0].shard.plan))
+    report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
 
     assert len(report.models) == len(PATHS)
     assert reasons(report).count("of another check") == 2
@@ -351,7 +356,7 @@ def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -
 
 def test_hostile_strings(parts: list[Report]) -> None:
     """A name in a foreign report is said as it is; formats escape it."""
-    report = merged([*given(parts), decode("\x1b[31m\n::error::x", b"")])
+    report = merged([*given(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
 
-    assert "\x1b" not in json.format(report)
-    assert msgspec.json.decode(json.format(report), type=Report) == report
+    assert "\x1b" not in report_json.format(report)
+    assert msgspec.json.decode(report_json.format(report), type=Report) == report

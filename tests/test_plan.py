@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnxgate.config.project import Project
-from onnxgate.config.types import Target
-from onnxgate.lock.policy import target_policy
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.plan import PlannedRuntime, plan_models, unlocked_builds
-from onnxgate.runtimes.seats import Seat
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.project.plan import PlannedRuntime, find_unlocked_builds, plan_models
+from onnxgate.runtimes.worker_spec import WorkerSpec
 
 from .lock.locks import project_of
 from .model.models import write
@@ -83,7 +83,7 @@ def test_one_release_is_several_runtimes(tmp_path: Path) -> None:
         "onnxruntime+foo>1+libs/foo.so 1.19.2": ("extended",),
         "onnxruntime@.venv 1.19.2": ("own",),
     }
-    assert len({Seat.of_runtime(each.runtime, (), tmp_path) for each in runtimes}) == 3
+    assert len({WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in runtimes}) == 3
 
 
 def test_extensions(tmp_path: Path) -> None:
@@ -96,7 +96,9 @@ def test_extensions(tmp_path: Path) -> None:
 
 def test_seat_of_ones_own(tmp_path: Path) -> None:
     """It is looked for beside the config, and pins nothing."""
-    seat = next(Seat.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",))
+    seat = next(
+        WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",)
+    )
 
     assert (seat.name, seat.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
     assert seat.packages == ()
@@ -107,10 +109,10 @@ def test_what_was_not_there(tmp_path: Path) -> None:
     of = project(tmp_path)
     lock = lock_of(of.config.targets)
 
-    (said,) = unlocked_builds(of, lock, of.models())
+    (said,) = find_unlocked_builds(of, lock, of.models())
 
     assert said.reason == "target `absent` is not locked: `gpu` had no build of `onnxruntime==1.20.*`"
     there = {**lock.targets, "absent": lock.targets["own"]}
-    assert unlocked_builds(of, Lock(targets=there), of.models()) == ()
-    assert unlocked_builds(of, lock, ()) == ()
-    assert unlocked_builds(of, Lock(), of.models()) == ()
+    assert find_unlocked_builds(of, Lock(targets=there), of.models()) == ()
+    assert find_unlocked_builds(of, lock, ()) == ()
+    assert find_unlocked_builds(of, Lock(), of.models()) == ()

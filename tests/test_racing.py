@@ -8,33 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.baseline.revisions import resolve
-from onnxgate.config.project import MergedSettings, SelectedModel
-from onnxgate.config.types import Budget
-from onnxgate.evidence.budget import Raced
-from onnxgate.findings import Place, Undone
-from onnxgate.lock.types import LockedRuntime
-from onnxgate.model.reading import read_facts
-from onnxgate.plan import PlannedModel, PlannedRuntime
-from onnxgate.racing import FEWEST, Entrant, Races, figures, of_times, of_weights
-from onnxgate.runtimes.jobs import (
+from onnxgate.core.findings import IncompleteCheck, Place
+from onnxgate.core.jobs import (
+    Benchmark,
+    BenchmarkResult,
     Completed,
     Crashed,
     Failure,
     LoadResult,
     Observation,
-    Race,
-    RaceResult,
     Refused,
     TimedOut,
     Unavailable,
 )
-from onnxgate.work import Execution
+from onnxgate.evidence.budget import Raced
+from onnxgate.gate.execution.benchmark import (
+    MIN_ROUNDS,
+    BenchmarkedModel,
+    Benchmarks,
+    compute_memory_ratio,
+    compute_time_ratio,
+    report_ratio,
+)
+from onnxgate.gate.request import ExecutionResult
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.config.schema import Budget
+from onnxgate.project.git.revisions import resolve_revision
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from tests.github.checkout import commit
 from tests.model.models import write
 
 PLACE = Place("onnxgate.lock", 7)
-TWICE = RaceResult(case="c", model_s=(2.0,) * 9, baseline_s=(1.0,) * 9, model_mib=(90.0,) * 3, baseline_mib=(30.0,) * 3)
+TWICE = BenchmarkResult(
+    case="c", model_s=(2.0,) * 9, baseline_s=(1.0,) * 9, model_mib=(90.0,) * 3, baseline_mib=(30.0,) * 3
+)
 BOTH = Budget(slower_than_baseline=1.2, memory_over_baseline=1.5)
 
 
@@ -50,23 +59,25 @@ class Track:
     def __init__(self, root: Path, observation: Observation | None = None) -> None:
         self.root = root
         self.observation = observation or Completed(result=TWICE)
-        self.asked: list[tuple[str, Race]] = []
+        self.asked: list[tuple[str, Benchmark]] = []
         self.runtimes = (planned("1.9.0"), planned("1.10.0"), planned("2026.4", "openvino"))
         write(root / "ml" / "m.onnx")
         commit(root)
 
-    def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> Execution:
+    def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> ExecutionResult:
         """What comes of a budget."""
         absolute = self.root / "ml" / "m.onnx"
         model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
-        revision = resolve(self.root, against) if against else None
+        revision = resolve_revision(self.root, against) if against else None
         folders = (self.root.parent / f"folder {index}" for index in itertools.count())
-        races = Races(self.root / "ml", revision, self._ask, functools.partial(next, folders))
-        done = Execution()
-        races.hold(Entrant(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ()), done)
+        races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
+        done = ExecutionResult()
+        races.hold(
+            BenchmarkedModel(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ()), done
+        )
         return done
 
-    def _ask(self, runtime: PlannedRuntime, job: Race) -> Observation:
+    def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Observation:
         self.asked.append((runtime.name, job))
         return self.observation
 
@@ -115,7 +126,7 @@ def test_against_the_float_model(track: Track) -> None:
 def test_only_what_has_a_budget_is_measured(track: Track) -> None:
     """Neither a model without one, nor one for its size alone."""
     for budget in (None, Budget(size_mib=40)):
-        assert track.hold(budget, against="HEAD") == Execution()
+        assert track.hold(budget, against="HEAD") == ExecutionResult()
     track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
     ((_, job),) = track.asked
 
@@ -137,7 +148,7 @@ def test_same_content(tmp_path: Path) -> None:
     """What did not change takes what it took: it is not run, and nothing is left undecided."""
     track = Track(tmp_path / "repository")
 
-    assert (track.hold(BOTH, against="HEAD"), track.asked) == (Execution(), [])
+    assert (track.hold(BOTH, against="HEAD"), track.asked) == (ExecutionResult(), [])
 
 
 def test_new_model(tmp_path: Path) -> None:
@@ -158,17 +169,17 @@ FAILED = Failure(type="Fail", text="no")
 @pytest.mark.parametrize(
     ("observation", "reason"),
     [
-        (Completed(result=RaceResult(reason="there is no case")), "there is no case"),
+        (Completed(result=BenchmarkResult(reason="there is no case")), "there is no case"),
         (Unavailable(reason="no wheel"), "no wheel"),
         (Refused(failure=FAILED), "it does not load: Fail"),
         (Crashed(signal="SIGSEGV", during="load", log=""), "the runtime ended with SIGSEGV during load"),
         (TimedOut(limit_s=300, during="", log=""), "it was not measured within 300 s"),
         (
-            Completed(result=RaceResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
+            Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
             "one run takes too long to be timed: 7 rounds in 20 s",
         ),
         (
-            Completed(result=RaceResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
+            Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
             "no process could be weighed",
         ),
     ],
@@ -197,23 +208,23 @@ def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
         track.hold(BOTH, against="HEAD")
 
 
-def timed(*ratios: float) -> RaceResult:
+def timed(*ratios: float) -> BenchmarkResult:
     """A race with these ratios."""
-    return RaceResult(case="c", model_s=ratios, baseline_s=(1.0,) * len(ratios))
+    return BenchmarkResult(case="c", model_s=ratios, baseline_s=(1.0,) * len(ratios))
 
 
 def test_quartiles() -> None:
     """The middle, and a quarter of the rounds on each side; one that was disturbed counts like any other."""
-    found = of_times(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
+    found = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
 
     assert (found.low, found.ratio, found.high) == pytest.approx((1.2, 1.4, 1.6))
-    assert len(timed(*[1.0] * FEWEST).model_s) == FEWEST
-    assert of_times(timed(*[1.0] * FEWEST)).ratio == 1.0
+    assert len(timed(*[1.0] * MIN_ROUNDS).model_s) == MIN_ROUNDS
+    assert compute_time_ratio(timed(*[1.0] * MIN_ROUNDS)).ratio == 1.0
 
 
 def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
     """What weighing says."""
-    found = of_weights(RaceResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
+    found = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
     return found.low, found.ratio, found.high, found.negligible
 
 
@@ -246,5 +257,5 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict
     assert [each.reason for each in done.undone] == ([noisy] if verdict == "unclear" else [])
-    assert all(isinstance(each, Undone) and each.runtime == "onnxruntime 1.10.0" for each in done.undone)
-    assert len(figures(raced)) == 3
+    assert all(isinstance(each, IncompleteCheck) and each.runtime == "onnxruntime 1.10.0" for each in done.undone)
+    assert len(report_ratio(raced)) == 3

@@ -9,24 +9,25 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate import judge, rules
+from onnxgate import rules
+from onnxgate.core.findings import Place, RuleHit
+from onnxgate.core.jobs import Failure, InputCase
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Judged, Place
-from onnxgate.replays import command, replays, shown
-from onnxgate.runtimes.jobs import Case, Failure
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.report_builder import build_command, find_replays, select_shown_replays
 from tests.formats.reports import finding
 
 MODEL = "models/m.onnx"
 NAMES = ("sizes batch=1 time=16", "sizes batch=3 time=16", "sizes batch=1 time=50", "the source's example")
 
 
-def _say(subjects: Iterable[object]) -> list[Judged]:
-    return [each for each in judge.judge(subjects, rules.ALL, {}) if not each.silent]
+def _say(subjects: Iterable[object]) -> list[RuleHit]:
+    return [each for each in resolution.apply_rules(subjects, rules.ALL, {}) if not each.silent]
 
 
-def _cases(model: str = MODEL) -> dict[str, tuple[Case, ...]]:
-    return {model: tuple(Case(name=name, origin="generated", inputs={}) for name in NAMES)}
+def _cases(model: str = MODEL) -> dict[str, tuple[InputCase, ...]]:
+    return {model: tuple(InputCase(name=name, origin="generated", inputs={}) for name in NAMES)}
 
 
 def _compared(*differing: str) -> Comparison:
@@ -64,7 +65,7 @@ def _ran(*failing: str) -> ModelRuns:
 
 def test_worst_case_stands_for_all() -> None:
     """The finding gives its figure."""
-    (replay,) = replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
 
     assert (replay.cases, replay.rules) == ((NAMES[1],), ("source-mismatch",))
     assert replay.command == f'onnxgate check {MODEL} --stage runtime,parity --case "{NAMES[1]}"'
@@ -72,7 +73,7 @@ def test_worst_case_stands_for_all() -> None:
 
 def test_case_that_tells_the_axis_comes_along() -> None:
     """A size that fails is told by one that runs, and only by one."""
-    (replay,) = replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
+    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
 
     assert (replay.cases, replay.rules, replay.seed) == ((NAMES[0], NAMES[1]), ("dynamic-axis-broken",), 7)
     assert replay.command.endswith(" --seed 7 --config gate.toml")
@@ -83,14 +84,14 @@ def test_nothing_to_replay() -> None:
     refused = Attempt(optimization="all", outcome="load-refused", failure=Failure(type="Fail", text="no"))
     loading = msgspec.structs.replace(_ran(), attempts=(refused,))
 
-    assert replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()
+    assert find_replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()
 
 
 def test_command_is_read_back_by_a_shell() -> None:
     """Names of models and axes are foreign text."""
     hostile = '-models/it\'s $(x) "y".onnx'
     subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
-    (replay,) = replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
 
     words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
     assert words == shlex.split(replay.command)
@@ -107,27 +108,27 @@ def test_command_is_read_back_by_a_shell() -> None:
 )
 def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
     """Outside of the config's folder it names that folder."""
-    typed = command("m.onnx", ("a",), 0, config, directory)
+    typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
 
 
 def test_only_findings_that_are_shown_have_one() -> None:
     """What is ignored, or explained by another finding, is not to be run again."""
-    every = replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
+    every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
     found = finding(rule="source-mismatch", model=MODEL)
 
-    assert shown(every, [found]) == every
-    assert shown(every, [msgspec.structs.replace(found, ignored="known")]) == ()
-    assert shown(every, [msgspec.structs.replace(found, rule="load-failed")]) == ()
+    assert select_shown_replays(every, [found]) == every
+    assert select_shown_replays(every, [msgspec.structs.replace(found, ignored="known")]) == ()
+    assert select_shown_replays(every, [msgspec.structs.replace(found, rule="load-failed")]) == ()
 
 
 def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
     """Nothing is stored of them."""
-    own = {MODEL: (Case(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
+    own = {MODEL: (InputCase(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
     subject = _compared(NAMES[1])
     differences = tuple(msgspec.structs.replace(each, case="a.npz") for each in subject.differences[1:2])
     subject = msgspec.structs.replace(subject, differences=differences)
-    (replay,) = replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
+    (replay,) = find_replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
 
     assert (replay.cases, replay.inputs) == (("a.npz",), ())

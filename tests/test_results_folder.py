@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.runtimes.store import private_folder
-from onnxgate.store import Store, prune
+from onnxgate.gate.cache.run_results import ResultCache, prune
+from onnxgate.runtimes.environments.storage import create_private_folder
 from tests.test_sameness import SEAT, Bench
 
 
@@ -58,16 +58,16 @@ def test_what_was_never_finished_goes(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="its folders have no such modes")
 def test_nobody_else_has_to_do_with_it(tmp_path: Path) -> None:
     """It is the user's own; one that others may write to is not believed."""
-    folder = private_folder(tmp_path / "cache" / "results")
+    folder = create_private_folder(tmp_path / "cache" / "results")
     assert folder is not None
     assert 0o700 == folder.stat().st_mode & 0o777
 
     folder.chmod(0o777)
-    assert private_folder(folder) is None
+    assert create_private_folder(folder) is None
     (tmp_path / "link").symlink_to(tmp_path / "cache")
-    assert private_folder(tmp_path / "link") is None
+    assert create_private_folder(tmp_path / "link") is None
     (tmp_path / "file").touch()
-    assert private_folder(tmp_path / "file" / "results") is None
+    assert create_private_folder(tmp_path / "file" / "results") is None
 
 
 def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
     def work(own: list[object]) -> None:
         try:
             for job in own:
-                store: Store = bench.store(fresh=len(found) % 3 == 0)
+                store: ResultCache = bench.store(fresh=len(found) % 3 == 0)
                 store.keep(SEAT, job, bench.gave(job))  # type: ignore[arg-type]
                 found.append(bench.found())
                 prune(tmp_path / "kept", 0 if len(found) % 5 == 0 else 10_000)

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate import sameness
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Observation, Run, RunResult
-from onnxgate.runtimes.seats import JobLimits, Seat
-from onnxgate.store import Store
+from onnxgate.core.jobs import CaseResult, Completed, InputCase, Observation, Run, RunResult
+from onnxgate.gate.cache import run_results
+from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
 WHEEL = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256="ab" * 32)
 PACKAGE = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(WHEEL,))
-SEAT = Seat.of_runtime(RUNTIME, [PACKAGE])
+SEAT = WorkerSpec.of_runtime(RUNTIME, [PACKAGE])
 
 
 class Bench:
@@ -36,17 +36,17 @@ class Bench:
         np.save(self.fed, np.ones(3, np.float32))
         self._count = 0
 
-    def store(self, *, fresh: bool = False) -> Store:
+    def store(self, *, fresh: bool = False) -> ResultCache:
         """A store that a later check opens anew."""
-        files = {str(self.model): {self.model: sameness.sha256_of(self.model)}}
-        return Store(self.folder / "kept", {str(self.model): self.content}, files, self.limits, fresh=fresh)
+        files = {str(self.model): {self.model: run_results.sha256_of(self.model)}}
+        return ResultCache(self.folder / "kept", {str(self.model): self.content}, files, self.limits, fresh=fresh)
 
     def job(self) -> Run:
         """The run, with a folder of its own for outputs."""
         self._count += 1
         output = self.folder / f"out{self._count}"
         output.mkdir()
-        case = Case(name="a", origin="generated", inputs={"x": str(self.fed)})
+        case = InputCase(name="a", origin="generated", inputs={"x": str(self.fed)})
         return Run(model=str(self.model), cases=(case,), output=str(output), extensions=(str(self.library),))
 
     def gave(self, job: Run, value: float = 1.0) -> Observation:
@@ -76,12 +76,12 @@ def bench(tmp_path: Path) -> Bench:
 
 def other_worker(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Code of ours that runs models differs."""
-    monkeypatch.setattr(sameness, "_worker", lambda: "other")
+    monkeypatch.setattr(run_results, "_digest_worker", lambda: "other")
 
 
 def other_processor(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another machine."""
-    monkeypatch.setattr(sameness, "processor", lambda: "other")
+    monkeypatch.setattr(run_results, "identify_machine", lambda: "other")
 
 
 def other_variable(_: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

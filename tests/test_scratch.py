@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate import scratch
+from onnxgate.core import files
 
 HOLDS = "import sys, time; from onnxgate import scratch; print(scratch.kept_folder(), flush=True); time.sleep(60)"
 
@@ -20,7 +20,7 @@ HOLDS = "import sys, time; from onnxgate import scratch; print(scratch.kept_fold
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder for temporary files, in which nothing was made yet."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "_homes", {})
+    monkeypatch.setattr(files, "_process_roots", {})
     return tmp_path
 
 
@@ -32,11 +32,11 @@ def holder(temporary: Path) -> subprocess.Popen[str]:
 
 def test_a_folder_is_removed(temporary: Path) -> None:
     """With all that is in it; the home that it was in stays until the process ends."""
-    with scratch.scratch_folder() as folder:
+    with files.temporary_folder() as folder:
         Path(folder, "file").touch()
 
     assert not Path(folder).exists()
-    assert [each.name.startswith(scratch.PREFIX) for each in temporary.iterdir()] == [True]
+    assert [each.name.startswith(files.PREFIX) for each in temporary.iterdir()] == [True]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files that are removed are another thing there")
@@ -46,11 +46,11 @@ def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
     with holder(temporary) as other:
         assert other.stdout is not None
         theirs = Path(other.stdout.readline().strip())
-        scratch.kept_folder()
+        files.create_process_folder()
         alive = theirs.exists()
         other.send_signal(signal.SIGKILL)
-    scratch._homes.clear()
-    scratch.kept_folder()
+    files._process_roots.clear()
+    files.create_process_folder()
 
     assert alive
     assert not theirs.parent.exists()
@@ -58,7 +58,7 @@ def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
 
 
 def _fill(target: Path) -> None:
-    with scratch.beside(target) as new:
+    with files.replace_atomically(target) as new:
         new.write_text("half")
         raise OSError("full")
 
@@ -70,7 +70,7 @@ def test_a_file_takes_its_place_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"):
         _fill(target)
     kept = target.read_text()
-    with scratch.beside(target) as new:
+    with files.replace_atomically(target) as new:
         new.write_text("new")
 
     assert (kept, target.read_text()) == ("old", "new")
@@ -86,7 +86,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     others = {tmp_path / f".file.{os.getppid()}.tmp", tmp_path / ".file.x.tmp", tmp_path / f".other.{ended.pid}.tmp"}
     for each in (left, *others):
         each.touch()
-    with scratch.beside(tmp_path / "file") as new:
+    with files.replace_atomically(tmp_path / "file") as new:
         new.touch()
 
     assert set(tmp_path.iterdir()) == {*others, tmp_path / "file"}

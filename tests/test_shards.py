@@ -10,16 +10,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.errors import UsageError
-from onnxgate.shards import Asked, Division, State, divide, division_for, encode, packed, parse, rounded, unpacked
+from onnxgate.core.errors import UsageError
+from onnxgate.gate.sharding.plan import (
+    CheckState,
+    Division,
+    ShardSelector,
+    divide_models,
+    encode_weights,
+    pack_weight,
+    parse_selector,
+    resolve_division,
+    round_weight,
+    unpack_weight,
+)
 
 PATHS = tuple(f"models/{letter}.onnx" for letter in "abcdef")
 EVEN = dict.fromkeys(PATHS, 100)
 
 
-def state(models: tuple[str, ...] = PATHS, config: str = "c") -> State:
+def state(models: tuple[str, ...] = PATHS, config: str = "c") -> CheckState:
     """What is divided."""
-    return State("0.1.0", config, "l", models)
+    return CheckState("0.1.0", config, "l", models)
 
 
 @given(
@@ -27,7 +38,7 @@ def state(models: tuple[str, ...] = PATHS, config: str = "c") -> State:
 )
 def test_each_model_is_in_one_shard(weights: dict[str, int], of: int) -> None:
     """All shards together have every model once; a shard is empty only where there are fewer models than shards."""
-    division = divide(state(tuple(sorted(weights))), of, weights)
+    division = divide_models(state(tuple(sorted(weights))), of, weights)
     shards = [division.of_shard(index) for index in range(1, of + 1)]
 
     assert sorted(weights) == sorted(path for shard in shards for path in shard)
@@ -38,7 +49,7 @@ def test_each_model_is_in_one_shard(weights: dict[str, int], of: int) -> None:
 def test_shards_are_balanced(weights: list[int], of: int) -> None:
     """No shard takes more than the mean and the heaviest model: what the greedy division promises."""
     by_path = {f"{number:03}": weight for number, weight in enumerate(weights)}
-    division = divide(state(tuple(by_path)), of, by_path)
+    division = divide_models(state(tuple(by_path)), of, by_path)
     loads = [sum(by_path[path] for path in division.of_shard(index)) for index in range(1, of + 1)]
 
     assert max(loads) <= sum(weights) / of + max(weights)
@@ -46,40 +57,40 @@ def test_shards_are_balanced(weights: list[int], of: int) -> None:
 
 def test_ties_are_broken_alike() -> None:
     """Equal weights are dealt in the order of paths."""
-    assert (1, 2, 3, 1, 2, 3) == divide(state(), 3, EVEN).shards
+    assert (1, 2, 3, 1, 2, 3) == divide_models(state(), 3, EVEN).shards
 
 
 def test_the_order_of_weights_is_of_no_matter() -> None:
     """Only what they say counts."""
     weights = {path: index * 7 % 5 for index, path in enumerate(PATHS)}
 
-    assert divide(state(), 3, weights) == divide(state(), 3, dict(reversed(weights.items())))
+    assert divide_models(state(), 3, weights) == divide_models(state(), 3, dict(reversed(weights.items())))
 
 
 @given(st.integers(1, 2**31))
 def test_a_weight_in_one_byte(weight: int) -> None:
     """It loses less than an eighth, and rounding again loses nothing."""
-    assert weight * 7 / 8 <= rounded(weight) <= weight
-    assert rounded(rounded(weight)) == rounded(weight)
-    assert 0 <= packed(weight) <= 255
+    assert weight * 7 / 8 <= round_weight(weight) <= weight
+    assert round_weight(round_weight(weight)) == round_weight(weight)
+    assert 0 <= pack_weight(weight) <= 255
 
 
 def test_bytes_grow_with_weights() -> None:
     """A heavier byte never stands for less."""
-    weights = [unpacked(byte) for byte in range(256)]
+    weights = [unpack_weight(byte) for byte in range(256)]
 
     assert all(low <= high for low, high in pairwise(weights))
-    assert packed(2**60) == 255
-    assert packed(0) == packed(1)
+    assert pack_weight(2**60) == 255
+    assert pack_weight(0) == pack_weight(1)
 
 
 def test_parsed() -> None:
     """What is written is read again."""
-    asked = Asked(2, 4, "0123456789ab", "eNpj_-x")
+    asked = ShardSelector(2, 4, "0123456789ab", "eNpj_-x")
 
-    assert parse("2/4") == Asked(2, 4)
-    assert parse(str(asked)) == asked
-    assert parse("2/4@0123456789ab") == Asked(2, 4, "0123456789ab")
+    assert parse_selector("2/4") == ShardSelector(2, 4)
+    assert parse_selector(str(asked)) == asked
+    assert parse_selector("2/4@0123456789ab") == ShardSelector(2, 4, "0123456789ab")
 
 
 @pytest.mark.parametrize(
@@ -89,54 +100,54 @@ def test_parsed() -> None:
 def test_not_parsed(text: str) -> None:
     """Anything else is refused."""
     with pytest.raises(UsageError, match="--shard"):
-        parse(text)
+        parse_selector(text)
 
 
 @given(st.lists(st.integers(0, 2**38), min_size=len(PATHS), max_size=len(PATHS)), st.integers(1, 256))
 def test_a_job_divides_as_was_planned(weights: list[int], of: int) -> None:
     """The weights travel with the shard; estimates of the job's own are of no matter then."""
-    code, read = encode(weights, of)
-    planned = divide(state(), of, dict(zip(PATHS, read, strict=True)))
+    code, read = encode_weights(weights, of)
+    planned = divide_models(state(), of, dict(zip(PATHS, read, strict=True)))
 
-    assert planned == division_for(state(), Asked(1, of, planned.plan[:12], code), EVEN)
+    assert planned == resolve_division(state(), ShardSelector(1, of, planned.plan[:12], code), EVEN)
 
 
 def test_many_weights_become_coarser() -> None:
     """What a job may output is limited; the weights of many models in many shards are said in fewer bits."""
     mixed = [number * 2654435761 % 2**32 for number in range(4000)]
     weights = [(16 + number % 16) << (number >> 16) % 24 for number in mixed]
-    code, read = encode(weights, 256)
+    code, read = encode_weights(weights, 256)
 
     assert 0 < len(code) * 256 <= 700_000
-    assert len(set(read)) < len({rounded(weight) for weight in weights})
+    assert len(set(read)) < len({round_weight(weight) for weight in weights})
 
 
 @pytest.mark.parametrize(
     "other",
-    [state(config="d"), state(PATHS[1:]), State("0.2.0", "c", "l", PATHS), State("0.1.0", "c", "m", PATHS)],
+    [state(config="d"), state(PATHS[1:]), CheckState("0.2.0", "c", "l", PATHS), CheckState("0.1.0", "c", "m", PATHS)],
     ids=["config", "models", "version", "lock"],
 )
-def test_another_state_is_refused(other: State) -> None:
+def test_another_state_is_refused(other: CheckState) -> None:
     """A job that would divide something else says so, and judges nothing."""
-    planned = divide(state(), 2, EVEN)
+    planned = divide_models(state(), 2, EVEN)
     with pytest.raises(UsageError, match="another plan"):
-        division_for(other, Asked(1, 2, planned.plan[:12]), EVEN)
+        resolve_division(other, ShardSelector(1, 2, planned.plan[:12]), EVEN)
 
 
 def test_other_estimates_are_refused() -> None:
     """So does one that would divide otherwise."""
-    planned = divide(state(), 2, EVEN)
+    planned = divide_models(state(), 2, EVEN)
     uneven = {path: 2**number for number, path in enumerate(PATHS)}
     with pytest.raises(UsageError, match="another plan"):
-        division_for(state(), Asked(1, 2, planned.plan[:12]), uneven)
+        resolve_division(state(), ShardSelector(1, 2, planned.plan[:12]), uneven)
 
 
 @pytest.mark.parametrize(
     "code",
     [
-        encode([1] * 5, 2)[0],
-        encode([1] * 7, 2)[0],
-        encode([1] * 6, 2)[0][:-4],
+        encode_weights([1] * 5, 2)[0],
+        encode_weights([1] * 7, 2)[0],
+        encode_weights([1] * 6, 2)[0][:-4],
         "AAAA",
         "A",
         urlsafe_b64encode(zlib.compress(bytes(10**7))).decode().rstrip("="),
@@ -146,10 +157,10 @@ def test_other_estimates_are_refused() -> None:
 def test_damaged_weights(code: str) -> None:
     """Weights of other models, or cut off, are refused; no more is unpacked than there are models."""
     with pytest.raises(UsageError, match="does not hold the weights"):
-        division_for(state(), Asked(1, 2, "", code), EVEN)
+        resolve_division(state(), ShardSelector(1, 2, "", code), EVEN)
 
 
 def test_the_plan_is_of_the_division() -> None:
     """Another division of the same files is another plan."""
-    assert divide(state(), 2, EVEN).plan != divide(state(), 3, EVEN).plan
+    assert divide_models(state(), 2, EVEN).plan != divide_models(state(), 3, EVEN).plan
     assert Division(state(), 2, (1, 2, 1, 2, 1, 2)).plan != Division(state(), 2, (2, 1, 2, 1, 2, 1)).plan

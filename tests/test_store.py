@@ -11,19 +11,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Load, Observation, Refused, Run, RunResult
-from onnxgate.runtimes.seats import Seat
-from onnxgate.store import Store
+from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Load, Observation, Refused, Run, RunResult
+from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.worker_spec import WorkerSpec
 
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
 
 
-def seat(sha256: str = "ab", **changes: Any) -> Seat:
+def seat(sha256: str = "ab", **changes: Any) -> WorkerSpec:
     """A locked runtime, whose wheel has that hash."""
     wheel = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256=sha256 * 32)
     package = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(wheel,))
-    return Seat.of_runtime(msgspec.structs.replace(RUNTIME, **changes), [package])
+    return WorkerSpec.of_runtime(msgspec.structs.replace(RUNTIME, **changes), [package])
 
 
 class Machine:
@@ -37,9 +37,9 @@ class Machine:
         self.content = "1" * 64
         self.count = 0
 
-    def store(self) -> Store:
+    def store(self) -> ResultCache:
         """A store that a later check opens anew."""
-        return Store(self.kept, {"/m.onnx": self.content})
+        return ResultCache(self.kept, {"/m.onnx": self.content})
 
     def job(self, **changes: Any) -> Run:
         """A run of one case, with a folder of its own for outputs."""
@@ -48,7 +48,7 @@ class Machine:
         output.mkdir()
         plain = Run(
             model="/m.onnx",
-            cases=(Case(name="a", origin="generated", inputs={"x": str(self.fed)}),),
+            cases=(InputCase(name="a", origin="generated", inputs={"x": str(self.fed)}),),
             output=str(output),
         )
         return msgspec.structs.replace(plain, **changes)

@@ -6,17 +6,17 @@ import datetime
 import itertools
 from pathlib import Path
 
-from onnxgate.findings import ALL_STAGES
-from onnxgate.formats import preview_text
-from onnxgate.lock.entries import lock_models
-from onnxgate.lock.policy import resolved_digest, target_policy
-from onnxgate.lock.types import Lock, LockedTarget
-from onnxgate.lock.writing import render
-from onnxgate.preview import Preview
-from onnxgate.request import Request
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host
-from onnxgate.upgrading import preview
+from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.upgrade_preview import Preview
+from onnxgate.formats import upgrade_preview
+from onnxgate.gate.request import GateRequest
+from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.lock.update import lock_models
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
 from tests.lock.locks import package, project_of, runtime
 from tests.model.models import parse, write
 
@@ -46,17 +46,17 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
         )
 
     lock, numbers = locked(old), itertools.count()
-    request = Request(
+    request = GateRequest(
         project=project,
         lock=lock,
-        lock_text=render(lock),
+        lock_text=render_lock(lock),
         lock_name="onnxgate.lock",
         models=project.models(),
         stages=frozenset(ALL_STAGES),
         today=datetime.date(2026, 1, 1),
-        open_host=lambda: Host(Environments(folder / "cache", offline=True), 1),
+        open_host=lambda: WorkerPool(Environments(folder / "cache", offline=True), 1),
     )
-    return preview(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")
+    return preview_upgrade(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")
 
 
 def rules(found: Preview) -> list[str]:
@@ -67,7 +67,7 @@ def rules(found: Preview) -> list[str]:
 def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
     """Nobody knows whether the model works there: nothing is repaired, and it is not said that nothing breaks."""
     found = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
-    said = preview_text.format(found).splitlines()
+    said = upgrade_preview.format(found).splitlines()
 
     assert [each.state for each in found.arrivals] == ["undecided"]
     assert (rules(found), found.breaks) == ([], ())

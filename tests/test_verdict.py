@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from onnxgate import gate, verdict
-from onnxgate.cli.options import CommonOptions
-from onnxgate.cli.unconfigured import ask
-from onnxgate.report import Finding
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.commands.files_without_config import make_request
+from onnxgate.core.report import Finding
+from onnxgate.gate import pipeline
+from onnxgate.gate.results import report_builder
 from tests.model.models import write
 
 
@@ -28,9 +29,9 @@ def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
     double = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { y = Conv(x, w) }"
     for number in range(3):
         write(tmp_path / f"{number}.onnx", double)
-    request = ask([tmp_path], None, CommonOptions(directory=tmp_path))
-    outcome = gate.run(request)
-    report = verdict.sum_up(request, replace(outcome, findings=Counted(outcome.findings)), "error")
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    outcome = pipeline.run(request)
+    report = report_builder.build_report(request, replace(outcome, findings=Counted(outcome.findings)), "error")
 
     assert {cell.state for cell in report.cells if cell.runtime == "onnxruntime 1.18.1"} == {"fail"}
     assert len(report.cells) > 100

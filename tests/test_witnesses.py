@@ -10,17 +10,17 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate import witnesses
-from onnxgate.findings import Place, Stage, Undone
-from onnxgate.lock.types import LockedRuntime
-from onnxgate.plan import PlannedRuntime
-from onnxgate.runtimes.jobs import Completed, Crashed, Failure, Load, LoadResult, Observation, Refused
-from onnxgate.stages.runtime import RunModel
-from onnxgate.stages.witness import Refusal, Refusing
-from onnxgate.witnesses import Witnesses
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.jobs import Completed, Crashed, Failure, Load, LoadResult, Observation, Refused
+from onnxgate.gate.execution import failed_runs
+from onnxgate.gate.execution.failed_runs import NodeLoader
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.runtime.isolated_nodes import Refusal, RefusingRuntime
+from onnxgate.stages.runtime.stage import ExecutedModel
 
 REFUSED = Failure(type="Fail", text="[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: no")
-UNKNOWN = Refusing((Refusal("all", REFUSED, ""), Refusal("disabled", REFUSED, "")), None, in_full=False)
+UNKNOWN = RefusingRuntime((Refusal("all", REFUSED, ""), Refusal("disabled", REFUSED, "")), None, in_full=False)
 LOADS = Completed(result=LoadResult(providers=("CPUExecutionProvider",)))
 CRASHED = Crashed(signal="SIGSEGV", during="load", log="")
 
@@ -34,11 +34,11 @@ def planned(release: str) -> PlannedRuntime:
 OLD, NEW = planned("1.9.0"), planned("1.10.0")
 
 
-def run_model(folder: Path, operators: int = 3, ir_version: int = 10) -> RunModel:
+def run_model(folder: Path, operators: int = 3, ir_version: int = 10) -> ExecutedModel:
     """A model of as many kinds of nodes."""
     body = " ".join(f"y{n} = Elu <alpha = {n}.5> (x)" for n in range(operators))
     text = f'<ir_version: {ir_version}, opset_import: ["" : 18]> g (float[2] x) => (float[2] y0) {{ {body} }}'
-    return RunModel("m.onnx", Place("onnxgate.lock", 3), onnx.parser.parse_model(text), folder, folder)
+    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), onnx.parser.parse_model(text), folder, folder)
 
 
 class Answering:
@@ -65,7 +65,7 @@ class Answering:
 def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
     """As the target wants it; equal nodes are one file, written once, and no question when another model has them."""
     answering = Answering(lambda _: LOADS)
-    asking = Witnesses(answering, tmp_path / "nodes")
+    asking = NodeLoader(answering, tmp_path / "nodes")
     asking.examine(run_model(tmp_path), {OLD: UNKNOWN, NEW: UNKNOWN})
     asking.examine(run_model(tmp_path), {OLD: UNKNOWN})
 
@@ -81,9 +81,9 @@ def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -
     """A release that refuses the IR version would refuse the node for it, too."""
     answering = Answering(lambda _: LOADS)
     too_new = Failure(type="Fail", text="Unsupported model IR version: 10, max supported IR version: 8")
-    Witnesses(answering, tmp_path).examine(run_model(tmp_path, 1), {OLD: UNKNOWN})
-    Witnesses(answering, tmp_path).examine(
-        run_model(tmp_path, 1), {NEW: Refusing((Refusal("all", too_new, ""),), None, in_full=False)}
+    NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 1), {OLD: UNKNOWN})
+    NodeLoader(answering, tmp_path).examine(
+        run_model(tmp_path, 1), {NEW: RefusingRuntime((Refusal("all", too_new, ""),), None, in_full=False)}
     )
 
     assert [10, 10, 7] == [onnx.load(job.model).ir_version for _, job in answering.asked]
@@ -91,28 +91,28 @@ def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -
 
 def test_no_more_are_asked_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is said."""
-    monkeypatch.setattr(witnesses, "MOST", 2)
+    monkeypatch.setattr(failed_runs, "MAX_NODE_KINDS", 2)
     answering = Answering(lambda _: LOADS)
-    examined = Witnesses(answering, tmp_path).examine(run_model(tmp_path), {OLD: UNKNOWN})
+    examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path), {OLD: UNKNOWN})
 
     reason = "2 of 3 kinds of nodes could be loaded alone to find all that is refused"
-    assert [Undone(Stage.RUNTIME, "m.onnx", "onnxruntime 1.9.0", reason)] == examined.skipped
+    assert [IncompleteCheck(Stage.RUNTIME, "m.onnx", "onnxruntime 1.9.0", reason)] == examined.skipped
     assert 4 == len(answering.asked)
 
 
 def test_crashes_end_the_search(tmp_path: Path) -> None:
     """Each costs a process."""
     answering = Answering(lambda _: CRASHED)
-    examined = Witnesses(answering, tmp_path).examine(run_model(tmp_path, 5), {OLD: UNKNOWN})
+    examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 5), {OLD: UNKNOWN})
 
     assert ["3 of 5" in each.reason for each in examined.skipped] == [True]
 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the first node was answered; what was found until then is said."""
-    monkeypatch.setattr(witnesses, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(failed_runs, "MAX_WAIT_S", 0.05)
     answering = Answering(lambda _: Refused(failure=REFUSED) if len(answering.asked) < 3 else None)
-    examined = Witnesses(answering, tmp_path).examine(run_model(tmp_path, 4), {OLD: UNKNOWN})
+    examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 4), {OLD: UNKNOWN})
 
     assert [("Elu", "refused", ("all", "disabled"))] == [
         (each.operator, each.outcome, each.explains) for each in examined.alone["onnxruntime 1.9.0"]
@@ -123,9 +123,9 @@ def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For another model with the same nodes."""
-    monkeypatch.setattr(witnesses, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(failed_runs, "MAX_WAIT_S", 0.05)
     answering = Answering(lambda _: LOADS if len(answering.asked) != 3 else None)
-    asking = Witnesses(answering, tmp_path / "nodes")
+    asking = NodeLoader(answering, tmp_path / "nodes")
     first = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
     second = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
 
@@ -136,6 +136,8 @@ def test_nothing_is_asked_in_vain(tmp_path: Path) -> None:
     """A file that cannot be read has no nodes."""
     cut_off = Refusal("all", Failure(type="InvalidProtobuf", text="Protobuf parsing failed."), "")
     answering = Answering(lambda _: LOADS)
-    Witnesses(answering, tmp_path).examine(run_model(tmp_path), {OLD: Refusing((cut_off,), None, in_full=False)})
+    NodeLoader(answering, tmp_path).examine(
+        run_model(tmp_path), {OLD: RefusingRuntime((cut_off,), None, in_full=False)}
+    )
 
     assert [] == answering.asked

@@ -12,19 +12,19 @@ from reference import action, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
-from onnxgate import inventory as inventory_types
-from onnxgate import matrix as matrix_types
-from onnxgate import report as report_types
 from onnxgate import rules
-from onnxgate.config import schema as config
-from onnxgate.config import types as config_types
-from onnxgate.formats import diff_json as diff
-from onnxgate.formats import inventory_json as inventory
-from onnxgate.formats import json as report
-from onnxgate.formats import log_json as log
-from onnxgate.formats import matrix_json as matrix
-from onnxgate.model import difference as difference_types
-from onnxgate.texts import explained as log_types
+from onnxgate.core import inventory as inventory_types
+from onnxgate.core import matrix as matrix_types
+from onnxgate.core import report as report_types
+from onnxgate.core import report_json as report
+from onnxgate.diagnostics import log_explanation as log_types
+from onnxgate.formats import explained_log as log
+from onnxgate.formats import model_diff as diff
+from onnxgate.formats import runtime_inventory as inventory
+from onnxgate.formats import support_matrix as matrix
+from onnxgate.model.diff import result as difference_types
+from onnxgate.project.config import schema as config
+from onnxgate.project.config import schema as config_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
@@ -69,12 +69,12 @@ What `onnxgate diff --output json` says. Its {download}`JSON Schema <diff.schema
 def contents() -> dict[str, str]:
     """Every generated file by its path below `docs/`."""
     schemas = {
-        "config": describe(config.schema(rules.by_id), _kinds(config_types)),
+        "config": describe(config.json_schema(rules.by_id), _kinds(config_types)),
         "diff": describe(diff.json_schema(), _kinds(difference_types)),
         "inventory": describe(inventory.json_schema(), _kinds(inventory_types)),
         "log": describe(log.json_schema(), _kinds(log_types)),
         "matrix": describe(matrix.json_schema(), _kinds(matrix_types)),
-        "report": describe(report.json_schema(), _kinds(report_types)),
+        "report": describe(report.report_schema(), _kinds(report_types)),
     }
     return {
         **{f"reference/{name}.schema.json": _pretty(schema) for name, schema in schemas.items()},

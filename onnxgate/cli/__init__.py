@@ -11,9 +11,9 @@ from typing import NoReturn
 
 import click
 
-from onnxgate.cli.errors import answered
+from onnxgate.cli.shared.error_handling import report_errors
 
-_COLLECTED_EVERY = 100_000
+_GC_THRESHOLD = 100_000
 """Objects, where Python has 700: what is imported and what a check holds stays to the end, and looking for cycles in it
 again and again takes a twentieth of a start."""
 
@@ -88,14 +88,14 @@ def group() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with its status; every error ends here."""
-    gc.set_threshold(_COLLECTED_EVERY)
-    with answered():
-        status = _status_of(sys.argv[1:] if arguments is None else list(arguments))
+    gc.set_threshold(_GC_THRESHOLD)
+    with report_errors():
+        status = _run_group(sys.argv[1:] if arguments is None else list(arguments))
         sys.stdout.flush()
     sys.exit(status)
 
 
-def _status_of(arguments: list[str]) -> int:
+def _run_group(arguments: list[str]) -> int:
     """Run without click's own handling of errors, which would take a broken pipe for status 1."""
     if "_ONNXGATE_COMPLETE" in os.environ:
         group.main(args=arguments, prog_name="onnxgate")  # a shell asks for completions

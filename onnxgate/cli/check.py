@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import functools
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.core.errors import UsageError
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from onnxgate.baseline.choosing import Chosen
-    from onnxgate.cli.ignoring import Ignoring
-    from onnxgate.config.project import Project, SelectedModel
-    from onnxgate.findings import Stage
-    from onnxgate.inputs.asked import Asked
-    from onnxgate.lock.types import Lock
-    from onnxgate.report import Report
-    from onnxgate.request import Outcome
-    from onnxgate.runtimes.host import Host
-    from onnxgate.runtimes.metering import Meter
-    from onnxgate.shards import Share
+    from onnxgate.core.report import Report
+    from onnxgate.gate.request import GateOutcome, GateRequest
+    from onnxgate.gate.sharding.plan import Share
+    from onnxgate.inputs.case_selection import CaseSelection
+    from onnxgate.project.config.project import Project, SelectedModel
+    from onnxgate.project.git.baseline import BaselineChoice
+    from onnxgate.project.lock.types import Lock
+    from onnxgate.runtimes.pool.monitoring import JobMeter
+    from onnxgate.runtimes.pool.scheduler import WorkerPool
 
 
 @click.command("check")
@@ -107,32 +110,33 @@ def command(
     PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
     closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
     """
-    from onnxgate.cli.ignoring import Ignoring
-    from onnxgate.cli.outputs import DRAWN, parse_outputs, write_outputs
-    from onnxgate.cli.selection import chosen_stages
-    from onnxgate.inputs.asked import Asked
+    # REMAP-EMPTY
+    from onnxgate.cli.shared.outputs import FORMATS_WITH_DRAWINGS, parse_outputs, write_outputs
+
+    # REMAP-EMPTY
+    from onnxgate.inputs.case_selection import CaseSelection
 
     sinks = parse_outputs(outputs)
-    drawn = any(sink.format in DRAWN for sink in sinks)
-    asked = chosen_stages(static, stages)
-    inputs = Asked(seed, tuple(dict.fromkeys(cases)))
-    config = None if target is not None else _config(paths, options)
-    ignoring = Ignoring(show_ignores, write_ignores, until.date() if until is not None else None)
+    drawn = any(sink.format in FORMATS_WITH_DRAWINGS for sink in sinks)
+    asked = parse_stages(static, stages)
+    inputs = CaseSelection(seed, tuple(dict.fromkeys(cases)))
+    config = None if target is not None else _find_project_config(paths, options)
+    ignoring = IgnoreOptions(show_ignores, write_ignores, until.date() if until is not None else None)
     ignoring.refuse(config, shard, options.no_ignores)
     if config is None and against not in (None, "", "none"):
-        from onnxgate.errors import UsageError
+        from onnxgate.core.errors import UsageError
 
         raise UsageError("`--against` means nothing without a config", hint="run `onnxgate init`")
     if config is None and shard is not None:
-        from onnxgate.errors import UsageError
+        from onnxgate.core.errors import UsageError
 
         raise UsageError("`--shard` means nothing without a config", hint="run `onnxgate init`")
     if config is None:
-        from onnxgate.cli.unconfigured import judge_files
+        from onnxgate.commands.files_without_config import check_files
 
-        report = judge_files(paths, target, options, drawn=drawn)
+        report = check_files(paths, target, options, drawn=drawn)
     else:
-        report = _gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh)
+        report = _run_gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh)
     write_outputs(
         report,
         sinks,
@@ -144,14 +148,14 @@ def command(
     return report.exit
 
 
-def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
+def _find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
     """The config to judge by; none where there is none above, and none of PATHS belongs to one.
 
     Raises:
         UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
     """
-    from onnxgate.config.discovery import find_config
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
+    from onnxgate.project.config.discovery import find_config
 
     found = options.config or find_config(options.start)
     for path in paths if found is None else ():
@@ -162,34 +166,36 @@ def _config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
     return found
 
 
-def _gate(
+def _run_gate(
     config: Path,
     paths: tuple[Path, ...],
     asked: frozenset[Stage],
-    inputs: Asked,
+    inputs: CaseSelection,
     against: str | None,
     shard: str | None,
-    ignoring: Ignoring,
+    ignoring: IgnoreOptions,
     options: CommonOptions,
     *,
     drawn: bool,
     fresh: bool,
 ) -> Report:
-    from onnxgate import gate, rules, verdict
-    from onnxgate.config.loading import load_config
-    from onnxgate.lock.loading import load_lock
-    from onnxgate.request import Request
-    from onnxgate.runtimes.store import inputs_dir, static_dir
+    from onnxgate import rules
+    from onnxgate.gate import pipeline
+    from onnxgate.gate.request import GateRequest
+    from onnxgate.gate.results import report_builder
+    from onnxgate.project.config.loader import load_config
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.storage import inputs_dir, static_dir
 
     today = datetime.datetime.now(tz=datetime.timezone.utc).date()
     before = ignoring.before(config, today)
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
-    share = _share(shard, project, lock, models, inputs)
-    chosen = _baseline(project, against, asked, options)
-    meter = _meter(asked, inputs)
-    request = Request(
+    share = _resolve_shard(shard, project, lock, models, inputs)
+    chosen = _choose_baseline(project, against, asked, options)
+    meter = _make_cost_meter(asked, inputs)
+    request = GateRequest(
         project=project,
         lock=lock,
         lock_text=project.lock_path.read_text(encoding="utf-8"),
@@ -210,74 +216,171 @@ def _gate(
         jobs=options.jobs,
         static_folder=None if fresh else static_dir,
     )
-    outcome = ignoring.settle(request, gate.run(request), before)
-    report = verdict.sum_up(request, outcome, options.fail_on, drawn=drawn)
+    outcome = ignoring.settle(request, pipeline.run(request), before)
+    report = report_builder.build_report(request, outcome, options.fail_on, drawn=drawn)
     _keep_costs(meter, report, project, outcome)
-    return report if share is None else _sealed(report)
+    return report if share is None else _seal_shard_report(report)
 
 
-def _keep_costs(meter: Meter | None, report: Report, project: Project, outcome: Outcome) -> None:
+def _keep_costs(meter: JobMeter | None, report: Report, project: Project, outcome: GateOutcome) -> None:
     if meter is not None:
-        from onnxgate.cli.sharding import keep_costs
+        from onnxgate.gate.sharding.plan import save_measured_costs
 
-        keep_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
+        save_measured_costs(report, project.folder, meter.seconds(), outcome.gathered.execution.reused)
 
 
-def _share(
-    shard: str | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: Asked
+def _resolve_shard(
+    shard: str | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
 ) -> Share | None:
     if shard is None:
         return None
-    from onnxgate.cli.sharding import share_of
+    from onnxgate.gate.sharding.plan import select_share
 
-    return share_of(shard, project, lock, models, inputs)
-
-
-def _sealed(report: Report) -> Report:
-    from onnxgate.formats import json
-
-    return json.sealed(report)
+    return select_share(shard, project, lock, models, inputs)
 
 
-def _meter(asked: frozenset[Stage], inputs: Asked) -> Meter | None:
+def _seal_shard_report(report: Report) -> Report:
+    from onnxgate.core import report_json
+
+    return report_json.seal_report(report)
+
+
+def _make_cost_meter(asked: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:
     """What measures the cost of models, where they are judged in full."""
     if not asked.issuperset({"runtime", "parity", "export"}) or inputs.cases:
         return None
-    from onnxgate.runtimes.metering import Meter
+    from onnxgate.runtimes.pool.monitoring import JobMeter
 
-    return Meter()
+    return JobMeter()
 
 
-def _baseline(project: Project, against: str | None, asked: frozenset[Stage], options: CommonOptions) -> Chosen | None:
+def _choose_baseline(
+    project: Project, against: str | None, asked: frozenset[Stage], options: CommonOptions
+) -> BaselineChoice | None:
     """What models are held against; outside of CI only where it is asked for."""
-    from onnxgate.findings import Stage
-
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and asked & {Stage.LOCK, Stage.RUNTIME}
     if against is None and not in_ci:
         return None
-    from onnxgate.baseline.choosing import choose
-    from onnxgate.config.discovery import find_root
+    from onnxgate.project.config.discovery import find_git_root
+    from onnxgate.project.git.baseline import choose_baseline
 
-    return choose(find_root(project.folder), against, os.environ, offline=options.offline)
+    return choose_baseline(find_git_root(project.folder), against, os.environ, offline=options.offline)
 
 
 def _results_folder(asked: frozenset[Stage]) -> Path | None:
     """Where results of earlier checks are; None where nothing is run, or where others can write to them."""
-    from onnxgate.findings import DYNAMIC_STAGES
-    from onnxgate.runtimes.store import kept_dir, private_folder, results_dir
+    from onnxgate.core.findings import DYNAMIC_STAGES
+    from onnxgate.runtimes.environments.storage import create_private_folder, results_dir, shared_cache_dir
 
     if asked.isdisjoint(DYNAMIC_STAGES):
         return None
-    return results_dir() if kept_dir() else private_folder(results_dir())
+    return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
 
 
 def _support_folder() -> Path:
-    from onnxgate.runtimes.store import support_dir
+    from onnxgate.runtimes.environments.storage import support_dir
 
     return support_dir()
 
 
-def _open_host(project: Project, options: CommonOptions, meter: Meter | None) -> AbstractContextManager[Host]:
-    from onnxgate.cli.hosting import shown_host
+def _open_host(project: Project, options: CommonOptions, meter: JobMeter | None) -> AbstractContextManager[WorkerPool]:
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress
 
-    return shown_host(project, options, meter)
+    return open_host_with_progress(project, options, meter)
+
+
+@dataclass(slots=True)
+class IgnoreOptions:
+    """`--show-ignores`, `--write-ignores` and `--until`; `snippets` is filled when the models were judged."""
+
+    show: bool = False
+    write: bool = False
+    until: datetime.date | None = None
+    snippets: Mapping[str, Sequence[str]] = field(default_factory=dict)  # a finding's fingerprint -> lines of TOML
+
+    def refuse(self, config: Path | None, shard: str | None, no_ignores: bool) -> None:
+        """
+        Say before any work is done what does not go together.
+
+        Raises:
+            UsageError: options contradict each other, or there is no config to write into.
+        """
+        if self.until is not None and not self.write:
+            raise UsageError("`--until` means nothing without `--write-ignores`")
+        if not self.show and not self.write:
+            return
+        asked = "--write-ignores" if self.write else "--show-ignores"
+        if config is None:
+            raise UsageError(f"`{asked}` means nothing without a config", hint="run `onnxgate init`")
+        if self.write and no_ignores:
+            raise UsageError("`--write-ignores` writes what `--no-ignores` does not read", hint="give one of them")
+        if self.write and shard is not None:
+            raise UsageError("`--write-ignores` needs the verdict over all models", hint="leave `--shard` out")
+
+    def before(self, config: Path, today: datetime.date) -> bytes:
+        """
+        The config as it is, where it is to be written.
+
+        Raises:
+            UsageError: it is read-only, or what is to be written would be over already.
+        """
+        if not self.write:
+            return b""
+        if self.until is not None and self.until < today:
+            raise UsageError(f"`--until {self.until}` is over", hint="name a date to come")
+        from onnxgate.project.config.ignore_entries import check_writable
+
+        check_writable(config)
+        return config.read_bytes()
+
+    def settle(self, request: GateRequest, outcome: GateOutcome, before: bytes) -> GateOutcome:
+        """
+        The outcome as it is after the entries are written; `before` is the config that the request was read from.
+
+        Raises:
+            UsageError: the config cannot be edited or written.
+        """
+        if self.write:
+            outcome = _write_ignores(request, outcome, before, self.until)
+        if self.show:
+            from onnxgate.commands.ignores import render_ignore_snippets
+
+            self.snippets = render_ignore_snippets(request, outcome)
+        return outcome
+
+
+def _write_ignores(
+    request: GateRequest, outcome: GateOutcome, before: bytes, until: datetime.date | None
+) -> GateOutcome:
+    from onnxgate.commands.ignores import accept_findings
+    from onnxgate.project.config.ignore_entries import write_config
+
+    adopted = accept_findings(request, outcome, before, until)
+    if adopted.data != before:
+        write_config(request.project.path, adopted.data, before)
+    adopted.outcome.gathered.remarks += adopted.remarks
+    return adopted.outcome
+
+
+def parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
+    """The stages that `--static` or `--stage a,b` name; all without either.
+
+    Raises:
+        UsageError: both are given, or a name is no stage.
+    """
+    if static and names is not None:
+        raise UsageError("`--static` and `--stage` exclude each other")
+    if static:
+        return frozenset(STATIC_STAGES)
+    if names is None:
+        return frozenset(ALL_STAGES)
+    return frozenset(_parse_stage(name.strip()) for name in names.split(","))
+
+
+def _parse_stage(name: str) -> Stage:
+    known = [stage.value for stage in ALL_STAGES]
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"; did you mean `{near[0]}`" if near else ""
+        raise UsageError(f"unknown stage `{name}`{meant}", hint=f"one of {', '.join(known)}")
+    return Stage(name)

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options, documents_option
+from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
+from onnxgate.core.errors import UsageError
+from onnxgate.model.diff.model_diff import NamedModel
 
 if TYPE_CHECKING:
-    from onnxgate.cli.outputs import Sink
-    from onnxgate.model.difference import Difference, Verdict
+    from onnxgate.cli.shared.outputs import Sink
+    from onnxgate.model.diff.result import Difference, Verdict
+
 
 FORMATS = ("text", "json", "markdown")
-EXITS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}
+EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}
 
 
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 where they are not the same model, as git does.")
 @click.option("--textconv", is_flag=True, help="Describe one model as text, for git; see `onnxgate init --git-diff`.")
-@documents_option
+@output_option
 @common_options
 def command(
     models: tuple[str, ...], exit_code: bool, textconv: bool, outputs: tuple[str, ...], options: CommonOptions
@@ -36,77 +39,143 @@ def command(
     and 3 where they are as far as they could be read. It is 2 where one of them is no model.
     """
     if textconv:
-        return _describe(models, outputs)
+        return _print_textconv(models, outputs)
     _require_two(models)
-    from onnxgate.cli.outputs import parse_outputs, write_sinks
+    from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
 
     sinks = parse_outputs(outputs, FORMATS)
-    found = _difference(models, options)
+    found = _compute_difference(models, options)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
         return _render(found, sink.format, options, color=color, width=width)
 
     write_sinks(sinks, rendered)
-    return EXITS[found.verdict] if exit_code else 0
+    return EXIT_STATUS[found.verdict] if exit_code else 0
 
 
 def _require_two(models: tuple[str, ...]) -> None:
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     if len(models) != 2:
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
         raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
 
 
-def _describe(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
-    from onnxgate.errors import UsageError
+def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
+    from onnxgate.core.errors import UsageError
 
     if len(models) != 1 or outputs:
         raise UsageError("`--textconv` describes one file, as text, on standard output")
     path = Path(models[0])
     if not path.exists():
         raise UsageError(f"there is no `{path}`")
-    click.echo("".join(f"{line}\n" for line in _described(path)).encode("utf-8", "backslashreplace"), nl=False)
+    click.echo("".join(f"{line}\n" for line in _textconv_lines(path)).encode("utf-8", "backslashreplace"), nl=False)
     return 0
 
 
-def _described(path: Path) -> list[str]:
+def _textconv_lines(path: Path) -> list[str]:
     """The model as text. Git gives up a whole log for one file that cannot be described, so that whatever goes wrong
     is a description too."""
-    from onnxgate.formats.escape import log_line
-    from onnxgate.model.describing import describe
+    from onnxgate.core.escape import escape_log_line
+    from onnxgate.model.diff.text_description import describe_model
 
     try:
-        return [log_line(line) for line in describe(path)]
+        return [escape_log_line(line) for line in describe_model(path)]
     except Exception as error:  # noqa: BLE001 - it is said
-        return [log_line(f"this model could not be described: {type(error).__name__}: {error}")]
+        return [escape_log_line(f"this model could not be described: {type(error).__name__}: {error}")]
 
 
-def _difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
+def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
     from onnxgate import __version__
-    from onnxgate.cli.revisions import given
-    from onnxgate.errors import UsageError
-    from onnxgate.model.differing import difference
-    from onnxgate.model.structure import UnreadableModel
-    from onnxgate.scratch import scratch_folder
 
-    with scratch_folder() as scratch:
+    # REMAP-EMPTY
+    from onnxgate.core.errors import UsageError
+    from onnxgate.core.files import temporary_folder
+    from onnxgate.model.diff.model_diff import compute_diff
+    from onnxgate.model.reading.file_format import UnreadableModel
+
+    with temporary_folder() as scratch:
         old, new = (
-            given(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
+            resolve_model(name, Path(scratch, side), options) for name, side in zip(models, ("old", "new"), strict=True)
         )
         try:
-            return difference(old, new, __version__)
+            return compute_diff(old, new, __version__)
         except UnreadableModel as reason:
             raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
 
 
 def _render(found: Difference, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import diff_json, diff_markdown, diff_text
+    from onnxgate.formats import model_diff
 
     match format_name:
         case "json":
-            return diff_json.format(found)
+            return model_diff.format_json(found)
         case "markdown":
-            return diff_markdown.format(found, verbose=options.verbose)
+            return model_diff.format_markdown(found, verbose=options.verbose)
         case _:
-            return diff_text.format(found, color=color, width=width, quiet=options.quiet, verbose=options.verbose)
+            return model_diff.format_text(found, color=color, width=width, quiet=options.quiet, verbose=options.verbose)
+
+
+def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
+    """The model that is called so; one of a revision is written to `scratch`, with its data.
+
+    Raises:
+        UsageError: there is none, or it is no model.
+    """
+    path = options.start / name
+    if path.exists() or ":" not in name:
+        return _resolve_file(name, path)
+    return _resolve_revision(name, scratch, options)
+
+
+def _resolve_file(name: str, path: Path) -> NamedModel:
+    from onnxgate.model.reading.file_format import detect_other_type
+
+    try:
+        wrong = detect_other_type(path)
+    except OSError as error:
+        raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if wrong:
+        hint = None
+        if wrong == "a Git LFS pointer":
+            hint = f'git lfs pull --include "{name}"'
+        elif wrong == "not there":
+            hint = "name a file, or REV:PATH for a file at a git revision"
+        raise UsageError(
+            f"`{name}` is no model: it is {wrong}" if wrong != "not there" else f"there is no `{name}`", hint=hint
+        )
+    return NamedModel(name, path)
+
+
+def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
+    from onnxgate.project.config.discovery import find_git_root
+    from onnxgate.project.git.repository import find_commit
+    from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
+
+    revision, _, path = name.partition(":")
+    start = options.start.resolve()
+    root = find_git_root(start)
+    if root is None:
+        raise UsageError(f"there is no `{name}`, and this is no git repository")
+    commit = find_commit(root, revision) if revision else ""
+    if not commit:
+        raise UsageError(f"there is no `{name}`, and git knows no revision `{revision}` here")
+    try:
+        at = Revision(root, revision, commit, options.offline)
+        return NamedModel(name, write_model_at_revision(at, _path_from_root(path, start, root), scratch))
+    except MissingAtRevisionError as reason:
+        raise UsageError(reason.reason, hint=reason.hint or None) from reason
+
+
+def _path_from_root(path: str, start: Path, root: Path) -> str:
+    """As git has it: from the root on, or from here on where it begins with a dot."""
+    parts = PurePosixPath(path).parts
+    if not path.startswith(("./", "../")):
+        return "/".join(parts)
+    here = list(start.relative_to(root).parts)
+    for part in parts:
+        if part != "..":
+            here.append(part)
+        elif here:
+            here.pop()
+    return "/".join(here)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 if TYPE_CHECKING:
-    from onnxgate.cli.outputs import Sink
-    from onnxgate.rules.registry import AnyRule
-    from onnxgate.texts.explained import ExplainedLog
+    from onnxgate.cli.shared.outputs import Sink
+    from onnxgate.diagnostics.log_explanation import ExplainedLog
+    from onnxgate.rules.definition import AnyRule
 
 FORMATS = ("text", "json")
 
@@ -40,39 +40,39 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
     protobuf that are in it, each with its cause, its fix and the releases concerned. No config is read. The exit status
     is 0 where something is explained, or nothing looks like an error, and 3 where all that does is unknown.
     """
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     if log is not None and rule is not None:
         raise UsageError("either RULE or --log can be given", hint="`onnxgate explain --log FILE` explains a log")
     if log is not None:
-        return _log(log, outputs)
+        return _explain_log(log, outputs)
     if outputs:
         raise UsageError("`--output` goes with `--log`")
-    lines = _list() if rule is None else _page(_found(rule))
+    lines = _render_rule_list() if rule is None else _render_page(_find_rule(rule))
     click.echo("\n".join(lines))
     return 0
 
 
-def _log(path: Path, outputs: tuple[str, ...]) -> int:
+def _explain_log(path: Path, outputs: tuple[str, ...]) -> int:
     from onnxgate import __version__
-    from onnxgate.cli.outputs import parse_outputs, write_sinks
-    from onnxgate.texts.scan import explain
+    from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
+    from onnxgate.diagnostics.log_explanation import explain_log
 
     sinks = parse_outputs(outputs, FORMATS)
-    with _opened(path) as stream:
-        log = explain(stream, __version__)
+    with _open_log(path) as stream:
+        log = explain_log(stream, __version__)
     write_sinks(sinks, lambda sink, color, width: _render(log, sink, color=color, width=width))
     return log.exit
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_log(path: Path) -> Iterator[BinaryIO]:
     """The log as bytes.
 
     Raises:
         UsageError: it cannot be read.
     """
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     if str(path) == "-":
         yield sys.stdin.buffer
@@ -85,14 +85,18 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _render(log: ExplainedLog, sink: Sink, *, color: bool, width: int) -> str:
-    from onnxgate.formats import log_json, log_text
+    from onnxgate.formats import explained_log
 
-    return log_json.format(log) if sink.format == "json" else log_text.format(log, color=color, width=width)
+    return (
+        explained_log.format_json(log)
+        if sink.format == "json"
+        else explained_log.format_text(log, color=color, width=width)
+    )
 
 
-def _found(name: str) -> AnyRule:
+def _find_rule(name: str) -> AnyRule:
     from onnxgate import rules
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     if name in rules.by_id:
         return rules.by_id[name]
@@ -103,7 +107,7 @@ def _found(name: str) -> AnyRule:
     raise UsageError(f"there is no rule `{name}`", hint=hint)
 
 
-def _page(rule: AnyRule) -> Iterator[str]:
+def _render_page(rule: AnyRule) -> Iterator[str]:
     """Its docstring below what the catalogue says of it."""
     yield click.style(rule.id, bold=True)
     yield f"{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}"
@@ -112,9 +116,9 @@ def _page(rule: AnyRule) -> Iterator[str]:
         yield click.style(line.lstrip("# "), bold=True) if line.startswith("#") else line
 
 
-def _list() -> Iterator[str]:
+def _render_rule_list() -> Iterator[str]:
     from onnxgate import rules
-    from onnxgate.findings import Stage
+    from onnxgate.core.findings import Stage
 
     width = max(map(len, rules.by_id), default=0)
     for stage in Stage:

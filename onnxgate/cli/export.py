@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
-from onnxgate.scratch import scratch_folder
+from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.core.files import temporary_folder
 
 if TYPE_CHECKING:
-    from onnxgate.config.project import Project, SelectedModel
-    from onnxgate.findings import Hit
-    from onnxgate.lock.types import Lock
-    from onnxgate.runtimes.host import Host
-    from onnxgate.stages.export_again import Made
+    from onnxgate.core.findings import Hit
+    from onnxgate.project.config.project import Project, SelectedModel
+    from onnxgate.project.lock.types import Lock
+    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.stages.export.second_export import ExportOutcome
 
-CLOSED = 1
-NO_VERDICT = 3
+EXIT_FAIL = 1
+EXIT_UNDECIDED = 3
 
 
 @click.command("export")
@@ -34,24 +34,24 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     metadata or the order of nodes. It is also left alone where the export fails. With --check, nothing is written and
     the exit status is 1 where a file is not what its source exports.
     """
-    project = _project(options)
+    project = _load_project(options)
     models = project.models(paths, base=options.start, absent=True)
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
     for model, made in _export(project, exported, options):
-        became, lines = _settle(model, made, check)
+        became, lines = _apply_export(model, made, check)
         counts[became] += 1
-        _say([] if options.quiet else [*lines, *_remarks(made)])
+        _print_lines([] if options.quiet else [*lines, *_render_remarks(made)])
     counts["without a source"] = len(models) - len(exported)
-    _say([_summed_up(counts)])
-    return _status(counts)
+    _print_lines([_render_summary(counts)])
+    return _exit_status(counts)
 
 
-def _project(options: CommonOptions) -> Project:
+def _load_project(options: CommonOptions) -> Project:
     from onnxgate import rules
-    from onnxgate.config.discovery import find_config
-    from onnxgate.config.loading import load_config
-    from onnxgate.errors import ConfigError
+    from onnxgate.core.errors import ConfigError
+    from onnxgate.project.config.discovery import find_config
+    from onnxgate.project.config.loader import load_config
 
     path = options.config or find_config(options.start)
     if path is None:
@@ -61,98 +61,97 @@ def _project(options: CommonOptions) -> Project:
 
 def _export(
     project: Project, models: Sequence[SelectedModel], options: CommonOptions
-) -> Iterator[tuple[SelectedModel, Made]]:
+) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
     """Each model with what came of its export; nothing is written before all of them ended."""
     if not models:
         return
-    from onnxgate.cli.hosting import open_host
-    from onnxgate.cli.progress import display
-    from onnxgate.runtimes.frameworks import needs
-    from onnxgate.runtimes.toolchain import find_toolchain
+    from onnxgate.cli.shared.worker_pool import open_host, open_progress
+    from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 
-    lock = _lock(project)
-    python = find_toolchain(project.folder, project.config.toolchain, needs(project.config, project.folder))
+    lock = _load_lock_if_present(project)
+    python = find_toolchain(
+        project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
+    )
     if not options.quiet:
-        _say(_drift(project, lock, python))
-    with scratch_folder() as scratch:
-        with display(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
-            made = list(_ask(project, lock, models, python, Path(scratch), host))
+        _print_lines(_toolchain_warnings(project, lock, python))
+    with temporary_folder() as scratch:
+        with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
+            made = list(_submit_exports(project, lock, models, python, Path(scratch), host))
         yield from made
 
 
-def _ask(
-    project: Project, lock: Lock | None, models: Sequence[SelectedModel], python: Path, scratch: Path, host: Host
-) -> Iterator[tuple[SelectedModel, Made]]:
-    from onnxgate.model.placing import data_locations
-    from onnxgate.stages import export as stage
-    from onnxgate.stages import export_plan
+def _submit_exports(
+    project: Project, lock: Lock | None, models: Sequence[SelectedModel], python: Path, scratch: Path, host: WorkerPool
+) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
+    from onnxgate.model.subgraphs.instrumented_models import read_data_locations
+    from onnxgate.stages.export import jobs, stage
 
-    seat = export_plan.toolchain_seat(python)
+    seat = jobs.create_toolchain_spec(python)
     waiting = []
     for index, model in enumerate(models):
-        planned = export_plan.plan(
+        planned = jobs.plan_export(
             project,
             model,
             python,
             scratch / str(index),
             ir_version_max=_ir_limit(project, lock, model),
-            external_data=bool(data_locations(model.absolute)),
+            external_data=bool(read_data_locations(model.absolute)),
             float64=False,
         )
         waiting.append((model, planned, host.submit(seat, planned.job)))
     for model, planned, future in waiting:
-        yield model, stage.gather(project, planned, future.result())
+        yield model, stage.collect_evidence(project, planned, future.result())
 
 
-def _lock(project: Project) -> Lock | None:
-    from onnxgate.lock.loading import load_lock
+def _load_lock_if_present(project: Project) -> Lock | None:
+    from onnxgate.project.lock.loader import load_lock
 
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
 def _ir_limit(project: Project, lock: Lock | None, model: SelectedModel) -> int | None:
-    from onnxgate.plan import plan_models
-    from onnxgate.stages.export_plan import ir_limit
+    from onnxgate.project.plan import plan_models
+    from onnxgate.stages.export.jobs import common_ir_limit
 
     if lock is None:
         return None
-    return ir_limit(each.runtime for planned in plan_models(project, lock, [model]) for each in planned.runtimes)
+    return common_ir_limit(each.runtime for planned in plan_models(project, lock, [model]) for each in planned.runtimes)
 
 
-def _drift(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:
+def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:
     """What the rule about the toolchain says."""
     from onnxgate.rules.export.toolchain_drift import toolchain_drift
-    from onnxgate.runtimes.toolchain import probe
-    from onnxgate.stages.export import toolchain_state
+    from onnxgate.runtimes.environments.toolchain import probe_interpreter
+    from onnxgate.stages.export.stage import compare_toolchain
 
     if lock is None or lock.toolchain is None:
         return
-    found = probe(python, lock.toolchain.packages)
-    if state := toolchain_state(project, lock.toolchain, found):
+    found = probe_interpreter(python, lock.toolchain.packages)
+    if state := compare_toolchain(project, lock.toolchain, found):
         yield from (f"warning: {hit.message}" for hit in toolchain_drift.judge(state))
 
 
-def _settle(model: SelectedModel, made: Made, check: bool) -> tuple[str, list[str]]:
+def _apply_export(model: SelectedModel, made: ExportOutcome, check: bool) -> tuple[str, list[str]]:
     """What became of one model, which is written where it is to be written; and what there is to say of it."""
-    if wrong := list(_wrong(made)):
-        return "failed", [line for hit in wrong for line in _in_words(model, hit)]
+    if wrong := list(_find_errors(made)):
+        return "failed", [line for hit in wrong for line in _render_hit(model, hit)]
     if made.undone:
         return "not compared", [
             f"{model.path}: cannot be compared: {made.undone.reason}",
-            *_hint(made.undone.hint),
+            *_hint_lines(made.undone.hint),
         ]
-    differences = _differences(made, check)
+    differences = _find_differences(made, check)
     if not differences:
         return "unchanged", [f"{model.path}: is what its source exports"]
     changes = [f"  {each}" for each in differences]
     if check:
         return "changed", [f"{model.path}: is not what its source exports", *changes]
     if not model.absolute.exists():
-        return "written", [f"{model.path}: created", *_write(model, made)]
-    return "written", [f"{model.path}: written", *changes, *_write(model, made)]
+        return "written", [f"{model.path}: created", *_write_model(model, made)]
+    return "written", [f"{model.path}: written", *changes, *_write_model(model, made)]
 
 
-def _differences(made: Made, check: bool) -> tuple[str, ...]:
+def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
     """What the fresh file has otherwise; its IR version is a reason to write it, and none to call the old one stale."""
     if made.subject is None:
         return ()
@@ -160,12 +159,12 @@ def _differences(made: Made, check: bool) -> tuple[str, ...]:
     return (*((restamped,) if restamped and not check else ()), *made.subject.differences)
 
 
-def _wrong(made: Made) -> Iterator[Hit]:
+def _find_errors(made: ExportOutcome) -> Iterator[Hit]:
     """What makes an export one that nobody should commit."""
-    yield from (hit for level, hit in _judged(made) if level == "error")
+    yield from (hit for level, hit in _apply_export_rules(made) if level == "error")
 
 
-def _judged(made: Made) -> Iterator[tuple[str, Hit]]:
+def _apply_export_rules(made: ExportOutcome) -> Iterator[tuple[str, Hit]]:
     """What the rules about the export itself say, with their levels."""
     from onnxgate.rules import ALL
     from onnxgate.rules.export.export_stale import export_stale
@@ -175,45 +174,45 @@ def _judged(made: Made) -> Iterator[tuple[str, Hit]]:
             yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(made.subject))
 
 
-def _remarks(made: Made) -> Iterator[str]:
-    for level, hit in _judged(made):
+def _render_remarks(made: ExportOutcome) -> Iterator[str]:
+    for level, hit in _apply_export_rules(made):
         if level != "error":
-            yield from (f"  {level}: {hit.message}", *_hint(hit.fix))
+            yield from (f"  {level}: {hit.message}", *_hint_lines(hit.fix))
 
 
-def _in_words(model: SelectedModel, hit: Hit) -> Iterator[str]:
+def _render_hit(model: SelectedModel, hit: Hit) -> Iterator[str]:
     line = f":{hit.place.line}" if hit.place.line else ""
     yield f"{model.path}: {hit.message}"
     yield f"  at {hit.place.path}{line}"
-    yield from _hint(hit.fix)
+    yield from _hint_lines(hit.fix)
 
 
-def _hint(text: str) -> list[str]:
+def _hint_lines(text: str) -> list[str]:
     return [f"  hint: {text}"] if text else []
 
 
-def _write(model: SelectedModel, made: Made) -> list[str]:
-    from onnxgate.model.placing import data_locations, put_in_place, unused_data
+def _write_model(model: SelectedModel, made: ExportOutcome) -> list[str]:
+    from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 
     assert made.fresh is not None  # what differs was written
-    before = data_locations(model.absolute)
-    put_in_place(made.fresh, model.absolute)
-    return [f"  `{name}` is not used by it any more" for name in unused_data(before, model.absolute)]
+    before = read_data_locations(model.absolute)
+    replace_model(made.fresh, model.absolute)
+    return [f"  `{name}` is not used by it any more" for name in find_unused_data(before, model.absolute)]
 
 
-def _summed_up(counts: Counter[str]) -> str:
+def _render_summary(counts: Counter[str]) -> str:
     said = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
     return f"{said}; run `onnxgate lock` next" if counts["written"] else said
 
 
-def _status(counts: Counter[str]) -> int:
+def _exit_status(counts: Counter[str]) -> int:
     if counts["failed"] or counts["changed"]:
-        return CLOSED
-    return NO_VERDICT if counts["not compared"] else 0
+        return EXIT_FAIL
+    return EXIT_UNDECIDED if counts["not compared"] else 0
 
 
-def _say(lines: Iterable[str]) -> None:
-    from onnxgate.formats.escape import log_line
+def _print_lines(lines: Iterable[str]) -> None:
+    from onnxgate.core.escape import escape_log_line
 
     for line in lines:
-        click.echo(log_line(line))
+        click.echo(escape_log_line(line))

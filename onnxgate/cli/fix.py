@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
-    from onnxgate.config.project import Project
-    from onnxgate.proving import Proof
-    from onnxgate.repairing import Repair, Wish
-    from onnxgate.request import Request
+    from onnxgate.commands.fix.pipeline import FixOptions, FixResult
+    from onnxgate.commands.fix.verification import Verification
+    from onnxgate.gate.request import GateRequest
+    from onnxgate.project.config.project import Project
 
-BACKUPS = "backups"
+BACKUP_FOLDER = "backups"
 """The folder below the cache's: outside of the repository, where git would track what is kept."""
-HANG = 2
-NARROWEST = 40
-LEFT = 1
-NO_VERDICT = 3
-NOUNS = {
+HANGING_INDENT = 2
+MIN_WIDTH = 40
+EXIT_FAIL = 1
+EXIT_UNDECIDED = 3
+STATE_PHRASES = {
     "sound": "with nothing to fix",
     "repaired": "repaired",
     "unsafe": "waiting for `--unsafe`",
@@ -74,24 +74,26 @@ def command(
     The exit status is 0 where nothing is left to fix, 1 where something is (with --dry-run, or for --unsafe), and 3
     where a repair could not be proven.
     """
-    from onnxgate.repairing import Wish
+    from onnxgate.commands.fix.pipeline import FixOptions
 
-    wish = Wish(_known(rules), unsafe)
-    project, request, runs = _asked(paths, target, against, options)
+    wish = FixOptions(_check_rules(rules), unsafe)
+    project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
-    for state, repair in _repaired(project, request, wish, options, runs=runs, dry_run=dry_run):
+    for state, repair in _fix_models(project, request, wish, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
-    _say([_summed_up(counts, dry_run=dry_run, locked=runs, named=bool(paths)), *_left_accepted(accepted)])
-    return _status(counts, dry_run=dry_run)
+    _print_wrapped(
+        [_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths)), *_render_accepted(accepted)]
+    )
+    return _exit_status(counts, dry_run=dry_run)
 
 
-def _known(rules: tuple[str, ...]) -> frozenset[str]:
-    from onnxgate.errors import UsageError
-    from onnxgate.repairing import rules_with_fixes
+def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
+    from onnxgate.commands.fix.pipeline import fixable_rules
+    from onnxgate.core.errors import UsageError
 
-    known = rules_with_fixes()
+    known = fixable_rules()
     for rule in rules:
         if rule not in known:
             message = f"no fix answers `{rule}`"
@@ -99,47 +101,51 @@ def _known(rules: tuple[str, ...]) -> frozenset[str]:
     return frozenset(rules)
 
 
-def _asked(
+def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
-) -> tuple[Project, Request, bool]:
+) -> tuple[Project, GateRequest, bool]:
     """The project, what is asked of it, and whether there are runtimes that can be started."""
-    from onnxgate.cli.project import find_project
+    from onnxgate.cli.shared.options import find_project
 
     project = find_project(options) if target is None else None
     if project is None:
-        return _of_files(paths, target, options)
-    return project, _of_project(project, paths, against, options), True
+        return _request_for_files(paths, target, options)
+    return project, _request_for_project(project, paths, against, options), True
 
 
-def _of_files(paths: tuple[Path, ...], target: str | None, options: CommonOptions) -> tuple[Project, Request, bool]:
+def _request_for_files(
+    paths: tuple[Path, ...], target: str | None, options: CommonOptions
+) -> tuple[Project, GateRequest, bool]:
     """Files that no config knows: nothing is promised of them but what `--target` says."""
     import dataclasses
 
-    from onnxgate.cli.unconfigured import ask
-    from onnxgate.lock.types import Lock
+    from onnxgate.commands.files_without_config import make_request
+    from onnxgate.project.lock.types import Lock
 
-    request = ask(paths, target, options, "minors")
+    request = make_request(paths, target, options, "minors")
     if target is None:
         request = dataclasses.replace(request, lock=Lock())
     return request.project, request, False
 
 
-def _of_project(project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions) -> Request:
+def _request_for_project(
+    project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions
+) -> GateRequest:
     import datetime
 
-    from onnxgate.baseline.choosing import choose
-    from onnxgate.cli.hosting import shown_host
-    from onnxgate.config.discovery import find_root
-    from onnxgate.errors import LockError
-    from onnxgate.findings import STATIC_STAGES
-    from onnxgate.lock.loading import load_lock
-    from onnxgate.request import Request
-    from onnxgate.runtimes.store import support_dir
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress
+    from onnxgate.core.errors import LockError
+    from onnxgate.core.findings import STATIC_STAGES
+    from onnxgate.gate.request import GateRequest
+    from onnxgate.project.config.discovery import find_git_root
+    from onnxgate.project.git.baseline import choose_baseline
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.storage import support_dir
 
     if not project.lock_path.exists():
-        raise LockError(f"there is no `{project.lock_path.name}`", hint=_without_lock(project, paths))
-    chosen = choose(find_root(project.folder), against or "none", os.environ, offline=options.offline)
-    return Request(
+        raise LockError(f"there is no `{project.lock_path.name}`", hint=_missing_lock_hint(project, paths))
+    chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
+    return GateRequest(
         project=project,
         lock=load_lock(project.lock_path),
         lock_text=project.lock_path.read_text(encoding="utf-8"),
@@ -147,14 +153,14 @@ def _of_project(project: Project, paths: tuple[Path, ...], against: str | None, 
         models=project.models([str(path) for path in paths], base=options.start),
         stages=frozenset(STATIC_STAGES),
         today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(shown_host, project, options),
+        open_host=functools.partial(open_host_with_progress, project, options),
         honour_ignores=not options.no_ignores,
         support_folder=support_dir,
         against=chosen.revision,
     )
 
 
-def _without_lock(project: Project, paths: tuple[Path, ...]) -> str:
+def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:
     """What to do first; a model that cannot be locked as it is can be repaired without a lock."""
     import shlex
 
@@ -163,52 +169,53 @@ def _without_lock(project: Project, paths: tuple[Path, ...]) -> str:
     return f"run `onnxgate lock`; what that refuses is repaired without it: `{shlex.join(command)}`"
 
 
-def _repaired(
-    project: Project, request: Request, wish: Wish, options: CommonOptions, *, runs: bool, dry_run: bool
-) -> Iterator[tuple[str, Repair]]:
+def _fix_models(
+    project: Project, request: GateRequest, wish: FixOptions, options: CommonOptions, *, runs: bool, dry_run: bool
+) -> Iterator[tuple[str, FixResult]]:
     """What became of each model, which is said as soon as it is known."""
-    from onnxgate.cli.hosting import open_host, say_what_is_not_limited
-    from onnxgate.cli.progress import aside, display
-    from onnxgate.repairing import repairs
-    from onnxgate.scratch import scratch_folder
+    from onnxgate.cli.shared.worker_pool import open_host, open_progress, pause_progress, print_limit_notes
+    from onnxgate.commands.fix.pipeline import fix_models
+    from onnxgate.core.files import temporary_folder
 
     with (
-        scratch_folder() as scratch,
-        display(quiet=options.quiet) as progress,
+        temporary_folder() as scratch,
+        open_progress(quiet=options.quiet) as progress,
         open_host(project, options, progress) as host,
     ):
-        for repair in repairs(request, wish, host, Path(scratch), runs=runs):
-            state, lines = _settle(project, repair, options, dry_run=dry_run)
-            with aside(progress):
-                _say([] if options.quiet else lines)
+        for repair in fix_models(request, wish, host, Path(scratch), runs=runs):
+            state, lines = _apply_result(project, repair, options, dry_run=dry_run)
+            with pause_progress(progress):
+                _print_wrapped([] if options.quiet else lines)
             yield state, repair
-    say_what_is_not_limited(host, options)
+    print_limit_notes(host, options)
 
 
-def _settle(project: Project, repair: Repair, options: CommonOptions, *, dry_run: bool) -> tuple[str, list[str]]:
-    from onnxgate.errors import OnnxgateError
+def _apply_result(
+    project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
+) -> tuple[str, list[str]]:
+    from onnxgate.core.errors import OnnxgateError
 
-    lines = list(_told(repair, options))
+    lines = list(_render_result(repair, options))
     if repair.state != "repaired" or dry_run:
-        return repair.state, [*lines, *_unwritten(repair)]
+        return repair.state, [*lines, *_render_unwritten(repair)]
     try:
-        kept = _write(project, repair)
+        kept = _replace_model(project, repair)
     except OnnxgateError as error:
-        return "not written", [*lines, f"  not written: {error.message}", *_hint(error.hint), ""]
-    return "repaired", [*lines, f"  written; the old file is kept: {kept}", *_afterwards(repair), ""]
+        return "not written", [*lines, f"  not written: {error.message}", *_hint_lines(error.hint), ""]
+    return "repaired", [*lines, f"  written; the old file is kept: {kept}", *_render_follow_ups(repair), ""]
 
 
-def _write(project: Project, repair: Repair) -> Path:
-    from onnxgate.repair.replacing import place_of, replace
-    from onnxgate.runtimes.store import cache_dir
-    from onnxgate.trying import root_of
+def _replace_model(project: Project, repair: FixResult) -> Path:
+    from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+    from onnxgate.commands.fix.pipeline import model_root
+    from onnxgate.runtimes.environments.storage import cache_dir
 
     assert repair.fresh is not None  # what is proven was made
-    place = place_of(repair.model.absolute, root_of(project, repair.model), repair.sha256)
-    return replace(place, repair.fresh, cache_dir() / BACKUPS)
+    place = find_replacement_target(repair.model.absolute, model_root(project, repair.model), repair.sha256)
+    return replace_model_file(place, repair.fresh, cache_dir() / BACKUP_FOLDER)
 
 
-def _told(repair: Repair, options: CommonOptions) -> Iterator[str]:
+def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     """What is wrong, what would be changed, and the proof; nothing of a model that has nothing to fix."""
     if repair.state == "sound":
         return
@@ -216,37 +223,37 @@ def _told(repair: Repair, options: CommonOptions) -> Iterator[str]:
     yield from (f"  {each.level} {each.rule}: {each.message}" for each in repair.findings)
     yield from (f"  fix: {word}" for word in repair.words)
     for name, left in repair.left:
-        yield from (f"  no fix by `{name}`: {left.reason}", *_hint(left.hint))
+        yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
     yield from (f"  only with `--unsafe`: {each}" for each in repair.unsafe)
-    yield from _changed(repair, options)
+    yield from _render_diff(repair, options)
     if repair.proof is not None and repair.proof.rows:
-        yield from _proof(repair.proof)
+        yield from _render_verification(repair.proof)
 
 
-def _changed(repair: Repair, options: CommonOptions) -> Iterator[str]:
-    from onnxgate.formats import diff_text
+def _render_diff(repair: FixResult, options: CommonOptions) -> Iterator[str]:
+    from onnxgate.formats import model_diff
 
     if repair.difference is not None:
-        text = diff_text.format(repair.difference, verbose=options.verbose)
+        text = model_diff.format_text(repair.difference, verbose=options.verbose)
         yield from (f"    {line}" if line else "" for line in text.splitlines())
 
 
-def _proof(proof: Proof) -> Iterator[str]:
-    yield f"  proof: {_count(proof.cases, 'input case')}, old and new on {_count(len(proof.rows), 'runtime')}"
+def _render_verification(proof: Verification) -> Iterator[str]:
+    yield f"  proof: {_count_noun(proof.cases, 'input case')}, old and new on {_count_noun(len(proof.rows), 'runtime')}"
     yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
 
 
-def _unwritten(repair: Repair) -> list[str]:
+def _render_unwritten(repair: FixResult) -> list[str]:
     """The last word on a model that is not written."""
     if repair.state == "sound":
         return []
     if repair.state == "repaired":
-        return ["  not written: this is a dry run", *_afterwards(repair), ""]
+        return ["  not written: this is a dry run", *_render_follow_ups(repair), ""]
     why = f": {repair.reason}" if repair.reason else ""
-    return [f"  nothing is written{why}", *_hint(repair.hint), ""]
+    return [f"  nothing is written{why}", *_hint_lines(repair.hint), ""]
 
 
-def _afterwards(repair: Repair) -> Iterator[str]:
+def _render_follow_ups(repair: FixResult) -> Iterator[str]:
     """What is left to the user."""
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
@@ -255,49 +262,51 @@ def _afterwards(repair: Repair) -> Iterator[str]:
         yield f"  note: it does not use `{name}` any more; remove the file where no other model does"
 
 
-def _hint(text: str | None) -> list[str]:
+def _hint_lines(text: str | None) -> list[str]:
     return [f"    hint: {text}"] if text else []
 
 
-def _left_accepted(count: int) -> list[str]:
+def _render_accepted(count: int) -> list[str]:
     if not count:
         return []
-    return [f"note: {_count(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"]
+    return [
+        f"note: {_count_noun(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"
+    ]
 
 
-def _summed_up(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
+def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
     if not counts:
         return f"nothing to fix: {'what was named is no model' if named else 'there is no model'} of this project"
     if not counts.keys() - {"sound"}:
-        return f"nothing to fix in {_count(counts['sound'], 'model')}"
-    nouns = {**NOUNS, "repaired": "that can be repaired"} if dry_run else NOUNS
-    said = ", ".join(f"{_count(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
+        return f"nothing to fix in {_count_noun(counts['sound'], 'model')}"
+    nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
+    said = ", ".join(f"{_count_noun(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
     return f"{said}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else said
 
 
-def _status(counts: Counter[str], *, dry_run: bool) -> int:
+def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
     """What is known to be left is known, before what is not known."""
     if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
-        return LEFT
-    return NO_VERDICT if counts["unproven"] or counts["away"] or counts["not written"] else 0
+        return EXIT_FAIL
+    return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _say(lines: Iterable[str]) -> None:
+def _print_wrapped(lines: Iterable[str]) -> None:
     """Lines as wide as the terminal, where there is one; words and paths are left whole."""
     import textwrap
 
-    from onnxgate.cli.outputs import width
-    from onnxgate.formats.escape import log_line
+    from onnxgate.cli.shared.outputs import terminal_width
+    from onnxgate.core.escape import escape_log_line
 
-    room = width()
+    room = terminal_width()
     for line in lines:
-        shown = log_line(line)
-        hang = " " * (len(shown) - len(shown.lstrip()) + HANG)
+        shown = escape_log_line(line)
+        hang = " " * (len(shown) - len(shown.lstrip()) + HANGING_INDENT)
         wrapped = textwrap.wrap(
-            shown, max(room, NARROWEST), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+            shown, max(room, MIN_WIDTH), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
         )
         click.echo("\n".join(wrapped) if room else shown)

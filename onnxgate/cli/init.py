@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
-    from onnxgate.cli.export_scripts import ExportScript
-    from onnxgate.cli.starters import Promise
-    from onnxgate.cli.survey import Survey
+    from onnxgate.commands.init.generated_files import SuggestedRuntime
+    from onnxgate.commands.init.survey import ExportScript, RepositorySurvey
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
-HOOKS = ".pre-commit-config.yaml"
+HOOKS_CONFIG = ".pre-commit-config.yaml"
 
 
 @click.command("init")
@@ -41,23 +40,23 @@ def command(
     What exists is kept, unless --force is given; an existing hook config is never rewritten. With --git-diff, git's
     attributes and this clone's git config are told who describes a model; every other line of them stays.
     """
-    from onnxgate.cli.survey import survey
+    from onnxgate.commands.init.survey import survey_repository
 
-    asked = None if runtime is None else _valid(runtime)
-    found = survey(options.start)
+    asked = None if runtime is None else _check_requirement(runtime)
+    found = survey_repository(options.start)
     _refuse_without_models(found)
-    _tell("found", _contents(found))
+    _print_action("found", _describe_contents(found))
     asks = not yes and sys.stdin.isatty()
-    promise = _promise(found, asked, asks)
-    exported = _exported(found, asks)
-    shows = _shows(found, git_diff, asks)
-    written = (*_write(found, promise, exported, force), *_git_diff(found, wanted=shows))
-    remains = [*written, *_lock(found, options, wanted=not no_lock)]
-    _tell_what_remains(found, remains, exported)
+    promise = _choose_runtime(found, asked, asks)
+    exported = _choose_exports(found, asks)
+    shows = _wants_git_diff(found, git_diff, asks)
+    written = (*_write_files(found, promise, exported, force), *_set_up_git_diff(found, wanted=shows))
+    remains = [*written, *_write_lock(found, options, wanted=not no_lock)]
+    _print_next_steps(found, remains, exported)
 
 
-def _refuse_without_models(found: Survey) -> None:
-    from onnxgate.errors import UsageError
+def _refuse_without_models(found: RepositorySurvey) -> None:
+    from onnxgate.core.errors import UsageError
 
     if not found.models and found.untracked:
         hint = f"`git add {found.untracked[0]}` first: the gate judges what is committed"
@@ -66,36 +65,36 @@ def _refuse_without_models(found: Survey) -> None:
         raise UsageError("there is no `.onnx` file here", hint="run it in the folder that has the models")
 
 
-def _contents(found: Survey) -> str:
-    from onnxgate.formats.phrases import count
+def _describe_contents(found: RepositorySurvey) -> str:
+    from onnxgate.formats.wording import pluralize
 
-    said = [count(len(found.models), "model")]
+    said = [pluralize(len(found.models), "model")]
     if found.uses_lfs:
         absent = len(found.models) - len(found.facts)
         said.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
     if found.exports:
         said.append(f"`torch.onnx.export` called in {', '.join(dict.fromkeys(each.path for each in found.exports))}")
     if found.untracked:
-        said.append(f"{count(len(found.untracked), 'model')} that git does not track, left out")
+        said.append(f"{pluralize(len(found.untracked), 'model')} that git does not track, left out")
     return ", ".join(said)
 
 
-def _promise(found: Survey, runtime: str | None, asks: bool) -> Promise:
-    from onnxgate.cli.starters import Promise, choose_promise
+def _choose_runtime(found: RepositorySurvey, runtime: str | None, asks: bool) -> SuggestedRuntime:
+    from onnxgate.commands.init.generated_files import SuggestedRuntime, suggest_runtime
 
     if runtime is not None:
-        return Promise(runtime)
-    chosen = choose_promise(found)
+        return SuggestedRuntime(runtime)
+    chosen = suggest_runtime(found)
     if not asks:
         return chosen
-    answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_valid)
-    return chosen if answer == chosen.runtime else Promise(answer)
+    answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_check_requirement)
+    return chosen if answer == chosen.runtime else SuggestedRuntime(answer)
 
 
-def _valid(runtime: str) -> str:
+def _check_requirement(runtime: str) -> str:
     from packaging.requirements import InvalidRequirement, Requirement
 
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     try:
         Requirement(runtime)
@@ -104,62 +103,64 @@ def _valid(runtime: str) -> str:
     return runtime
 
 
-def _exported(found: Survey, asks: bool) -> list[ExportScript]:
+def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
     """Scripts that `check` shall run. Running somebody's code is for a person to say yes to."""
-    from onnxgate.cli.starters import written_model
-    from onnxgate.formats.escape import log_line
+    from onnxgate.commands.init.generated_files import find_written_model
+    from onnxgate.core.escape import escape_log_line
 
     chosen = []
     for script in found.exports if asks else ():
-        model = written_model(found, script)
+        model = find_written_model(found, script)
         if model and script.command:
-            question = log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
+            question = escape_log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
             chosen += [script] if click.confirm(question, default=False) else []
     return chosen
 
 
-def _shows(found: Survey, wanted: bool | None, asks: bool) -> bool:
+def _wants_git_diff(found: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
     """Whether git is to show what changed in models. Nobody's git is changed unasked."""
-    from onnxgate.cli.git_driver import is_set_up
+    from onnxgate.commands.init.generated_files import is_git_driver_set_up
 
     if wanted is not None or found.root is None or not asks:
         return bool(wanted) and found.root is not None
-    if is_set_up(found.root, _from_root(found)):
+    if is_git_driver_set_up(found.root, _models_from_git_root(found)):
         return True
     return click.confirm("Shall `git diff` show what changed in models?", default=True)
 
 
-def _from_root(found: Survey) -> list[str]:
+def _models_from_git_root(found: RepositorySurvey) -> list[str]:
     """The models as seen from git's root."""
     below = f"{found.below_root}/" if found.below_root else ""
     return [f"{below}{model}" for model in found.models]
 
 
-def _git_diff(found: Survey, *, wanted: bool) -> Iterator[str]:
+def _set_up_git_diff(found: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
     if wanted and found.root is not None:
-        from onnxgate.cli.git_driver import set_up
+        from onnxgate.commands.init.generated_files import set_up_git_driver
 
-        yield from set_up(found.root, _from_root(found), _tell, uses_lfs=found.uses_lfs)
+        yield from set_up_git_driver(found.root, _models_from_git_root(found), _print_action, uses_lfs=found.uses_lfs)
 
 
-def _write(found: Survey, promise: Promise, exported: Sequence[ExportScript], force: bool) -> Iterator[str]:
+def _write_files(
+    found: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
+) -> Iterator[str]:
     """Write the files; yields what is left to the user."""
-    from onnxgate.cli import starters
+    from onnxgate.commands.init import generated_files
 
-    _write_config(found, starters.config(found, promise, exported), force)
+    _write_config(found, generated_files.render_config(found, promise, exported), force)
     if found.root is None:
         yield "this is no git repository: no workflow and no hooks were written"
         return
-    _write_file(found.root, WORKFLOW, starters.workflow(found), force)
-    yield from _write_hooks(found.root, starters.hooks(found))
+    _write_file(found.root, WORKFLOW, generated_files.render_workflow(found), force)
+    yield from _write_hooks(found.root, generated_files.render_hooks(found))
 
 
-def _write_config(found: Survey, text: str, force: bool) -> None:
-    from onnxgate.config.discovery import CONFIG_NAME, PYPROJECT, find_config
+def _write_config(found: RepositorySurvey, text: str, force: bool) -> None:
+    from onnxgate.project.config.discovery import CONFIG_NAME, PYPROJECT, find_config
 
     existing = find_config(found.folder)
     if existing is not None and existing == found.folder / PYPROJECT:
-        _tell("kept", f"{existing.name}, which has `[tool.onnxgate]`")
+        _print_action("kept", f"{existing.name}, which has `[tool.onnxgate]`")
     else:
         _write_file(found.folder, CONFIG_NAME, text, force)
 
@@ -168,35 +169,35 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     path = folder / name
     if path.exists() and not force:
         same = path.read_text(encoding="utf-8", errors="replace") == text
-        _tell("kept", f"{name}, which is the same" if same else f"{name}; `--force` writes it anew")
+        _print_action("kept", f"{name}, which is the same" if same else f"{name}; `--force` writes it anew")
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="\n")
-    _tell("wrote", name)
+    _print_action("wrote", name)
 
 
 def _write_hooks(root: Path, entry: str) -> Iterator[str]:
-    path = root / HOOKS
+    path = root / HOOKS_CONFIG
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
-        _tell("wrote", HOOKS)
+        _print_action("wrote", HOOKS_CONFIG)
         yield "enable the hooks: `pre-commit install --hook-type pre-commit --hook-type pre-push`"
     elif "onnxgate" in path.read_text(encoding="utf-8", errors="replace"):
-        _tell("kept", f"{HOOKS}, which has hooks of onnxgate")
+        _print_action("kept", f"{HOOKS_CONFIG}, which has hooks of onnxgate")
     else:
-        _tell("kept", HOOKS)
-        yield f"add to {HOOKS}, below `repos:`:\n{entry}"
+        _print_action("kept", HOOKS_CONFIG)
+        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
-def _lock(found: Survey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
+def _write_lock(found: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
     """Write the lock as `onnxgate lock` does; yields what is left where it could not."""
-    from onnxgate.errors import OnnxgateError
+    from onnxgate.core.errors import OnnxgateError
 
     if not wanted:
         yield "write the lock: `onnxgate lock`"
         return
     from onnxgate.cli import lock
-    from onnxgate.config.discovery import find_config
+    from onnxgate.project.config.discovery import find_config
 
     arguments = ["--config", str(find_config(found.folder)), *(["--offline"] if options.offline else [])]
     try:
@@ -211,7 +212,7 @@ def _lock(found: Survey, options: CommonOptions, *, wanted: bool) -> Iterator[st
         yield "\n".join((*said, *([f"  hint: {error.hint}"] if error.hint else ())))
 
 
-def _tell_what_remains(found: Survey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
+def _print_next_steps(found: RepositorySurvey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
     left = list(remains)
     if len(exported) < len(found.exports):
         left.append("let `check` export again from source: the comments in onnxgate.toml say how")
@@ -220,16 +221,16 @@ def _tell_what_remains(found: Survey, remains: Sequence[str], exported: Sequence
     click.echo("\nwhat remains")
     for text in left:
         first, *rest = text.splitlines()
-        _say(f"  - {first}")
+        _print_line(f"  - {first}")
         for line in rest:
-            _say(f"    {line}")
+            _print_line(f"    {line}")
 
 
-def _tell(what: str, about: str) -> None:
-    _say(f"{what:6} {about}")
+def _print_action(what: str, about: str) -> None:
+    _print_line(f"{what:6} {about}")
 
 
-def _say(line: str) -> None:
-    from onnxgate.formats.escape import log_line
+def _print_line(line: str) -> None:
+    from onnxgate.core.escape import escape_log_line
 
-    click.echo(log_line(line))
+    click.echo(escape_log_line(line))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.core.files import temporary_folder
+from onnxgate.core.upgrade_preview import Preview
+from onnxgate.project.config.project import Project
+from onnxgate.project.lock.types import Lock
 
 if TYPE_CHECKING:
-    from onnxgate.config.project import Project
     from onnxgate.evidence.file import ModelFile
-    from onnxgate.lock.entries import Measured
-    from onnxgate.lock.locking import Relocked
-    from onnxgate.lock.types import Lock, LockedToolchain
+    from onnxgate.project.config.project import Project
+    from onnxgate.project.lock.types import Lock, LockedToolchain
+    from onnxgate.project.lock.update import LockUpdate, MeasuredTolerances
 
 
 @click.command("lock")
@@ -59,29 +64,29 @@ def command(
     With PATHS, only the entries of these models are rewritten. With --check, the exit status is 1 where the lock is
     stale; with --preview, where the upgrade would break something or change outputs by more than is allowed.
     """
-    project = _project(options)
-    _refuse_mixture(paths, check, upgrades, measure, preview)
+    project = _load_project(options)
+    _check_options(paths, check, upgrades, measure, preview)
     if check:
-        return _check(project, paths, options)
-    old = _old(project)
+        return _check_lock(project, paths, options)
+    old = _load_old_lock(project)
     if preview:
-        return _preview(project, old, upgrades, options)
-    measured = _measured(project, paths, options) if measure else {}
+        return _preview_upgrade(project, old, upgrades, options)
+    measured = _measure_tolerances(project, paths, options) if measure else {}
     if paths:
-        relocked = _models(project, old, paths, measured, options)
+        relocked = _relock_models(project, old, paths, measured, options)
     else:
-        relocked = _everything(project, old, upgrades, measured, options)
+        relocked = _relock_project(project, old, upgrades, measured, options)
     if measure:
-        relocked = _with_figures(project, relocked, paths, options)
-    _write(project, old, relocked, options)
+        relocked = _add_quantization_figures(project, relocked, paths, options)
+    _write_lock(project, old, relocked, options)
     return 0
 
 
-def _project(options: CommonOptions) -> Project:
+def _load_project(options: CommonOptions) -> Project:
     from onnxgate import rules
-    from onnxgate.config.discovery import find_config
-    from onnxgate.config.loading import load_config
-    from onnxgate.errors import ConfigError
+    from onnxgate.core.errors import ConfigError
+    from onnxgate.project.config.discovery import find_config
+    from onnxgate.project.config.loader import load_config
 
     path = options.config or find_config(options.start)
     if path is None:
@@ -89,14 +94,14 @@ def _project(options: CommonOptions) -> Project:
     return load_config(path, rule_ids=frozenset(rules.by_id))
 
 
-def _old(project: Project) -> Lock | None:
-    from onnxgate.lock.loading import load_lock
+def _load_old_lock(project: Project) -> Lock | None:
+    from onnxgate.project.lock.loader import load_lock
 
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
-def _refuse_mixture(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
-    from onnxgate.errors import UsageError
+def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
+    from onnxgate.core.errors import UsageError
 
     if upgrades and paths:
         raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
@@ -106,33 +111,35 @@ def _refuse_mixture(paths: Sequence[str], check: bool, upgrades: Sequence[str], 
         raise UsageError("`--preview` is about an upgrade alone", hint="run `onnxgate lock --upgrade --preview`")
 
 
-def _measured(project: Project, paths: Sequence[str], options: CommonOptions) -> Measured:
+def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
     """What the sources of the selected models give; what could not be measured is said."""
-    from onnxgate.cli.hosting import shown_host
-    from onnxgate.measuring import measure_sources
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress
+    from onnxgate.commands.lock.measurement import measure_source_tolerances
 
-    with shown_host(project, options) as host:
-        measurement = measure_sources(project, project.models(paths, base=options.start), host)
+    with open_host_with_progress(project, options) as host:
+        measurement = measure_source_tolerances(project, project.models(paths, base=options.start), host)
     if not options.quiet:
-        _say(f"note: {note}" for note in measurement.notes)
+        _print_lines(f"note: {note}" for note in measurement.notes)
     return measurement.tolerances
 
 
-def _with_figures(project: Project, relocked: Relocked, paths: Sequence[str], options: CommonOptions) -> Relocked:
+def _add_quantization_figures(
+    project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
+) -> LockUpdate:
     """The new lock with what quantized models keep of their float models, measured on its own runtimes."""
     import dataclasses
 
     import msgspec
 
-    from onnxgate.cli.hosting import shown_host
-    from onnxgate.measuring import measure_quantized
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress
+    from onnxgate.commands.lock.measurement import measure_quantized_models
 
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
     lock = relocked.lock
-    with shown_host(project, options) as host:
-        record = measure_quantized(project, lock, models, host)
+    with open_host_with_progress(project, options) as host:
+        record = measure_quantized_models(project, lock, models, host)
     entries = {
         path: msgspec.structs.replace(entry, quantization=record.figures.get(path, entry.quantization))
         for path, entry in lock.models.items()
@@ -141,56 +148,56 @@ def _with_figures(project: Project, relocked: Relocked, paths: Sequence[str], op
     return dataclasses.replace(relocked, lock=lock, notes=(*relocked.notes, *record.notes))
 
 
-def _everything(
-    project: Project, old: Lock | None, upgrades: Sequence[str], measured: Measured, options: CommonOptions
-) -> Relocked:
-    from onnxgate.lock.entries import lock_models
-    from onnxgate.lock.index import Index
-    from onnxgate.lock.locking import relock
-    from onnxgate.lock.npm import Npm
-    from onnxgate.lock.upgrades import parse_upgrade
-    from onnxgate.runtimes.builds import find_build
+def _relock_project(
+    project: Project, old: Lock | None, upgrades: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
+) -> LockUpdate:
+    from onnxgate.project.lock.index import UvIndex
+    from onnxgate.project.lock.npm import NpmClient
+    from onnxgate.project.lock.releases import parse_upgrade
+    from onnxgate.project.lock.update import lock_models, update_lock
+    from onnxgate.runtimes.environments.user_environment import find_user_build
 
     upgrade = parse_upgrade(upgrades)
     entries = lock_models(project.models(), old.models if old else {}, measured)
-    return relock(
+    return update_lock(
         project,
         old,
         entries,
-        index=Index(offline=options.offline),
-        probe_toolchain=functools.partial(_toolchain, project),
-        find_build=functools.partial(find_build, project.folder),
+        index=UvIndex(offline=options.offline),
+        probe_toolchain=functools.partial(_lock_toolchain, project),
+        find_build=functools.partial(find_user_build, project.folder),
         upgrade=upgrade,
-        npm=Npm(offline=options.offline),
+        npm=NpmClient(offline=options.offline),
     )
 
 
-def _preview(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    from onnxgate.cli.previewing import show
-    from onnxgate.errors import LockError
+def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
+    # REMAP-EMPTY
+    from onnxgate.core.errors import LockError
 
     if old is None:
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
-    relocked = _everything(project, old, upgrades, {}, options)
+    relocked = _relock_project(project, old, upgrades, {}, options)
     if not options.quiet:
-        _say(f"note: {note}" for note in relocked.notes)
-    return show(project, old, relocked.lock, upgrades, options)
+        _print_lines(f"note: {note}" for note in relocked.notes)
+    return print_preview(project, old, relocked.lock, upgrades, options)
 
 
-def _models(
-    project: Project, old: Lock | None, paths: Sequence[str], measured: Measured, options: CommonOptions
-) -> Relocked:
-    from onnxgate.lock.entries import lock_models
-    from onnxgate.lock.locking import relock_models
+def _relock_models(
+    project: Project, old: Lock | None, paths: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
+) -> LockUpdate:
+    from onnxgate.project.lock.update import lock_models, update_lock_models
 
     locked = old.models if old else {}
-    gone = _gone(project, locked, paths, options)
+    gone = _find_removed_models(project, locked, paths, options)
     present = [path for path in paths if path not in gone]
     models = project.models(present, base=options.start) if present else ()
-    return relock_models(old, lock_models(models, locked, measured), gone.values())
+    return update_lock_models(old, lock_models(models, locked, measured), gone.values())
 
 
-def _gone(project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions) -> dict[str, str]:
+def _find_removed_models(
+    project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions
+) -> dict[str, str]:
     """Paths of models that are locked and no longer there, by what the user called them."""
     known = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
@@ -202,62 +209,67 @@ def _gone(project: Project, locked: Iterable[str], paths: Sequence[str], options
     return {path: relative for path, relative in inside.items() if relative in known}
 
 
-def _toolchain(project: Project) -> LockedToolchain:
-    from onnxgate.errors import UnavailableError
-    from onnxgate.runtimes.frameworks import deciding, needs
-    from onnxgate.runtimes.toolchain import ProbeError, find_toolchain, locked_toolchain
+def _lock_toolchain(project: Project) -> LockedToolchain:
+    from onnxgate.core.errors import UnavailableError
+    from onnxgate.runtimes.environments.toolchain import (
+        ProbeError,
+        find_toolchain,
+        lock_toolchain,
+        packages_to_record,
+        required_frameworks,
+    )
 
     settings = project.config.toolchain
-    python = find_toolchain(project.folder, settings, needs(project.config, project.folder))
+    python = find_toolchain(project.folder, settings, required_frameworks(project.config, project.folder))
     try:
-        return locked_toolchain(python, settings, deciding(project.config, project.folder))
+        return lock_toolchain(python, settings, packages_to_record(project.config, project.folder))
     except ProbeError as error:
         raise UnavailableError(f"the toolchain {error}") from error
 
 
-def _write(project: Project, old: Lock | None, relocked: Relocked, options: CommonOptions) -> None:
-    from onnxgate.lock.changes import kept_pins, lock_changes
-    from onnxgate.lock.types import Lock
-    from onnxgate.lock.writing import write_lock
+def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, options: CommonOptions) -> None:
+    from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
+    from onnxgate.project.lock.types import Lock
+    from onnxgate.project.lock.writer import write_lock
 
     before, name = old or Lock(), project.lock_path.name
     if not options.quiet:
-        _say(lock_changes(before, relocked.lock))
-        _say(f"note: {note}" for note in relocked.notes)
+        _print_lines(describe_lock_changes(before, relocked.lock))
+        _print_lines(f"note: {note}" for note in relocked.notes)
     written = write_lock(relocked.lock, project.lock_path)
-    kept = kept_pins(before, relocked.lock)
+    kept = count_kept_runtimes(before, relocked.lock)
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
-    _say([f"{state}: {_count(len(relocked.lock.models), 'model')}, {_count(kept, 'pin')} kept"])
+    _print_lines([f"{state}: {_count_noun(len(relocked.lock.models), 'model')}, {_count_noun(kept, 'pin')} kept"])
 
 
-def _check(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
-    from onnxgate.examining import keeping_examiner
-    from onnxgate.lock.loading import parse_lock, read_lock
-    from onnxgate.runtimes.store import static_dir
+def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
+    from onnxgate.gate.static import create_caching_analyzer
+    from onnxgate.project.lock.loader import parse_lock, read_lock
+    from onnxgate.runtimes.environments.storage import static_dir
 
     text = read_lock(project.lock_path)
     lock = parse_lock(text, project.lock_path.name)
-    with keeping_examiner(options.jobs, static_dir(), project.folder) as examiner:
+    with create_caching_analyzer(options.jobs, static_dir(), project.folder) as examiner:
         files = examiner.files(project, project.models(paths, base=options.start), lock)
-    stale = list(_stale(project, lock, text, files))
+    stale = list(_find_differences(project, lock, text, files))
     name = project.lock_path.name
     if not options.quiet:
-        _say(stale)
+        _print_lines(stale)
     if stale:
-        _say([f"`{name}` is stale: {_count(len(stale), 'difference')}"])
+        _print_lines([f"`{name}` is stale: {_count_noun(len(stale), 'difference')}"])
         return 1
-    _say([f"`{name}` is the lock of this config and of {_count(len(files), 'model')}"])
+    _print_lines([f"`{name}` is the lock of this config and of {_count_noun(len(files), 'model')}"])
     return 0
 
 
-def _stale(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
+def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
     """What differs, in the words of the rules that judge it in `check`."""
     from onnxgate.rules.lock.lock_stale import lock_stale
     from onnxgate.rules.lock.model_changed import model_changed
     from onnxgate.rules.lock.unlocked_model import unlocked_model
-    from onnxgate.stages import lock as lock_stage
+    from onnxgate.stages.lock import stage as lock_stage
 
-    against, whole = lock_stage.gather(project, lock, text, files)
+    against, whole = lock_stage.collect_evidence(project, lock, text, files)
     compared = {each.facts.path for each in against}
     yield from (hit.message for hit in lock_stale.judge(whole))
     for subject in against:
@@ -270,12 +282,70 @@ def _stale(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) 
             yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
 
 
-def _count(number: int, noun: str) -> str:
+def _count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _say(lines: Iterable[str]) -> None:
-    from onnxgate.formats.escape import log_line
+def _print_lines(lines: Iterable[str]) -> None:
+    from onnxgate.core.escape import escape_log_line
 
     for line in lines:
-        click.echo(log_line(line))
+        click.echo(escape_log_line(line))
+
+
+def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
+    """Print the preview. 1 where something would break or change beyond what is allowed, 3 where that is unknown."""
+    from onnxgate.cli.shared.outputs import terminal_width, uses_color
+    from onnxgate.formats import upgrade_preview
+    from onnxgate.project.lock.writer import render_lock
+
+    if render_lock(new) == render_lock(old):
+        click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
+        return 0
+    preview = _compute_preview(project, old, new, options)
+    click.echo(
+        upgrade_preview.format(
+            preview, _upgrade_command(upgrades), color=uses_color(), width=terminal_width(), quiet=options.quiet
+        ),
+        nl=False,
+    )
+    return preview_exit_status(preview)
+
+
+def _upgrade_command(upgrades: Sequence[str]) -> str:
+    """What writes the lock that was tried."""
+    asked = [f"--upgrade {shlex.quote(each)}" if each else "--upgrade" for each in upgrades]
+    return " ".join(["onnxgate lock", *asked])
+
+
+def preview_exit_status(preview: Preview) -> int:
+    """What is known to break is known, before what could not be found out."""
+    if preview.breaks or preview.beyond:
+        return 1
+    return 3 if preview.undecided or preview.after.undecided else 0
+
+
+def _compute_preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
+    import datetime
+
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress
+    from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+    from onnxgate.core.findings import ALL_STAGES
+    from onnxgate.gate.request import GateRequest
+    from onnxgate.runtimes.environments.storage import support_dir
+
+    request = GateRequest(
+        project=project,
+        lock=old,
+        lock_text=project.lock_path.read_text(encoding="utf-8"),
+        lock_name=project.lock_path.name,
+        models=project.models(),
+        stages=frozenset(ALL_STAGES),
+        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
+        open_host=functools.partial(open_host_with_progress, project, options),
+        honour_ignores=not options.no_ignores,
+        support_folder=support_dir,
+    )
+    with temporary_folder() as scratch:
+        numbers = itertools.count()
+        return preview_upgrade(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options, documents_option
+from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
 
 if TYPE_CHECKING:
-    from onnxgate.config.types import Select
-    from onnxgate.matrix import Matrix
+    from onnxgate.core.matrix import Matrix
+    from onnxgate.project.config.schema import ReleaseSelection
 
 FORMATS = ("text", "json", "markdown")
 
@@ -27,12 +27,12 @@ FORMATS = ("text", "json", "markdown")
     help="Of these releases: the newest patch of each minor, the first and the last of those, the last, or all.",
 )
 @click.option("--verify", is_flag=True, help="Really load the models in each of these releases, too.")
-@documents_option
+@output_option
 @common_options
 def command(
     models: tuple[Path, ...],
     target: str | None,
-    select: Select,
+    select: ReleaseSelection,
     verify: bool,
     outputs: tuple[str, ...],
     options: CommonOptions,
@@ -45,10 +45,10 @@ def command(
     it. No config is read. The exit status is 0 where every model loads on one of the releases at least, 1 where a model
     loads on none, and 3 where that is not known or could not be verified.
     """
-    from onnxgate.cli.outputs import Sink, parse_outputs, write_sinks
+    from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
 
     sinks = parse_outputs(outputs, FORMATS)
-    matrix = _matrix(models, target, select, options, verify=verify)
+    matrix = _build_matrix(models, target, select, options, verify=verify)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
         return _render(matrix, sink.format, options, color=color, width=width)
@@ -57,31 +57,31 @@ def command(
     return matrix.exit
 
 
-def _matrix(
-    paths: tuple[Path, ...], target: str | None, select: Select, options: CommonOptions, *, verify: bool
+def _build_matrix(
+    paths: tuple[Path, ...], target: str | None, select: ReleaseSelection, options: CommonOptions, *, verify: bool
 ) -> Matrix:
-    from onnxgate import __version__, gate
-    from onnxgate.cli.matrix_predicted import predicted
-    from onnxgate.cli.unconfigured import ask
-    from onnxgate.matrix import sum_up
+    from onnxgate import __version__
+    from onnxgate.commands.files_without_config import make_request, predict_matrix
+    from onnxgate.core.matrix import build_matrix
+    from onnxgate.gate import pipeline
 
-    request = ask(paths, target, options, select)
-    models = predicted(gate.run(request))
+    request = make_request(paths, target, options, select)
+    models = predict_matrix(pipeline.run(request))
     if verify:
-        from onnxgate.cli.matrix_observed import observed
+        from onnxgate.commands.matrix_verification import verify_matrix
 
-        models = observed(models, request, options)
-    return sum_up(models, __version__)
+        models = verify_matrix(models, request, options)
+    return build_matrix(models, __version__)
 
 
 def _render(matrix: Matrix, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import matrix_json, matrix_markdown, matrix_text
+    from onnxgate.formats import support_matrix
 
     match format_name:
         case "json":
-            return matrix_json.format(matrix)
+            return support_matrix.format_json(matrix)
         case "markdown":
-            return matrix_markdown.format(matrix)
+            return support_matrix.format_markdown(matrix)
         case _:
             quiet, verbose = options.quiet, options.verbose
-            return matrix_text.format(matrix, color=color, width=width, quiet=quiet, verbose=verbose)
+            return support_matrix.format_text(matrix, color=color, width=width, quiet=quiet, verbose=verbose)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
-    from onnxgate.collecting import Expected
-    from onnxgate.config.project import Project
+    from onnxgate.gate.sharding.shard_report import ExpectedCheck
+    from onnxgate.project.config.project import Project
 
 
 @click.command("merge")
@@ -34,32 +34,32 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
     What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
     """
-    from onnxgate.cli.outputs import parse_outputs, write_outputs
-    from onnxgate.cli.project import find_project
-    from onnxgate.cli.sharding import take_costs
-    from onnxgate.collecting import collect, read, report_files
-    from onnxgate.merging import merge
+    from onnxgate.cli.shared.options import find_project
+    from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
+    from onnxgate.gate.sharding.merge import merge_reports
+    from onnxgate.gate.sharding.plan import import_shard_costs
+    from onnxgate.gate.sharding.shard_report import collect_reports, list_report_files, read_report_file
 
-    _refuse(key, options)
+    _check_options(key, options)
     project = find_project(options)
     files = list(
-        report_files(reports, [Path(file) for _, _, file in (each.partition("=") for each in outputs) if file])
+        list_report_files(reports, [Path(file) for _, _, file in (each.partition("=") for each in outputs) if file])
     )
-    given = [read(file) for file in files]
+    given = [read_report_file(file) for file in files]
     sinks = parse_outputs(outputs)
-    collected = collect(given, _expected(project, key))
-    report = merge(collected.reports, collected.gaps, options.fail_on)
+    collected = collect_reports(given, _expected_shards(project, key))
+    report = merge_reports(collected.reports, collected.gaps, options.fail_on)
     config = project.path if project is not None else None
-    take_costs(reports, report)
+    import_shard_costs(reports, report)
     write_outputs(report, sinks, quiet=options.quiet, verbose=options.verbose, config=config)
     return report.exit
 
 
-def _refuse(key: str, options: CommonOptions) -> None:
+def _check_options(key: str, options: CommonOptions) -> None:
     """Raise where an option would be taken for something that it is not."""
     import re
 
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     if options.no_ignores:
         raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
@@ -67,17 +67,17 @@ def _refuse(key: str, options: CommonOptions) -> None:
         raise UsageError(f"`--key` is `{key}`; expected what `onnxgate plan` wrote as `key`")
 
 
-def _expected(project: Project | None, key: str) -> Expected:
+def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:
     """What the checkout says about the check, where there is one."""
-    from onnxgate.collecting import Expected
-    from onnxgate.errors import OnnxgateError
-    from onnxgate.shards import text_digest
+    from onnxgate.core.errors import OnnxgateError
+    from onnxgate.gate.sharding.plan import digest_text_file
+    from onnxgate.gate.sharding.shard_report import ExpectedCheck
 
     if project is None:
-        return Expected(plan=key)
+        return ExpectedCheck(plan=key)
     try:
         models = tuple(model.path for model in project.models())
     except OnnxgateError:
         models = ()  # a checkout without the models will do
-    lock = text_digest(project.lock_path) if project.lock_path.is_file() else ""
-    return Expected(plan=key, config=text_digest(project.path), lock=lock, models=models)
+    lock = digest_text_file(project.lock_path) if project.lock_path.is_file() else ""
+    return ExpectedCheck(plan=key, config=digest_text_file(project.path), lock=lock, models=models)

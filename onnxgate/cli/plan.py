@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options
 
 if TYPE_CHECKING:
-    from onnxgate.cli.sharding import Planned
+    from onnxgate.gate.sharding.plan import ShardPlan
 
 
 @click.command("plan")
@@ -37,19 +37,19 @@ def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "
     `1/2` divides by estimates from config and lock, alike on every machine. The plan divides by what the models
     cost when they were last checked with this cache (its folder `costs`), and each entry says so to its job.
     """
-    from onnxgate.cli.project import load_project
-    from onnxgate.cli.sharding import plan
-    from onnxgate.lock.loading import load_lock
+    from onnxgate.cli.shared.options import load_project
+    from onnxgate.gate.sharding.plan import plan_shards
+    from onnxgate.project.lock.loader import load_lock
 
     project = load_project(options)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
-    planned = plan(project, lock, models, shards)
-    click.echo(_json(planned) if format_name == "json" else _text(planned, options.quiet), nl=False)
+    planned = plan_shards(project, lock, models, shards)
+    click.echo(_render_json(planned) if format_name == "json" else _render_text(planned, options.quiet), nl=False)
     return 0
 
 
-def _json(planned: Planned) -> str:
+def _render_json(planned: ShardPlan) -> str:
     import json
 
     entries = [
@@ -65,16 +65,18 @@ def _json(planned: Planned) -> str:
     return json.dumps({"include": entries}) + "\n"
 
 
-def _text(planned: Planned, quiet: bool) -> str:
-    from onnxgate.formats.escape import log_line
-    from onnxgate.formats.phrases import count
+def _render_text(planned: ShardPlan, quiet: bool) -> str:
+    from onnxgate.core.escape import escape_log_line
+    from onnxgate.formats.wording import pluralize
 
     lines = []
     for each in planned.shards if not quiet else ():
         models = planned.division.of_shard(each.index)
         weight_s = sum(planned.weights_ms[path] for path in models) / 1000
-        lines.append(f"shard {each.index} of {each.of}: {count(len(models), 'model')}, about {weight_s:.1f} s of work")
-        lines += [log_line(f"  {path}") for path in models]
-    total = count(len(planned.division.state.models), "model")
+        lines.append(
+            f"shard {each.index} of {each.of}: {pluralize(len(models), 'model')}, about {weight_s:.1f} s of work"
+        )
+        lines += [escape_log_line(f"  {path}") for path in models]
+    total = pluralize(len(planned.division.state.models), "model")
     told = f"{planned.measured} of them measured" if planned.measured else "by estimates: none was measured here"
-    return "\n".join([*lines, f"{total} in {count(len(planned.shards), 'shard')}, {told}", ""])
+    return "\n".join([*lines, f"{total} in {pluralize(len(planned.shards), 'shard')}, {told}", ""])

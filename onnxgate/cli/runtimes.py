@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.options import CommonOptions, common_options, documents_option
+from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
 
 if TYPE_CHECKING:
-    from onnxgate.inventory import Inventory
+    from onnxgate.commands.runtimes.cache_inventory import PruneResult
+    from onnxgate.core.errors import UnavailableError
+    from onnxgate.core.inventory import Inventory
+    from onnxgate.project.lock.types import Lock, LockedRuntime
+    from onnxgate.runtimes.environments.builder import Environments
+    from onnxgate.runtimes.pool.monitoring import Progress
+
 
 FORMATS = ("text", "json", "markdown")
 
@@ -25,17 +34,17 @@ def command() -> None:
 
 
 @command.command("list", short_help="Say which are ready, and what they take.")
-@documents_option
+@output_option
 @common_options
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     """Say of each locked runtime whether its environment is ready, and what it takes.
 
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
-    from onnxgate.cli.outputs import Sink, parse_outputs, write_sinks
+    from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
 
     sinks = parse_outputs(outputs, FORMATS)
-    found = _inventory(options)
+    found = _load_inventory(options)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
         return _render(found, sink.format, options, color=color, width=width)
@@ -44,28 +53,28 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     return 0
 
 
-def _inventory(options: CommonOptions) -> Inventory:
-    from onnxgate.cli.project import load_project
-    from onnxgate.lock.loading import load_lock
-    from onnxgate.runtimes import stock
-    from onnxgate.runtimes.environments import Environments
-    from onnxgate.runtimes.store import cache_dir
+def _load_inventory(options: CommonOptions) -> Inventory:
+    from onnxgate.cli.shared.options import load_project
+    from onnxgate.commands.runtimes import cache_inventory
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.builder import Environments
+    from onnxgate.runtimes.environments.storage import cache_dir
 
     project = load_project(options)
     lock = load_lock(project.lock_path)
-    return stock.inventory(lock, project.folder, cache_dir(), Environments(cache_dir(), offline=True))
+    return cache_inventory.list_environments(lock, project.folder, cache_dir(), Environments(cache_dir(), offline=True))
 
 
 def _render(inventory: Inventory, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import inventory_json, inventory_markdown, inventory_text
+    from onnxgate.formats import runtime_inventory
 
     match format_name:
         case "json":
-            return inventory_json.format(inventory)
+            return runtime_inventory.format_json(inventory)
         case "markdown":
-            return inventory_markdown.format(inventory)
+            return runtime_inventory.format_markdown(inventory)
         case _:
-            return inventory_text.format(inventory, color=color, width=width, quiet=options.quiet)
+            return runtime_inventory.format_text(inventory, color=color, width=width, quiet=options.quiet)
 
 
 @command.command("prepare", short_help="Make them, or those of some targets.")
@@ -77,9 +86,9 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     A runtime is named as in the lock: `onnxruntime 1.18.1`, in quotes. What is ready is left as it is. The exit status
     is 3 where one cannot be had; not where only targets want it that are not required.
     """
-    from onnxgate.cli.preparing import prepare as work
+    # REMAP-EMPTY
 
-    return work(names, options)
+    return prepare_environments(names, options)
 
 
 @command.command("prune", short_help="Remove what no lock names and nobody used lately.")
@@ -108,20 +117,150 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     These are environments, results, inputs, harvests, and all else that can be made again. What a running check works
     with stays in any case.
     """
-    from onnxgate.cli.pruning import prune as work
+    # REMAP-EMPTY
 
-    return work(None if everything else seconds(age), locks, options, really=not dry_run)
+    return prune_cache(None if everything else parse_age(age), locks, options, really=not dry_run)
 
 
-def seconds(age: str) -> float:
+def parse_age(age: str) -> float:
     """`30d` in seconds.
 
     Raises:
         UsageError: it is no age.
     """
-    from onnxgate.errors import UsageError
+    from onnxgate.core.errors import UsageError
 
     found = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
     if found is None:
         raise UsageError(f"`--older-than` is `{age}`, which is no age", hint="`12h`, `30d` or `8w`")
     return int(found[1]) * {"h": 3600, "d": 86400, "w": 604800}[found[2]]
+
+
+EXIT_UNDECIDED = 3
+
+
+def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
+    """Make those that are asked for; the exit status."""
+    from onnxgate.cli.shared.options import load_project
+    from onnxgate.cli.shared.worker_pool import open_progress
+    from onnxgate.commands.runtimes.cache_inventory import targets_of
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.builder import Environments
+    from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
+
+    project = load_project(options)
+    lock = load_lock(project.lock_path)
+    chosen = _select_runtimes(targets_of(lock), names)
+    environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
+    with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
+        try:
+            made = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
+            failed = {runtime: error for runtime, error in zip(chosen, made, strict=True) if error is not None}
+        finally:
+            environments.close()
+    required = {name for name, target in project.config.targets.items() if target.required}
+    asked = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
+    _print_prepared(chosen, failed, asked, options)
+    return EXIT_UNDECIDED if asked.intersection(failed) else 0
+
+
+def _select_runtimes(
+    runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
+) -> dict[LockedRuntime, tuple[str, ...]]:
+    from onnxgate.core.errors import UsageError
+
+    known = {*(each.name for each in runtimes), *(name for targets in runtimes.values() for name in targets)}
+    for name in names:
+        if name not in known:
+            hint = f"one of {', '.join(sorted(known))}"
+            raise UsageError(f"the lock has neither a runtime nor a target called `{name}`", hint=hint)
+    wanted = frozenset(names or known)
+    return {each: targets for each, targets in runtimes.items() if not wanted.isdisjoint((each.name, *targets))}
+
+
+def _prepare_environment(
+    runtime: LockedRuntime, lock: Lock, environments: Environments, progress: Progress
+) -> UnavailableError | None:
+    """Why it cannot be had; None where it is ready. An environment of the user's own is theirs to make."""
+    from onnxgate.cli.shared.worker_pool import PREPARE_ACTIVITY
+    from onnxgate.core.errors import UnavailableError
+
+    if runtime.environment:
+        return None
+    progress.started(runtime.name, PREPARE_ACTIVITY)
+    try:
+        environments.prepare(runtime, lock.pinned)
+    except UnavailableError as error:
+        progress.finished(runtime.name, PREPARE_ACTIVITY, "unavailable")
+        return error
+    progress.finished(runtime.name, PREPARE_ACTIVITY, "ready")
+    return None
+
+
+def _print_prepared(
+    chosen: Mapping[LockedRuntime, tuple[str, ...]],
+    failed: Mapping[LockedRuntime, UnavailableError],
+    asked: set[LockedRuntime],
+    options: CommonOptions,
+) -> None:
+    from onnxgate.core.escape import escape_log_line
+    from onnxgate.formats.wording import pluralize
+
+    for runtime, error in failed.items() if not options.quiet else ():
+        word = "undecided" if runtime in asked else "skipped"
+        click.echo(escape_log_line(f"{word} {runtime.name}: {error.message}"))
+        if error.hint:
+            click.echo(escape_log_line(f"  hint: {error.hint}"))
+    own = sum(bool(runtime.environment) for runtime in chosen)
+    beside = f"; {own} of your own {'is' if own == 1 else 'are'} left as they are" if own else ""
+    locked = len(chosen) - own
+    click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{beside}")
+
+
+ANY_TIME = float("inf")
+
+
+def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptions, *, really: bool) -> int:
+    """Remove what no lock names and nobody used for so long; without an age, all that is not in use."""
+    from onnxgate.commands.runtimes.cache_inventory import Pruner
+    from onnxgate.runtimes.environments.storage import cache_dir
+
+    before = ANY_TIME if age_s is None else time.time() - age_s
+    named = set() if age_s is None else _environments_of_locks(locks, options)
+    pruned = Pruner(cache_dir(), named=named, before=before, really=really).prune()
+    _print_pruned(pruned, options, really=really)
+    return 0
+
+
+def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
+    """The environments that locks name: those given, and the project's where there is one."""
+    from onnxgate.cli.shared.options import find_project
+    from onnxgate.commands.runtimes.cache_inventory import environment_folders
+    from onnxgate.project.lock.loader import load_lock
+    from onnxgate.runtimes.environments.builder import Environments
+    from onnxgate.runtimes.environments.storage import cache_dir
+
+    project = find_project(options)
+    own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
+    environments = Environments(cache_dir(), offline=True)
+    return environment_folders([load_lock(path) for path in (*own, *locks)], environments)
+
+
+def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) -> None:
+    from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS
+    from onnxgate.core.escape import escape_log_line
+    from onnxgate.formats.runtime_inventory import format_size
+    from onnxgate.formats.wording import pluralize
+
+    done = "removed" if really else "would remove"
+    for name, number in pruned.removed.items() if not options.quiet else ():
+        click.echo(escape_log_line(f"{done} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))
+    for name in pruned.in_use if not options.quiet else ():
+        click.echo(escape_log_line(f"left {name}: it is in use"))
+    shared = pruned.size_bytes - pruned.freed_bytes
+    aside = f"; another {format_size(shared)} stays in other caches, such as uv's" if shared else ""
+    in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
+    freed = "freed" if really else "would free"
+    click.echo(
+        f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept, 'environment')} kept{in_use}"
+    )

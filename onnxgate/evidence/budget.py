@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
 
-PRECISION = 1.05
+MEASUREMENT_PRECISION = 1.05
 """A ratio that is this little above its budget is within it: two sessions of one model differ by as much.
 
 Source: measured with onnxruntime 1.31.1, where memory happens to lie makes a few percent.
@@ -42,7 +42,7 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def verdict(self) -> Literal["within", "over", "unclear"]:
         """Over only where all of the spread is; unclear where the figure is and the spread is not."""
-        allowed = self.budget * PRECISION
+        allowed = self.budget * MEASUREMENT_PRECISION
         if self.negligible or self.ratio <= allowed:
             return "within"
         return "over" if self.low > allowed else "unclear"

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Failure
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import Failure
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,14 +32,14 @@ class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None = None
 
 
-class Returned(msgspec.Struct, frozen=True, kw_only=True):
+class ReturnedValue(msgspec.Struct, frozen=True, kw_only=True):
     """One of the values that the source returns."""
 
     key: str = ""  # what the source calls it
     kind: Literal["tensor", "none", "other"] = "tensor"
 
 
-class Fixed(msgspec.Struct, frozen=True, kw_only=True):
+class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
     """A value of the example that was written into the file."""
 
     what: str  # the source's line, or "argument `n` is the number 3"
@@ -48,7 +48,7 @@ class Fixed(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None = None
 
 
-class Names(msgspec.Struct, frozen=True, kw_only=True):
+class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
     """What the source asks for by name, and what the file has."""
 
     inputs: tuple[str, ...] = ()  # asked for
@@ -76,14 +76,14 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
     exporter: str = ""  # "dynamo", "TorchScript", "" where that is not known
     nearest_opset: int | None = None  # to what was asked for, of those that the exporter writes and every target takes
-    names: Names = Names()
+    names: InterfaceNames = InterfaceNames()
     lost: tuple[LostAxis, ...] = ()
     was_training: bool = False  # the module was handed over in `train()`
     training: tuple[TrainingNode, ...] = ()
-    returned: tuple[Returned, ...] = ()
+    returned: tuple[ReturnedValue, ...] = ()
     mutated: tuple[str, ...] = ()  # buffers that a call of the source changes
     remembers: bool = False  # a second call of the source gives other outputs
-    fixed: tuple[Fixed, ...] = ()
+    fixed: tuple[FixedValue, ...] = ()
     rounded: tuple[str, ...] = ()  # weights that differ from the committed ones by rounding alone
     unstable: tuple[str, ...] = ()  # what differs when it is exported a second time
     failed_again: Failure | None = None  # it was exported once and not a second time

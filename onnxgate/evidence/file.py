@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxgate.findings import Place
-from onnxgate.model.external import ExternalProblem, ExternalUse
+from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.pointer import LfsPointer
+from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
+from onnxgate.model.reading.file_format import LfsPointer
 
 __all__ = ["ExternalProblem", "ExternalUse", "ModelFile", "Passthrough"]
 
@@ -22,7 +22,7 @@ class Passthrough:
 
 
 @dataclass(frozen=True, slots=True)
-class BadQuantization:
+class InvalidQuantization:
     """A scale or a zero point that cannot be right."""
 
     node: str  # "" where it has no name
@@ -57,7 +57,7 @@ class ModelFile:
     passthroughs: tuple[Passthrough, ...] = ()
     leaked: tuple[str, ...] = ()  # paths in somebody's home that metadata name
     runtimes: tuple[str, ...] = ()  # the locked ones that it is promised on; none where there is no lock
-    quantization: tuple[BadQuantization, ...] = ()
+    quantization: tuple[InvalidQuantization, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
 
 
 @dataclass(frozen=True, slots=True)

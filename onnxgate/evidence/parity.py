@@ -6,9 +6,9 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
 
-RATIOS = frozenset({"sqnr_db", "cosine", "top1"})
+RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
 """Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
 element is the largest."""
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Failure
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import Failure
 
 
 class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
     shape: str  # "(2, 10)"
 
 
-class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
+class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator that an engine does not have, and who asks for it."""
 
     operator: str  # "Det", or with its domain where that is not the default one
@@ -54,11 +54,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
     aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed
     wrong_shapes: tuple[WrongShape, ...] = ()
-    unsupported: tuple[Unsupported, ...] = ()  # all operators that the engine does not have, where its text lists them
+    unsupported: tuple[
+        UnsupportedOperator, ...
+    ] = ()  # all operators that the engine does not have, where its text lists them
     known_limit: str = ""  # of the engine, where the failure's text tells of it
 
 
-class Alone(msgspec.Struct, frozen=True, kw_only=True):
+class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
     """What loading one kind of node of a refused model alone says of why the model is refused."""
 
     operator: str  # "Det", or with its domain where that is not the default one
@@ -85,7 +87,9 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_mib: int = 0
     # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
     usable_cases: tuple[str, ...] = ()
-    alone: tuple[Alone, ...] = ()  # of a model that is refused: those that are predicted to be, and what was tried
+    alone: tuple[
+        IsolatedNode, ...
+    ] = ()  # of a model that is refused: those that are predicted to be, and what was tried
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
     unused_providers: tuple[str, ...] = ()  # asked for, and not what the session runs on

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
 from onnxgate.model.facts import ModelFacts
-from onnxgate.support.operations import MissRule
-from onnxgate.support.ways import Way
+from onnxgate.support.matching.operations import SupportGapRule
+from onnxgate.support.suggestions.kinds import Suggestion
 
-OPSET = ("opset-too-new", "opset-experimental")
+OPSET_RULES = ("opset-too-new", "opset-experimental")
 """Rules of which a fault of an operator may be a consequence: at an older opset the model would not have it."""
 
 
@@ -25,7 +25,7 @@ class RuntimeSupport:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class NodeGroup:
     """Nodes of a model that ask for the same: the first of them, and how many others."""
 
     name: str  # "" where the node has none
@@ -51,7 +51,7 @@ class ExperimentalOperation:
 
     place: Place  # the source line that made the first node, else where the model stands
     operator: str  # "LayerNormalization(1)"
-    nodes: Nodes
+    nodes: NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ModelOnRuntime:
 class RefusedOperation:
     """One thing that one runtime refuses of a model's operators, with all nodes that it refuses for it."""
 
-    rule: MissRule
+    rule: SupportGapRule
     model: str
     place: Place  # the source line that made the first node, else where the model stands
     runtime: str
@@ -87,8 +87,8 @@ class RefusedOperation:
     detail: str  # what this release has, as a verb phrase: "implements `T` as `tensor(float)`"
     operator: str  # "Det", or with its domain where that is not the default one
     domain: str
-    nodes: Nodes
-    ways: tuple[Way, ...] = ()  # the best one first
+    nodes: NodeGroup
+    ways: tuple[Suggestion, ...] = ()  # the best one first
     works_since: str = ""
     works_until: str = ""
     everywhere: bool = True  # the ways were tried on all runtimes of the model; else on those that there is data of
@@ -119,11 +119,11 @@ class ProviderFallback:
     provider: str
     runs_on: str
     operators: dict[str, int]  # "Det(11)" -> how many nodes
-    nodes: Nodes
+    nodes: NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
-class Unpredicted:
+class PredictionGap:
     """A runtime of which nothing can be predicted, or something of a model, and why."""
 
     place: Place

@@ -1,18 +1,247 @@
-"""What every format says alike of a difference: an outline of sections, their lines and what stands below these."""
+"""The lines of a difference's outline, and words that several of its sections use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from onnxgate.formats.diff_lines import NAMED, Line, Sign, listed, two_figures
-from onnxgate.formats.diff_nodes import node_lines, node_summary, node_tally, scope_words
-from onnxgate.formats.diff_weights import weight_lines, weight_summary, weight_tally
-from onnxgate.formats.phrases import count, short
-from onnxgate.model.difference import Changed, Difference, InterfaceChange
+from onnxgate.formats.wording import pluralize, truncate
+from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
 from onnxgate.model.facts import ValueInfo
 
-MOST = 20
+MAX_NAMED = 3
+"""So many are named where a sentence lists them; the rest is counted."""
+
+Sign = Literal["+", "-", "~", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineLine:
+    """One line; literals in it stand in back-ticks. `children` stand below it."""
+
+    sign: Sign
+    text: str
+    children: tuple[OutlineLine, ...] = ()
+
+
+def join_names(names: Sequence[str], most: int) -> str:
+    """`a, b and c`; of more than so many, the first ones and how many more."""
+    if len(names) > most + 1:
+        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def format_two_digits(number: float) -> str:
+    """Of a hundred and more all figures before the point: `1.1e+02` is none that is read."""
+    return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
+
+
+def count_node_changes(found: Difference) -> str:
+    """`nodes: 3 added, 1 changed`."""
+    counts = Counter(it.change for it in found.nodes)
+    said = [f"{counts[word]:,} {word}" for word in ("added", "removed", "replaced", "changed") if counts[word]]
+    return f"nodes: {', '.join(said)}"
+
+
+def summarize_nodes(found: Difference) -> str:
+    """The same without the word, and how many are as they were."""
+    there = sum(it.change != "removed" for it in found.nodes)
+    return (
+        f"{count_node_changes(found).removeprefix('nodes: ')}; {found.new.nodes - there:,} as they were"
+        if found.nodes
+        else ""
+    )
+
+
+def list_node_lines(found: Difference, most: int) -> Iterator[OutlineLine]:
+    """By the graph that they are in; where there are many, first which operators."""
+    shown = found.nodes[:most] if most and len(found.nodes) > most + 1 else found.nodes
+    if len(shown) < len(found.nodes):
+        yield from _count_by_operator(found.nodes)
+    scope: tuple[str, ...] = ()
+    held: list[OutlineLine] = []
+    for it in (*shown, None):
+        if it is None or it.scope != scope:
+            yield from _nest_in_scope(scope, held)
+            held = []
+        if it is not None:
+            scope = it.scope
+            held.append(_node_line(it))
+    if len(shown) < len(found.nodes):
+        yield OutlineLine("", f"and {len(found.nodes) - len(shown):,} more; `-v` shows all")
+
+
+def _nest_in_scope(scope: tuple[str, ...], lines: list[OutlineLine]) -> Iterator[OutlineLine]:
+    if scope and lines:
+        yield OutlineLine("", f"in {describe_scope(scope)}", tuple(lines))
+    else:
+        yield from lines
+
+
+def describe_scope(scope: tuple[str, ...]) -> str:
+    """Where a node is, from the outside in."""
+    return truncate(" / ".join(scope))
+
+
+def _count_by_operator(nodes: Sequence[NodeChange]) -> Iterator[OutlineLine]:
+    for change in ("added", "removed", "replaced", "changed"):
+        counts = Counter(
+            f"`{truncate(it.was)}` by `{truncate(it.operator)}`" if it.was else f"`{truncate(it.operator)}`"
+            for it in nodes
+            if it.change == change
+        )
+        said = [f"{number:,} {what}" for what, number in counts.most_common()]
+        if said:
+            yield OutlineLine("", f"{change}: {join_names(said, 8)}")
+
+
+def _node_line(it: NodeChange) -> OutlineLine:
+    name = _operator_and_name(it.operator, it.name)
+    match it.change:
+        case "added":
+            return OutlineLine("+", f"{name}{_describe_neighbors(it, 'reads', 'feeds', '')}")
+        case "removed":
+            return OutlineLine("-", f"{name}{_describe_neighbors(it, 'read', 'fed', 'which stood ')}")
+        case "replaced":
+            was = _operator_and_name(it.was, it.was_name if it.was_name != it.name else "")
+            return OutlineLine("~", f"{name} in place of {was}", _detail_lines(it))
+        case _:
+            was = f" (was `{truncate(it.was_name)}`)" if it.was_name else ""
+            details = _detail_lines(it)
+            if len(details) == 1:
+                return OutlineLine("~", f"{name}{was}: {details[0].text}")
+            return OutlineLine("~", f"{name}{was}", details)
+
+
+def _detail_lines(it: NodeChange) -> tuple[OutlineLine, ...]:
+    return tuple(OutlineLine("", truncate(detail.text)) for detail in it.details)
+
+
+def _operator_and_name(operator: str, name: str) -> str:
+    return f"`{truncate(operator)}` `{truncate(name)}`" if name else f"`{truncate(operator)}`"
+
+
+def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> str:
+    taken, given = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
+    if it.inserted and taken and given:
+        stood = f", {stood}" if stood else " "
+        if len(given) == 1:
+            return f"{stood}between {taken[0]} and {given[0]}"
+        return f"{stood}after {taken[0]}, before {join_names(given, MAX_NAMED)}"
+    which = "which " if stood else ""
+    parts = [f"{reads} {join_names(taken, MAX_NAMED)}" if taken else f"{reads} weights alone"]
+    parts.append(f"{feeds} {join_names(given, MAX_NAMED)}" if given else f"{feeds} nothing")
+    return f", {which}{' and '.join(parts)}"
+
+
+_ROUNDING_CHANGE = 1e-6
+"""A float weight that moved by less, by its length, is what another machine would have rounded so."""
+
+
+def count_weight_changes(found: Difference) -> str:
+    """`weights: 3 changed, 1 added`."""
+    counts: Counter[str] = Counter(it.change for it in found.weights)
+    words = {"changed": "changed", "added": "added", "removed": "removed", "copied": "stored again"}
+    said = [f"{counts[change]:,} {word}" for change, word in words.items() if counts[change]]
+    if counts["unreadable"]:
+        said.append(f"{counts['unreadable']:,} that could not be compared")
+    return f"weights: {', '.join(said)}"
+
+
+def summarize_weights(found: Difference) -> str:
+    """The same without the word, and how many are as they were."""
+    if not found.weights:
+        return ""
+    there = sum(it.change != "removed" for it in found.weights)
+    return (
+        f"{count_weight_changes(found).removeprefix('weights: ')}; {max(found.new.weights - there, 0):,} as they were"
+    )
+
+
+def list_weight_lines(found: Difference, *, whole: bool) -> Iterator[OutlineLine]:
+    """Those that moved furthest first; such as are only rounded, and copies, in one line where there are many."""
+    order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
+    rounded = [it for it in found.weights if _is_rounded(it)]
+    copied = [it for it in found.weights if it.change == "copied"]
+    gathered = [*(rounded if len(rounded) > MAX_NAMED else ()), *(copied if len(copied) > MAX_NAMED else ())]
+    for it in sorted(found.weights, key=lambda it: (order[it.change], -_change_size(it))):
+        if whole or it not in gathered:
+            yield OutlineLine(*_describe_weight(it))
+    if not whole and len(rounded) > MAX_NAMED:
+        text = f"{len(rounded):,} weights moved by less than {_format_ratio(_ROUNDING_CHANGE)} each: {_join_weight_names(rounded)}"
+        yield OutlineLine("~", text)
+    if not whole and len(copied) > MAX_NAMED:
+        yield OutlineLine("+", f"{len(copied):,} weights hold the same as another one: {_join_weight_names(copied)}")
+
+
+def _change_size(it: WeightChange) -> float:
+    """How far it moved; what has no distance, by its shape or by what it holds, went furthest."""
+    return math.inf if it.relative is None else it.relative
+
+
+def _is_rounded(it: WeightChange) -> bool:
+    """It differs by no more than another machine's rounding."""
+    same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
+    return it.change == "changed" and same_form and it.relative is not None and it.relative < _ROUNDING_CHANGE
+
+
+def _join_weight_names(weights: Sequence[WeightChange]) -> str:
+    return join_names([f"`{truncate(it.name)}`" for it in weights], MAX_NAMED)
+
+
+def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
+    name = f"`{truncate(it.name)}`"
+    form, was_form = _describe_form(it.type, it.shape), _describe_form(it.was_type, it.was_shape)
+    match it.change:
+        case "added":
+            return "+", f"{name} {form}{_describe_content(it.values, it.sha256)}"
+        case "removed":
+            return "-", f"{name} {was_form}{_describe_content(it.was_values, it.was_sha256)}"
+        case "copied":
+            return "+", f"{name} {form} holds the same as `{truncate(it.was)}`"
+        case _:
+            was = f" (was `{truncate(it.was)}`)" if it.was else ""
+            other = f"{form}, was {was_form}" if form != was_form else form
+            return "~", f"{name}{was} {other}: {'; '.join(_describe_weight_change(it))}"
+
+
+def _describe_form(kind: str, shape: tuple[int, ...]) -> str:
+    return f"{kind} [{', '.join(map(str, shape))}]" if shape else kind
+
+
+def _describe_content(values: str, sha256: str) -> str:
+    return f" = {truncate(values)}" if values else f", sha256 {sha256[:12]}" if sha256 else ""
+
+
+def _describe_weight_change(it: WeightChange) -> Iterator[str]:
+    if it.text:
+        yield truncate(it.text)
+    if it.values and it.was_values and it.values != it.was_values:
+        yield f"{truncate(it.values)}, was {truncate(it.was_values)}"
+    elif it.total:
+        yield _describe_distance(it)
+    elif it.change == "changed" and not it.text:
+        yield f"sha256 {it.sha256[:12]}, was {it.was_sha256[:12]}"
+
+
+def _describe_distance(it: WeightChange) -> str:
+    if not it.elements:
+        return "no element differs" if it.type == it.was_type else "no element moved by the other type"
+    moved = f"moved by {_format_ratio(it.relative)}, " if it.relative is not None else ""
+    largest = f", by at most {it.largest:.3g}" if it.largest is not None else ""
+    return f"{moved}{it.elements:,} of {pluralize(it.total, 'element')}{largest}".replace(
+        f"of {it.total} ", f"of {it.total:,} "
+    )
+
+
+def _format_ratio(ratio: float) -> str:
+    return f"{format_two_digits(100 * ratio)} %" if ratio < 1 else f"{ratio:.3g} times its length"
+
+
+MAX_LINES = 20
 """So many lines of a section are shown; the rest is counted."""
 
 
@@ -22,48 +251,48 @@ class Section:
 
     title: str
     summary: str
-    lines: tuple[Line, ...]
+    lines: tuple[OutlineLine, ...]
 
 
-def headline(found: Difference) -> str:
+def render_headline(found: Difference) -> str:
     """The difference in one sentence."""
     match found.verdict:
         case "identical":
             return "the same model: the files are equal, byte for byte"
         case "same":
-            return f"the same model{_but_for(found)}"
+            return f"the same model{_describe_exceptions(found)}"
         case "undecided":
-            return f"no difference was found, but {_unread(found)} could not be compared{_but_for(found)}"
+            return f"no difference was found, but {_count_unreadable(found)} could not be compared{_describe_exceptions(found)}"
         case _:
-            return f"different: {'; '.join(_counts(found))}"
+            return f"different: {'; '.join(_describe_counts(found))}"
 
 
-def sections(found: Difference, *, most: int = MOST) -> Iterator[Section]:
+def list_sections(found: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
     """The outline; sections without anything to say are left out. `most` is 0 for all lines."""
     made = (
-        Section("interface", "", tuple(_interface(found))),
-        Section("stamps", "", tuple(_changed(it) for it in found.stamps)),
-        Section("metadata", "", tuple(_changed(it, quoted=True) for it in found.metadata)),
-        Section("operators", "", tuple(_operators(found))),
-        Section("local functions", "", tuple(_functions(found))),
-        Section("nodes", node_summary(found), tuple(node_lines(found, most))),
-        Section("weights", weight_summary(found), tuple(weight_lines(found, whole=not most))),
-        Section("files", "", tuple(_files(found))),
-        Section("and makes no difference", "", tuple(Line("", text) for text in found.beside)),
+        Section("interface", "", tuple(_interface_lines(found))),
+        Section("stamps", "", tuple(_changed_line(it) for it in found.stamps)),
+        Section("metadata", "", tuple(_changed_line(it, quoted=True) for it in found.metadata)),
+        Section("operators", "", tuple(_operator_lines(found))),
+        Section("local functions", "", tuple(_function_lines(found))),
+        Section("nodes", summarize_nodes(found), tuple(list_node_lines(found, most))),
+        Section("weights", summarize_weights(found), tuple(list_weight_lines(found, whole=not most))),
+        Section("files", "", tuple(_file_lines(found))),
+        Section("and makes no difference", "", tuple(OutlineLine("", text) for text in found.beside)),
     )
     for section in made:
         if section.lines:
-            limited = section.lines if section.title == "nodes" else _limited(section.lines, most)
+            limited = section.lines if section.title == "nodes" else _limit_lines(section.lines, most)
             yield Section(section.title, section.summary, limited)
 
 
-def _limited(lines: tuple[Line, ...], most: int) -> tuple[Line, ...]:
+def _limit_lines(lines: tuple[OutlineLine, ...], most: int) -> tuple[OutlineLine, ...]:
     if not most or len(lines) <= most + 1:
         return lines
-    return (*lines[:most], Line("", f"and {len(lines) - most:,} more; `-v` shows all"))
+    return (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
 
 
-def _but_for(found: Difference) -> str:
+def _describe_exceptions(found: Difference) -> str:
     about = [
         *(["stamps"] if found.stamps else []),
         *(["metadata"] if found.metadata else []),
@@ -73,104 +302,104 @@ def _but_for(found: Difference) -> str:
         *found.beside,
     ]
     if about:
-        return f" but for {listed(about, len(about))}"
+        return f" but for {join_names(about, len(about))}"
     return ", written down otherwise" if found.old.sha256 != found.new.sha256 else ""
 
 
-def _unread(found: Difference) -> str:
-    return count(sum(it.change == "unreadable" for it in found.weights), "weight")
+def _count_unreadable(found: Difference) -> str:
+    return pluralize(sum(it.change == "unreadable" for it in found.weights), "weight")
 
 
-def _counts(found: Difference) -> Iterator[str]:
+def _describe_counts(found: Difference) -> Iterator[str]:
     if found.interface or found.ends:
-        names = [*(f"{it.role} `{it.name}`" for it in found.interface if it.name), *_end_names(found)]
-        yield f"{listed(names, NAMED)} changed" if names else "the order of inputs or outputs"
+        names = [*(f"{it.role} `{it.name}`" for it in found.interface if it.name), *_changed_output_names(found)]
+        yield f"{join_names(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
     for stamp in found.stamps:
         if stamp.what.startswith("opset "):
-            yield _stamp(stamp)
+            yield _version_change(stamp)
     if found.functions:
-        yield f"{count(len(found.functions), 'local function')} changed"
+        yield f"{pluralize(len(found.functions), 'local function')} changed"
     if found.nodes:
-        yield node_tally(found)
+        yield count_node_changes(found)
     if found.weights:
-        yield weight_tally(found)
+        yield count_weight_changes(found)
 
 
-def _end_names(found: Difference) -> Iterator[str]:
+def _changed_output_names(found: Difference) -> Iterator[str]:
     told = {it.name for it in found.interface}
     return (f"output `{it.output}`" for it in found.ends if it.output not in told and not it.scope)
 
 
-def _interface(found: Difference) -> Iterator[Line]:
+def _interface_lines(found: Difference) -> Iterator[OutlineLine]:
     for it in found.interface:
-        yield Line(*_side(it))
+        yield OutlineLine(*_interface_change(it))
     for end in found.ends:
-        within = f"{scope_words(end.scope)}: " if end.scope else ""
-        text = f"{within}output `{short(end.output)}` comes from {short(end.after)}, came from {short(end.before)}"
-        yield Line("~", text)
+        within = f"{describe_scope(end.scope)}: " if end.scope else ""
+        text = f"{within}output `{truncate(end.output)}` comes from {truncate(end.after)}, came from {truncate(end.before)}"
+        yield OutlineLine("~", text)
 
 
-def _side(it: InterfaceChange) -> tuple[Sign, str]:
-    name = f"{it.role} `{short(it.name)}`"
+def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
+    name = f"{it.role} `{truncate(it.name)}`"
     match it.change:
         case "added":
-            return "+", f"{name}: {value_text(it.after)}"
+            return "+", f"{name}: {describe_value(it.after)}"
         case "removed":
-            return "-", f"{name}: {value_text(it.before)}"
+            return "-", f"{name}: {describe_value(it.before)}"
         case "renamed":
-            return "~", f"{name}, was `{short(it.was)}`{f': {short(it.text)}' if it.text else ''}"
+            return "~", f"{name}, was `{truncate(it.was)}`{f': {truncate(it.text)}' if it.text else ''}"
         case "reordered":
-            return "~", f"{it.role}s: {short(it.text)}"
+            return "~", f"{it.role}s: {truncate(it.text)}"
         case _:
-            return "~", f"{name}: {short(it.text)}"
+            return "~", f"{name}: {truncate(it.text)}"
 
 
-def value_text(value: ValueInfo | None) -> str:
+def describe_value(value: ValueInfo | None) -> str:
     """Its type and shape: `tensor(float) [batch, 3]`."""
     if value is None:
         return ""
     shape = "of unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
-    return short(f"{value.type or 'of no type'} {shape}")
+    return truncate(f"{value.type or 'of no type'} {shape}")
 
 
-def _stamp(it: Changed) -> str:
+def _version_change(it: Changed) -> str:
     if it.before is None:
-        return f"{short(it.what)} {short(it.after or '')}, was not there"
-    return f"{short(it.what)} is gone, was {short(it.before)}" if it.after is None else _is_was(it)
+        return f"{truncate(it.what)} {truncate(it.after or '')}, was not there"
+    return f"{truncate(it.what)} is gone, was {truncate(it.before)}" if it.after is None else _value_change(it)
 
 
-def _is_was(it: Changed) -> str:
-    return f"{short(it.what)} {short(it.after or '')}, was {short(it.before or '')}"
+def _value_change(it: Changed) -> str:
+    return f"{truncate(it.what)} {truncate(it.after or '')}, was {truncate(it.before or '')}"
 
 
-def _changed(it: Changed, *, quoted: bool = False) -> Line:
+def _changed_line(it: Changed, *, quoted: bool = False) -> OutlineLine:
     sign: Sign = "+" if it.before is None else "-" if it.after is None else "~"
     if not quoted:
-        return Line(sign, _stamp(it))
-    values = [f"`{short(value, 80)}`" for value in (it.after, it.before) if value is not None]
-    return Line(sign, f"`{short(it.what)}`: {', was '.join(values)}")
+        return OutlineLine(sign, _version_change(it))
+    values = [f"`{truncate(value, 80)}`" for value in (it.after, it.before) if value is not None]
+    return OutlineLine(sign, f"`{truncate(it.what)}`: {', was '.join(values)}")
 
 
-def _operators(found: Difference) -> Iterator[Line]:
+def _operator_lines(found: Difference) -> Iterator[OutlineLine]:
     for it in found.operators:
         sign: Sign = "+" if not it.before else "-" if not it.after else "~"
-        yield Line(sign, f"`{short(it.operator)}`: {it.after:,}, was {it.before:,}")
+        yield OutlineLine(sign, f"`{truncate(it.operator)}`: {it.after:,}, was {it.before:,}")
 
 
-def _functions(found: Difference) -> Iterator[Line]:
+def _function_lines(found: Difference) -> Iterator[OutlineLine]:
     for it in found.functions:
         sign: Sign = "+" if it.change == "added" else "-" if it.change == "removed" else "~"
-        more = f", was `{short(it.was)}`" if it.was else f": {short(it.text)}" if it.text else ""
-        yield Line(sign, f"`{short(it.name)}`{more}")
+        more = f", was `{truncate(it.was)}`" if it.was else f": {truncate(it.text)}" if it.text else ""
+        yield OutlineLine(sign, f"`{truncate(it.name)}`{more}")
 
 
-def _files(found: Difference) -> Iterator[Line]:
+def _file_lines(found: Difference) -> Iterator[OutlineLine]:
     old, new = found.old.size_bytes, found.new.size_bytes
     if old != new:
-        yield Line("~", f"the model's file: {new:,} bytes, was {old:,} ({_growth(old, new)})")
+        yield OutlineLine("~", f"the model's file: {new:,} bytes, was {old:,} ({_size_growth(old, new)})")
     for it in found.files:
-        yield _changed(it, quoted=True)
+        yield _changed_line(it, quoted=True)
 
 
-def _growth(old: int, new: int) -> str:
-    return f"{'+' * (new > old)}{two_figures(100 * (new - old) / old)} %" if old else "was empty"
+def _size_growth(old: int, new: int) -> str:
+    return f"{'+' * (new > old)}{format_two_digits(100 * (new - old) / old)} %" if old else "was empty"

@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from onnxgate.inputs.controls import REDUCTIONS, Given, control_of
-from onnxgate.inputs.formulas import evaluate
-from onnxgate.inputs.graph import Graph, Use
-from onnxgate.inputs.sizes import axis_names
-from onnxgate.model.facts import Dim, ValueInfo
-from onnxgate.model.types import count_of
+from onnxgate.inputs.axis_sizes import evaluate_formula, name_axes
+from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
+from onnxgate.inputs.shape_inputs import REDUCTION_OPERATORS, FixedValues, find_control_values
+from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
-Domain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
+ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"]
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class IndexRole:
     """Values in `low`..`high - 1`, never `avoid` (a padding token), each different along one axis where asked."""
 
     low: int
@@ -30,58 +28,58 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Mask:
+class MaskRole:
     """Zeros and ones; `keeps`: a one keeps what it stands for, False: a one drops it, None: not known."""
 
     keeps: bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class LengthRole:
     """A length of at most `limit`."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainRole:
     """A number like any other, of a function's domain."""
 
-    domain: Domain = "any"
+    domain: ValueDomain = "any"
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class UnresolvedControl:
     """What decides shapes, axes or sizes of a node."""
 
     operator: str
 
 
 @dataclass(frozen=True, slots=True)
-class Category:
+class CategoryRole:
     """One of the values that an encoder knows."""
 
     known: tuple[str | int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class RangeRole:
     """A number between two others, of which one may be infinite: a probability, what a logarithm takes 1 less."""
 
     low: float
     high: float
 
 
-Role = Index | Mask | Length | Plain | Control | Category | Between | Given
+Role = IndexRole | MaskRole | LengthRole | PlainRole | UnresolvedControl | CategoryRole | RangeRole | FixedValues
 
-CATEGORIES = {
+CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.OneHotEncoder": ("cats_strings", "cats_int64s"),
     "ai.onnx.ml.LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
     "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
 }
 """Encoder -> its attributes that list the values it knows."""
 
-INDICES: dict[str, tuple[int, int, int | str]] = {
+INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "Gather": (1, 0, "axis"),
     "GatherElements": (1, 0, "axis"),
     "Scatter": (1, 0, "axis"),
@@ -102,11 +100,11 @@ INDICES: dict[str, tuple[int, int, int | str]] = {
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
 
-RECURRENT = ("RNN", "GRU", "LSTM")
-MEASURED = {**dict.fromkeys(RECURRENT, 4), "ReverseSequence": 1, "Attention": 6}
+RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
+AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
 """Operator -> position of lengths along an axis of its data."""
 
-LENGTHS = {
+LENGTH_INPUTS = {
     "TopK": (1,),
     "ConstantOfShape": (0,),
     "Expand": (1,),
@@ -116,8 +114,8 @@ LENGTHS = {
 }
 """Operator -> positions of what is a count; 1 fits all."""
 
-CONTROLS = {
-    **dict.fromkeys(REDUCTIONS, (1,)),
+CONTROL_INPUTS = {
+    **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
     **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze", "Split", "CenterCropPad", "AffineGrid"), (1,)),
     **dict.fromkeys(("CumSum", "CumProd"), (1,)),
     "SplitToSequence": (1,),
@@ -135,7 +133,7 @@ CONTROLS = {
 }
 """Operator -> positions of what decides shapes, axes or sizes there: no value but the author's own is known to fit."""
 
-DOMAINS: dict[tuple[str, int], Domain] = {
+INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
     ("Sqrt", 0): "positive",
     ("Reciprocal", 0): "positive",
@@ -156,7 +154,7 @@ DOMAINS: dict[tuple[str, int], Domain] = {
     ("DequantizeLinear", 2): "zero",
 }
 
-BOUNDS: dict[Domain, tuple[float, float]] = {
+DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "any": (-math.inf, math.inf),
     "positive": (0.0, math.inf),
     "unit": (-1.0, 1.0),
@@ -166,114 +164,124 @@ BOUNDS: dict[Domain, tuple[float, float]] = {
 }
 """Where the values of a domain lie; generated ones keep away from the ends."""
 
-MASKED = -1e4
+MASKED_SCORE = -1e4
 """A score below this takes no part in a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
 
-def role_of(value: ValueInfo, inputs: Sequence[ValueInfo], graph: Graph, sizes: Mapping[str, int]) -> Role:
+def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGraph, sizes: Mapping[str, int]) -> Role:
     """The meaning of one input under one setting of the dynamic axes."""
     uses = list(graph.uses(value.name))
-    controls = [use for use in uses if use.position in CONTROLS.get(use.operator, ())]
+    controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
-        return _control(value, controls, graph, sizes)
-    known = _categories(uses, value.type)
+        return _find_control(value, controls, graph, sizes)
+    known = _find_categories(uses, value.type)
     if known:
-        return Category(known)
+        return CategoryRole(known)
     element = value.type.removeprefix("tensor(").removesuffix(")")
     if element == "bool":
-        return Mask(_polarity(uses, graph))
+        return MaskRole(_find_polarity(uses, graph))
     if "mask" in value.name.lower() and element != "string":
-        return _named_mask(value, element, uses, graph)
+        return _find_named_mask_role(value, element, uses, graph)
     if "int" not in element:
-        return _index(uses, graph, sizes) or _number(uses, graph)
-    return _integer(value, inputs, uses, graph, sizes)
+        return _find_index_role(uses, graph, sizes) or _find_number_role(uses, graph)
+    return _find_integer_role(value, inputs, uses, graph, sizes)
 
 
-def proven_polarity(name: str, graph: Graph) -> bool | None:
+def find_mask_polarity(name: str, graph: DataflowGraph) -> bool | None:
     """Whether the ones of a mask keep, as far as the graph shows it; None where only its name tells."""
-    return _polarity(list(graph.uses(name)), graph)
+    return _find_polarity(list(graph.uses(name)), graph)
 
 
-def _control(value: ValueInfo, uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]) -> Given | Control:
+def _find_control(
+    value: ValueInfo, uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]
+) -> FixedValues | UnresolvedControl:
     """The one value that fits all uses that decide a shape, where the shapes that the file declares tell it."""
-    count = count_of(sizes[dim] if isinstance(dim, str) else dim for dim in axis_names(value))
-    found = [control_of(use, graph, count, sizes) for use in uses]
+    count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
+    found = [find_control_values(use, graph, count, sizes) for use in uses]
     first = found[0]
-    return first if first is not None and all(each == first for each in found) else Control(uses[0].operator)
+    return first if first is not None and all(each == first for each in found) else UnresolvedControl(uses[0].operator)
 
 
-def _categories(uses: Sequence[Use], element: str) -> tuple[str | int | float, ...]:
+def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
     """The values that every encoder of this input knows, else those of the first one."""
     wanted = str if "string" in element else (int, float)
-    lists = [[each for name in CATEGORIES.get(use.operator, ()) for each in use.listed(name)] for use in uses]
+    lists = [[each for name in CATEGORY_ATTRIBUTES.get(use.operator, ()) for each in use.listed(name)] for use in uses]
     every = [known for found in lists if (known := [each for each in found if isinstance(each, wanted)])]
     shared = [each for each in every[0] if all(each in known for known in every)] if every else []
     return tuple(shared or (every[0] if every else ()))
 
 
-def _integer(
-    value: ValueInfo, inputs: Sequence[ValueInfo], uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]
+def _find_integer_role(
+    value: ValueInfo,
+    inputs: Sequence[ValueInfo],
+    uses: Sequence[ValueUse],
+    graph: DataflowGraph,
+    sizes: Mapping[str, int],
 ) -> Role:
-    index = _index(uses, graph, sizes)
+    index = _find_index_role(uses, graph, sizes)
     if index is not None:
         return index
-    measured = [limit for use in uses if (limit := _measured(use, graph, sizes)) is not None]
+    measured = [limit for use in uses if (limit := _find_length_limit(use, graph, sizes)) is not None]
     if measured:
-        return Length(max(min(measured), 1))
-    if any(use.position in LENGTHS.get(use.operator, ()) for use in uses) or _is_length(value.name):
-        return Length(_longest(value, inputs, sizes) if _is_length(value.name) else 1)
-    if any(_is_truth(use, graph) for use in uses if not use.summed) or any(True for _ in _score_votes(uses, graph)):
-        return Mask(_polarity(uses, graph))
-    return Plain(next(_domains(uses, graph), "any"))
+        return LengthRole(max(min(measured), 1))
+    if any(use.position in LENGTH_INPUTS.get(use.operator, ()) for use in uses) or _is_length_name(value.name):
+        return LengthRole(_find_longest_length(value, inputs, sizes) if _is_length_name(value.name) else 1)
+    if any(_is_boolean_use(use, graph) for use in uses if not use.summed) or any(
+        True for _ in _find_score_votes(uses, graph)
+    ):
+        return MaskRole(_find_polarity(uses, graph))
+    return PlainRole(next(_find_domains(uses, graph), "any"))
 
 
-def _index(uses: Sequence[Use], graph: Graph, sizes: Mapping[str, int]) -> Index | None:
+def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
     """The values that fit every use as an index, None where there is no such use."""
-    ranges = [found for use in uses for found in _ranges(use, graph, sizes)]
+    ranges = [found for use in uses for found in _find_index_ranges(use, graph, sizes)]
     if not ranges:
         return None
     low = max(0, max(each[0] for each in ranges))
-    return Index(low, max(min(each[1] for each in ranges), low + 1), _padding(uses, graph), _distinct(uses))
+    return IndexRole(
+        low, max(min(each[1] for each in ranges), low + 1), _find_padding_token(uses, graph), _find_distinct_axis(uses)
+    )
 
 
-def _ranges(use: Use, graph: Graph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
     """The values that one use as an index allows: one range; (0, 1) where the size of the axis is not known."""
-    limit = None if use.summed else _limit(use, graph, sizes)
+    limit = None if use.summed else _find_index_limit(use, graph, sizes)
     if limit is not None and use.scale:
         ends = sorted((place - use.offset) / use.scale for place in (0, limit - 1))
         yield math.ceil(ends[0]), math.floor(ends[1]) + 1
 
 
-def _limit(use: Use, graph: Graph, sizes: Mapping[str, int]) -> int | None:
+def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
     if use.operator == "OneHot" and use.position == 0:
         depth = graph.scalar(use.other(1))
         return int(depth) if depth is not None else 2
     if (use.operator, use.position) == ("TensorScatter", 2):
         along = use.attribute("axis", -2)
-        written = _size(graph.dims(use.other(1)), along, sizes)
-        return _size(graph.dims(use.other(0)), along, sizes) - written + 1
+        written = _get_axis_size(graph.dims(use.other(1)), along, sizes)
+        return _get_axis_size(graph.dims(use.other(0)), along, sizes) - written + 1
     if use.operator == "com.microsoft.EmbedLayerNormalization" and use.position == 1:
-        return _size(graph.dims(use.other(4)), 0, sizes)
-    position, data, axis = INDICES.get(use.operator, (-1, 0, 0))
+        return _get_axis_size(graph.dims(use.other(4)), 0, sizes)
+    position, data, axis = INDEX_INPUTS.get(use.operator, (-1, 0, 0))
     if use.position != position:
         return None
     dims = graph.dims(use.other(data))
     first = use.attribute(axis) if isinstance(axis, str) else axis
     if use.operator in {"GatherND", "ScatterND"}:
-        return min((_size(dims, each, sizes) for each in range(first, len(dims or ()))), default=1)
-    return _size(dims, first, sizes)
+        return min((_get_axis_size(dims, each, sizes) for each in range(first, len(dims or ()))), default=1)
+    return _get_axis_size(dims, first, sizes)
 
 
-def _size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, int]) -> int:
+def _get_axis_size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, int]) -> int:
     if dims is None or not -len(dims) <= axis < len(dims):
         return 1
     dim = dims[axis]
-    return dim if isinstance(dim, int) else sizes.get(dim, evaluate(dim, sizes))
+    return dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes))
 
 
-def _padding(uses: Sequence[Use], graph: Graph) -> int | None:
+def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int | None:
     """The token that the graph compares this input with: what it treats as padding."""
     for use in uses:
         if use.operator == "Equal":
@@ -284,7 +292,7 @@ def _padding(uses: Sequence[Use], graph: Graph) -> int | None:
     return None
 
 
-def _distinct(uses: Sequence[Use]) -> int | None:
+def _find_distinct_axis(uses: Sequence[ValueUse]) -> int | None:
     """The axis along which two equal indices would write the same place twice: which one stays is not defined."""
     for use in uses:
         if use.position == 1 and use.operator in {"Scatter", "ScatterElements", "ScatterND"}:
@@ -292,22 +300,24 @@ def _distinct(uses: Sequence[Use]) -> int | None:
     return None
 
 
-def _is_length(name: str) -> bool:
+def _is_length_name(name: str) -> bool:
     return re.search(r"(^|[_.\d])(len|lens|length|lengths|seqlens?)($|[_.\d])|length", name.lower()) is not None
 
 
-def _measured(use: Use, graph: Graph, sizes: Mapping[str, int]) -> int | None:
+def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
     """The size of the axis along which an operator takes its lengths; None where this is no length."""
-    if use.position != MEASURED.get(use.operator) or use.offset or use.scale != 1:
+    if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.offset or use.scale != 1:
         return None
-    if use.operator in RECURRENT:
-        return _size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
+    if use.operator in RECURRENT_OPERATORS:
+        return _get_axis_size(graph.dims(use.other(0)), use.attribute("layout"), sizes)
     if use.operator == "ReverseSequence":
-        return _size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
-    return _size(graph.dims(use.other(1)), -2, sizes)  # keys of an attention: (N, T, width) or (N, heads, T, width)
+        return _get_axis_size(graph.dims(use.other(0)), use.attribute("time_axis"), sizes)
+    return _get_axis_size(
+        graph.dims(use.other(1)), -2, sizes
+    )  # keys of an attention: (N, T, width) or (N, heads, T, width)
 
 
-def _longest(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
+def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
     """The smallest non-leading dynamic axis of the other inputs, else the smallest of their axes: no more is sure."""
     shapes = [other.shape or () for other in inputs if other.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
@@ -315,75 +325,75 @@ def _longest(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, 
     return max(min(inner or every, default=1), 1)
 
 
-def _is_truth(use: Use, graph: Graph) -> bool:
+def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
     """Whether the graph takes the value for true or false there."""
     to_bool = use.operator == "Cast" and use.attribute("to") == 9  # TensorProto.BOOL
     return to_bool or (use.operator, use.position) in ATTENTION_MASKS or graph.truth(use) is not None
 
 
-def _number(uses: Sequence[Use], graph: Graph) -> Plain | Between:
+def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
     """A number in the domain of every function that it reaches as it is, or scaled and shifted by constants."""
-    domains = [(use, domain) for use in uses for domain in _domains([use], graph)]
+    domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.scale != 1 or use.offset]
     if not changed:
-        return Plain(next((domain for _, domain in domains), "any"))
+        return PlainRole(next((domain for _, domain in domains), "any"))
     low, high = -math.inf, math.inf
     for use, domain in domains:
-        ends = sorted(_before(end, use) for end in BOUNDS[domain])
+        ends = sorted(_invert_use(end, use) for end in DOMAIN_BOUNDS[domain])
         low, high = max(low, ends[0]), min(high, ends[1])
-    return Between(low, high) if low < high else Plain()
+    return RangeRole(low, high) if low < high else PlainRole()
 
 
-def _before(end: float, use: Use) -> float:
+def _invert_use(end: float, use: ValueUse) -> float:
     """What a value was that is `end` where it is used."""
     if not math.isfinite(end):
         return end if use.scale > 0 else -end
     return float((Fraction(end) - use.offset) / use.scale)
 
 
-def _domains(uses: Sequence[Use], graph: Graph) -> Iterator[Domain]:
+def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[ValueDomain]:
     for use in uses:
-        if (use.operator, use.position) in DOMAINS:
-            yield DOMAINS[use.operator, use.position]
+        if (use.operator, use.position) in INPUT_DOMAINS:
+            yield INPUT_DOMAINS[use.operator, use.position]
         elif use.operator == "Pow" and use.position == 0:
             exponent = graph.scalar(use.other(1))
             if exponent is None or not exponent.is_integer():
                 yield "positive"
 
 
-def _named_mask(value: ValueInfo, element: str, uses: Sequence[Use], graph: Graph) -> Role:
-    keeps = _polarity(uses, graph)
+def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUse], graph: DataflowGraph) -> Role:
+    keeps = _find_polarity(uses, graph)
     if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
-        return Plain("zero")  # it is added to the scores
+        return PlainRole("zero")  # it is added to the scores
     if keeps is None and "padding" not in value.name.lower():
         keeps = True
-    return Mask(keeps)
+    return MaskRole(keeps)
 
 
-def _polarity(uses: Sequence[Use], graph: Graph) -> bool | None:
+def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
     """Whether ones keep, as far as the graph tells it by what it does to scores, else by what it counts."""
-    for votes in (_score_votes(uses, graph), _count_votes(uses)):
+    for votes in (_find_score_votes(uses, graph), _find_count_votes(uses)):
         said = set(votes)
         if len(said) == 1:
             return said.pop()
     return None
 
 
-def _score_votes(uses: Sequence[Use], graph: Graph) -> Iterator[bool]:
+def _find_score_votes(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[bool]:
     for use in uses:
         if use.operator == "Where" and use.position == 0:
-            chosen, otherwise = (_is_masked(graph.scalar(use.other(position))) for position in (1, 2))
+            chosen, otherwise = (_is_mask_constant(graph.scalar(use.other(position))) for position in (1, 2))
             if chosen != otherwise:
                 yield otherwise != use.flipped
-        elif use.operator == "Mul" and _is_masked(graph.scalar(use.other(1 - use.position))):
+        elif use.operator == "Mul" and _is_mask_constant(graph.scalar(use.other(1 - use.position))):
             yield use.flipped
         elif (use.operator, use.position) in ATTENTION_MASKS:
             yield not use.flipped
 
 
-def _count_votes(uses: Sequence[Use]) -> Iterator[bool]:
+def _find_count_votes(uses: Sequence[ValueUse]) -> Iterator[bool]:
     return (not use.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
 
 
-def _is_masked(constant: float | None) -> bool:
-    return constant is not None and constant <= MASKED
+def _is_mask_constant(constant: float | None) -> bool:
+    return constant is not None and constant <= MASKED_SCORE

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onnxgate.inputs.controls import Given
-from onnxgate.inputs.roles import Between, Category, Domain, Index, Length, Mask, Plain
+from onnxgate.inputs.roles import CategoryRole, IndexRole, LengthRole, MaskRole, PlainRole, RangeRole, ValueDomain
+from onnxgate.inputs.shape_inputs import FixedValues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,107 +32,110 @@ DTYPES = {
 """Element type as ONNX Runtime spells it -> numpy's name; what is not here cannot be fed."""
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
-SMALL = 8  # integers whose meaning is not known lie below this
-EDGE = 0.1  # positive values keep this distance from zero
+MAX_PLAIN_INTEGER = 8  # integers whose meaning is not known lie below this
+DOMAIN_MARGIN = 0.1  # positive values keep this distance from zero
 
 
-def make_values(
-    role: Index | Mask | Length | Plain | Category | Between | Given, dtype: str, shape: Sequence[int], seed: str
+def generate_values(
+    role: IndexRole | MaskRole | LengthRole | PlainRole | CategoryRole | RangeRole | FixedValues,
+    dtype: str,
+    shape: Sequence[int],
+    seed: str,
 ) -> Array:
     """Values of a numpy type that mean something to the graph."""
     match role:
-        case Mask():
-            return _mask(role, tuple(shape), seed).astype(dtype)
-        case Index():
-            return _index(role, tuple(shape), seed).astype(dtype)
-        case Length(limit):
-            return _length(limit, tuple(shape), seed).astype(dtype)
-        case Category(known):
-            return np.array(known)[integers(seed, 0, len(known), tuple(shape))].astype(dtype)
-        case Given(values):
+        case MaskRole():
+            return _generate_mask(role, tuple(shape), seed).astype(dtype)
+        case IndexRole():
+            return _generate_indices(role, tuple(shape), seed).astype(dtype)
+        case LengthRole(limit):
+            return _generate_lengths(limit, tuple(shape), seed).astype(dtype)
+        case CategoryRole(known):
+            return np.array(known)[draw_integers(seed, 0, len(known), tuple(shape))].astype(dtype)
+        case FixedValues(values):
             return np.array(values, dtype).reshape(tuple(shape))
-        case Between(low, high):
-            return _between(low, high, tuple(shape), seed).astype(dtype)
-        case Plain(domain):
-            return _plain(domain, np.dtype(dtype), tuple(shape), seed)
+        case RangeRole(low, high):
+            return _generate_between(low, high, tuple(shape), seed).astype(dtype)
+        case PlainRole(domain):
+            return _generate_plain(domain, np.dtype(dtype), tuple(shape), seed)
 
 
-def bits(seed: str, count: int) -> NDArray[np.uint64]:
+def draw_bits(seed: str, count: int) -> NDArray[np.uint64]:
     """So many raw 64-bit numbers of the stream that belongs to `seed`."""
     key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
     return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
 
 
-def integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
+def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Whole numbers in `low`..`high - 1`."""
-    raw = bits(seed, math.prod(shape)) >> np.uint64(11)
+    raw = draw_bits(seed, math.prod(shape)) >> np.uint64(11)
     return np.asarray((raw % np.uint64(max(high - low, 1))).astype(np.int64).reshape(shape) + low)
 
 
-def normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Nearly normal: the sum of four uniform 16-bit numbers, of mean 0 and variance 1, within +-3.47."""
-    raw = bits(seed, math.prod(shape))
+    raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
     return ((total / 65536.0 - (2.0 - 2.0 / 65536.0)) * math.sqrt(3.0)).reshape(shape)
 
 
-def _plain(domain: Domain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: str) -> Array:
+def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: str) -> Array:
     if dtype.kind == "U":
-        return np.array(WORDS)[integers(seed, 0, len(WORDS), shape)]
+        return np.array(WORDS)[draw_integers(seed, 0, len(WORDS), shape)]
     if dtype == np.uint8 and len(shape) >= 3:  # a picture
-        return integers(seed, 1 if domain == "positive" else 0, 256, shape).astype(dtype)
+        return draw_integers(seed, 1 if domain == "positive" else 0, 256, shape).astype(dtype)
     if dtype.kind in "iu" and domain == "zero":
         return np.zeros(shape, dtype)
     if dtype.kind in "iu":
-        return integers(seed, 1 if domain == "positive" else 0, SMALL, shape).astype(dtype)
-    return np.asarray(_within(domain, normal(seed, shape))).astype(dtype)
+        return draw_integers(seed, 1 if domain == "positive" else 0, MAX_PLAIN_INTEGER, shape).astype(dtype)
+    return np.asarray(_move_into_domain(domain, draw_normal(seed, shape))).astype(dtype)
 
 
-def _within(domain: Domain, values: Array) -> Array:
+def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
     """Nearly normal values moved into the domain of a function."""
     match domain:
         case "any":
             return values
         case "positive":
-            return np.abs(values) + EDGE
+            return np.abs(values) + DOMAIN_MARGIN
         case "unit":
             return values / 4.0
         case "fraction":
             return np.abs(values) / 4.0
         case "above one":
-            return np.abs(values) + 1.0 + EDGE
+            return np.abs(values) + 1.0 + DOMAIN_MARGIN
         case "zero":
             return np.zeros(values.shape)
 
 
-def _between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
+def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
     """Evenly between two ends and away from both; where only one is finite, on the right side of it."""
     if math.isfinite(low) and math.isfinite(high):
-        share = EDGE / 2 + (1 - EDGE) * integers(seed, 0, 1 << 16, shape) / 65536.0
+        share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
-    away = np.abs(normal(seed, shape)) + EDGE
+    away = np.abs(draw_normal(seed, shape)) + DOMAIN_MARGIN
     return np.asarray(low + away if math.isfinite(low) else high - away)
 
 
-def _index(role: Index, shape: tuple[int, ...], seed: str) -> Array:
+def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
     """Indices in bounds; where a place must not be written twice, each next one along that axis."""
     span = max(role.high - role.low, 1)
     if role.distinct_along is not None and shape:
         return np.asarray(role.low + np.indices(shape)[role.distinct_along % len(shape)] % span)
-    values = integers(seed, role.low, role.low + span, shape)
+    values = draw_integers(seed, role.low, role.low + span, shape)
     return np.where(values == role.avoid, role.low + (values - role.low + 1) % span, values)
 
 
-def _length(limit: int, shape: tuple[int, ...], seed: str) -> Array:
+def _generate_lengths(limit: int, shape: tuple[int, ...], seed: str) -> Array:
     """Lengths of at least 1; the first has the full length, so that nothing is shorter than its axis."""
-    values = integers(seed, 1, max(limit, 1) + 1, shape)
+    values = draw_integers(seed, 1, max(limit, 1) + 1, shape)
     if values.size:
         values.flat[0] = max(limit, 1)
     return values
 
 
-def _mask(role: Mask, shape: tuple[int, ...], seed: str) -> Array:
+def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
     """Rows along the last axis whose end is padding, one place to half of them; the first row of all has none.
 
     No row is masked completely. Where the graph does not tell whether True keeps or drops, every row has both, with
@@ -142,7 +145,7 @@ def _mask(role: Mask, shape: tuple[int, ...], seed: str) -> Array:
         return np.array(role.keeps is not False)
     length = shape[-1]
     rows = shape[:-1]
-    kept = length - np.asarray(integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
+    kept = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
     if kept.size and role.keeps is not None:
         kept.flat[0] = length
     keep = np.arange(length) < np.asarray(kept)[..., None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from onnxgate.rules.budget.memory_over_budget import memory_over_budget
 from onnxgate.rules.budget.size_over_budget import size_over_budget
 from onnxgate.rules.budget.slower_than_budget import slower_than_budget
+from onnxgate.rules.definition import AnyRule
 from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
 from onnxgate.rules.export.export_drops_mutation import export_drops_mutation
 from onnxgate.rules.export.export_failed import export_failed
@@ -55,7 +56,6 @@ from onnxgate.rules.parity.quantization_drift import quantization_drift
 from onnxgate.rules.parity.quantization_invalid import quantization_invalid
 from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
 from onnxgate.rules.parity.source_mismatch import source_mismatch
-from onnxgate.rules.registry import AnyRule
 from onnxgate.rules.runtime.dynamic_axis_broken import dynamic_axis_broken
 from onnxgate.rules.runtime.inputs_unusable import inputs_unusable
 from onnxgate.rules.runtime.load_failed import load_failed

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from onnxgate.agreement.compare import compare, not_finite
+from onnxgate.numerics.agreement import compare_arrays, find_not_finite
 
 FLOATS = arrays.arrays(np.float32, arrays.array_shapes(max_side=4), elements=st.floats(width=32))
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -23,14 +23,14 @@ def _f32(*values: float) -> np.ndarray[Any, Any]:
 
 def test_formula_is_relative_to_the_reference() -> None:
     """`|a - b| <= atol + rtol * |b|`: what is allowed grows with the reference, not with the candidate."""
-    assert compare(_f32(2.0), _f32(1.0), 1.0, 0.0).agrees
-    assert not compare(_f32(2.0), _f32(0.5), 1.0, 0.0).agrees
-    assert compare(_f32(0.5), _f32(2.0), 1.0, 0.0).agrees
+    assert compare_arrays(_f32(2.0), _f32(1.0), 1.0, 0.0).agrees
+    assert not compare_arrays(_f32(2.0), _f32(0.5), 1.0, 0.0).agrees
+    assert compare_arrays(_f32(0.5), _f32(2.0), 1.0, 0.0).agrees
 
 
 def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
     """A large difference that is allowed is not the worst one; index and both values are said."""
-    found = compare(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
+    found = compare_arrays(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
 
     assert (found.agrees, found.metric, found.value, pytest.approx(found.bound)) == (False, "worst_abs", 0.25, 0.025)
     assert (found.mismatched, found.max_abs) == (1, 10.0)
@@ -52,7 +52,7 @@ def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
 )
 def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
     """NaN agrees with NaN and an infinity with itself, at the same place; nothing else does, at any tolerance."""
-    found = compare(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
+    found = compare_arrays(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
 
     assert (agrees, "worst_abs" if agrees else "not finite") == (found.agrees, found.metric)
     assert (0.0 if agrees else 1.0) == found.value
@@ -71,39 +71,39 @@ def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
 )
 def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) -> None:
     """Shapes are not broadcast and kinds not converted, whatever is allowed."""
-    found = compare(candidate, reference, 1e30, 1e30)
+    found = compare_arrays(candidate, reference, 1e30, 1e30)
 
     assert (False, metric) == (found.agrees, found.metric)
 
 
 def test_unlike_arrays_say_what_they_are() -> None:
     """Both shapes are in the detail, the candidate's first."""
-    assert compare(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) against (1, 10)"
+    assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) against (1, 10)"
 
 
 def test_widths_of_one_kind_may_be_compared() -> None:
     """float16 against float32 is a matter of tolerance, and is computed wider than both."""
-    assert compare(np.array([1.0], np.float16), _f32(1.0009), 1e-3, 0.0).agrees
-    assert not compare(np.array([65504.0], np.float16), np.array([-65504.0], np.float16), 1.0, 0.0).agrees
+    assert compare_arrays(np.array([1.0], np.float16), _f32(1.0009), 1e-3, 0.0).agrees
+    assert not compare_arrays(np.array([65504.0], np.float16), np.array([-65504.0], np.float16), 1.0, 0.0).agrees
 
 
 def test_empty_arrays_agree() -> None:
     """Nothing differs in an array without elements."""
     for dtype in (np.float32, np.int64, bool, "U3"):
-        assert compare(np.zeros((0, 3), dtype), np.zeros((0, 3), dtype), 0.0, 0.0).agrees
+        assert compare_arrays(np.zeros((0, 3), dtype), np.zeros((0, 3), dtype), 0.0, 0.0).agrees
 
 
 def test_words_are_exact() -> None:
     """No tolerance makes one word nearly another; bytes and text of the same word agree."""
-    assert not compare(np.array(["cat"]), np.array(["cut"]), 1e9, 1e9).agrees
-    assert compare(np.array([b"cat"]), np.array(["cat"]), 0.0, 0.0).agrees
+    assert not compare_arrays(np.array(["cat"]), np.array(["cut"]), 1e9, 1e9).agrees
+    assert compare_arrays(np.array([b"cat"]), np.array(["cat"]), 0.0, 0.0).agrees
 
 
 def test_booleans_are_exact_unless_one_more_is_allowed() -> None:
     """True is one more than false."""
     true, false = np.array([True]), np.array([False])
 
-    assert [compare(true, false, 0.0, atol).agrees for atol in (0.0, 0.5, 1.0)] == [False, False, True]
+    assert [compare_arrays(true, false, 0.0, atol).agrees for atol in (0.0, 0.5, 1.0)] == [False, False, True]
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
@@ -112,12 +112,12 @@ def test_share_of_the_elements_may_differ(dtype: Any) -> None:
     one, two, reference = (np.zeros(150, dtype) for _ in range(3))
     one[:1], two[:2] = 1, 1
 
-    near, found = compare(one, reference, 0.0, 0.0, 0.01), compare(two, reference, 0.0, 0.0, 0.01)
+    near, found = compare_arrays(one, reference, 0.0, 0.0, 0.01), compare_arrays(two, reference, 0.0, 0.0, 0.01)
 
     assert (near.agrees, near.value, near.bound, near.detail) == (True, 1.0, 1.0, "")
     assert (found.agrees, found.value, found.bound) == (False, 2.0, 1.0)
     assert found.detail.endswith("; 2 of 150 elements differ")
-    assert not compare(one[:99], reference[:99], 0.0, 0.0, 0.01).agrees
+    assert not compare_arrays(one[:99], reference[:99], 0.0, 0.0, 0.01).agrees
 
 
 def test_share_is_not_for_numbers() -> None:
@@ -126,20 +126,20 @@ def test_share_is_not_for_numbers() -> None:
     far = values.copy()
     far[0] = 9
 
-    assert not compare(far.astype(np.float32), values.astype(np.float32), 0.0, 0.0, 0.01).agrees
-    assert not compare(far, values, 0.0, 1.0, 0.01).agrees
+    assert not compare_arrays(far.astype(np.float32), values.astype(np.float32), 0.0, 0.0, 0.01).agrees
+    assert not compare_arrays(far, values, 0.0, 1.0, 0.01).agrees
 
 
 def test_complex_numbers_are_compared_in_both_parts() -> None:
     """An imaginary part that differs is a difference."""
-    assert not compare(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 0.5).agrees
-    assert compare(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 1.0).agrees
+    assert not compare_arrays(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 0.5).agrees
+    assert compare_arrays(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 1.0).agrees
 
 
 def test_neighbouring_large_integers_differ() -> None:
     """Integers are not rounded to float64, and their difference does not overflow."""
     large = np.array([2**63 - 1, -(2**63)], np.int64)
-    found = compare(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
+    found = compare_arrays(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
 
     assert (found.value, found.metric) == (2.0, "mismatched elements")
     assert float(2**64 - 1) == found.max_abs
@@ -147,7 +147,7 @@ def test_neighbouring_large_integers_differ() -> None:
 
 def test_worst_integer_is_one_beyond_its_bound() -> None:
     """Also where float64 cannot tell it from one that uses all of its bound."""
-    found = compare(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
+    found = compare_arrays(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
 
     assert not found.agrees
     assert found.detail.startswith(f"at [1]: {2**60 + 1} against 0; 1 of 2")
@@ -155,8 +155,8 @@ def test_worst_integer_is_one_beyond_its_bound() -> None:
 
 def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
     """The same bits are not the same number."""
-    assert not compare(np.array([-1], np.int64), np.array([2**64 - 1], np.uint64), 0.0, 0.0).agrees
-    assert compare(np.array([7], np.int8), np.array([7], np.uint64), 0.0, 0.0).agrees
+    assert not compare_arrays(np.array([-1], np.int64), np.array([2**64 - 1], np.uint64), 0.0, 0.0).agrees
+    assert compare_arrays(np.array([7], np.int8), np.array([7], np.uint64), 0.0, 0.0).agrees
 
 
 @given(st.lists(st.tuples(INT64, INT64), min_size=1, max_size=5), st.integers(0, 2**62))
@@ -165,13 +165,13 @@ def test_integers_follow_the_formula_exactly(pairs: list[tuple[int, int]], atol:
     a, b = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
     allowed = int(float(atol))
 
-    assert all(abs(x - y) <= allowed for x, y in pairs) == compare(a, b, 0.0, float(atol)).agrees
+    assert all(abs(x - y) <= allowed for x, y in pairs) == compare_arrays(a, b, 0.0, float(atol)).agrees
 
 
 @given(FLOATS)
 def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
     """Also with NaN and infinities in it, and with nothing allowed."""
-    found = compare(array, array.copy(), 0.0, 0.0)
+    found = compare_arrays(array, array.copy(), 0.0, 0.0)
 
     assert (found.agrees, found.mismatched, found.detail) == (True, 0, "")
 
@@ -182,7 +182,7 @@ def test_floats_follow_the_formula(data: st.DataObject, rtol: float, atol: float
     element = st.floats(-1e6, 1e6, width=32)
     pairs = data.draw(st.lists(st.tuples(element, element), min_size=1, max_size=6))
     a, b = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
-    found = compare(a, b, rtol, atol)
+    found = compare_arrays(a, b, rtol, atol)
     over = [Fraction(x) - Fraction(y) for x, y in pairs]
     allowed = [Fraction(atol) + Fraction(rtol) * abs(Fraction(y)) for _, y in pairs]
     margin = [abs(d) - limit for d, limit in zip(over, allowed, strict=True)]
@@ -202,10 +202,10 @@ def test_one_changed_element_is_found(array: np.ndarray[Any, Any], data: st.Data
     changed.flat[index] = np.nan
     place = ", ".join(map(str, np.unravel_index(index, array.shape)))
 
-    assert compare(changed, reference, 1e30, 1e30).detail.startswith(f"at [{place}]: nan against")
+    assert compare_arrays(changed, reference, 1e30, 1e30).detail.startswith(f"at [{place}]: nan against")
 
 
 def test_not_finite_marks_places() -> None:
     """Integers are always finite."""
-    assert not_finite(_f32(np.nan, 1.0, -np.inf)).tolist() == [True, False, True]
-    assert not_finite(np.array([2**62])).tolist() == [False]
+    assert find_not_finite(_f32(np.nan, 1.0, -np.inf)).tolist() == [True, False, True]
+    assert find_not_finite(np.array([2**62])).tolist() == [False]

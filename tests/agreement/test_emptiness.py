@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxgate.agreement.emptiness import is_faint, tells_nothing
+from onnxgate.numerics.agreement import are_both_nan, is_negligible
 
 BLANK = np.full((2, 2), np.nan, np.float32)
 
 
 def test_no_number_on_either_side() -> None:
     """Whatever the shapes and the precision."""
-    assert tells_nothing(BLANK, BLANK.astype(np.float16)[:1])
+    assert are_both_nan(BLANK, BLANK.astype(np.float16)[:1])
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_no_number_on_either_side() -> None:
 )
 def test_anything_else_tells_something(other: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
     """One number, an infinity, an empty array: on either side."""
-    assert (tells_nothing(BLANK, other), tells_nothing(other, BLANK)) == (False, False)
+    assert (are_both_nan(BLANK, other), are_both_nan(other, BLANK)) == (False, False)
 
 
 FAINT = np.array([[3e-8, -1e-8]], np.float32)
@@ -47,4 +47,4 @@ def test_what_zeros_would_pass_for_is_faint(
     candidate: np.ndarray[tuple[int, ...], np.dtype[np.float32]], allowed: float, faint: bool
 ) -> None:
     """Nothing is larger than what may differ; unless it is equal, or near by its own measure."""
-    assert faint == is_faint(candidate, FAINT, allowed, 1e-4)
+    assert faint == is_negligible(candidate, FAINT, allowed, 1e-4)

@@ -7,8 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from onnxgate.agreement.first_difference import NONE, Distance, Suspect, beginning, distance, suspects, unbroken
-from onnxgate.model.exposing import Step
+from onnxgate.model.subgraphs.instrumented_models import SearchNode
+from onnxgate.numerics.first_difference import (
+    NO_DISTANCE,
+    Distance,
+    Suspect,
+    find_first_difference,
+    find_suspects,
+    longest_path,
+    measure_distance,
+)
 
 
 def far(relative: float) -> Distance:
@@ -16,12 +24,12 @@ def far(relative: float) -> Distance:
     return Distance(relative, relative, 4e-6)
 
 
-CHAIN = (Step(0, ("x",), ("a",)), Step(1, ("a",), ("b",)), Step(2, ("b",), ("c",)))
+CHAIN = (SearchNode(0, ("x",), ("a",)), SearchNode(1, ("a",), ("b",)), SearchNode(2, ("b",), ("c",)))
 
 
 def test_distance_is_relative_to_the_largest_value() -> None:
     """One element off by 1 in a value whose largest is 4."""
-    found = distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
+    found = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
 
     assert (found.largest, found.relative) == (1.0, 0.25)
 
@@ -29,7 +37,7 @@ def test_distance_is_relative_to_the_largest_value() -> None:
 def test_filled_masks_are_no_magnitude() -> None:
     """The smallest float32, with which masks are filled, hides no difference beside it."""
     lowest = np.finfo(np.float32).min
-    found = distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
+    found = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
 
     assert found.relative == 0.5
 
@@ -46,43 +54,43 @@ def test_filled_masks_are_no_magnitude() -> None:
 )
 def test_what_cannot_be_subtracted_is_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
     """Other shapes, other kinds of type, words, and what is finite on one side only."""
-    assert distance(candidate, reference).relative == math.inf
+    assert measure_distance(candidate, reference).relative == math.inf
 
 
 def test_equal_values_are_not_apart() -> None:
     """NaN, infinities, words and integers that are the same on both sides."""
     values = [np.array([np.nan, np.inf, 1.0]), np.array(["a"]), np.array([2**62], np.int64), np.zeros(0, np.float32)]
 
-    assert [distance(each, each.copy()) for each in values] == [NONE] * 4
+    assert [measure_distance(each, each.copy()) for each in values] == [NO_DISTANCE] * 4
 
 
 def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst element and the largest value may lie in different chunks."""
     monkeypatch.setattr("onnxgate.agreement.first_difference.CHUNK", 2)
     reference = np.array([[1, 2], [3, 8]], np.float32)
-    found = distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
+    found = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
 
     assert (found.largest, found.relative) == (2.0, 0.25)
 
 
 def test_suspects_are_where_the_distance_grows() -> None:
     """Rounding that grows a little is suspected of nothing; a jump is."""
-    found = suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
+    found = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
 
     assert [each.output for each in found] == ["a", "b"]
 
 
 def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
     """A value that the other side does not have makes no suspect of the node behind it."""
-    found = suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
+    found = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
 
     assert [each.output for each in found] == ["a"]
 
 
 def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:
     """The output of the node that is blamed, all of the chain being suspected."""
-    found = [Suspect(step, step.outputs[0], NONE, far(1.0)) for step in CHAIN]
-    first = beginning(found, own, exact=exact)
+    found = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
+    first = find_first_difference(found, own, exact=exact)
     return first.output if first else None
 
 
@@ -105,6 +113,6 @@ def test_rounding_is_nobody_s_fault() -> None:
 
 def test_the_way_to_an_output_is_the_longest_one() -> None:
     """Of two ways to an output, the one that passes more nodes."""
-    steps = (*CHAIN, Step(3, ("x",), ("short",)), Step(4, ("short", "c"), ("y",)))
+    steps = (*CHAIN, SearchNode(3, ("x",), ("short",)), SearchNode(4, ("short", "c"), ("y",)))
 
-    assert unbroken(steps, "y") == ("a", "b", "c", "y")
+    assert longest_path(steps, "y") == ("a", "b", "c", "y")

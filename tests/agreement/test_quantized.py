@@ -10,23 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from onnxgate.agreement.quantized import (
-    ENOUGH_DB,
+from onnxgate.numerics.quantization import (
+    FLOAT_BOUNDS,
     MARGIN_DB,
-    OF_FLOAT,
-    OF_ITSELF,
-    Bounds,
-    Held,
-    Scale,
-    float_bounds,
-    hold,
+    MAX_REQUIRED_DB,
+    SAME_FILE_BOUNDS,
+    OutputScale,
+    RatioAgreement,
+    RatioBounds,
+    choose_float_bounds,
+    compare_quantized,
     measure_quantization,
-    scale_of,
+    measure_scale,
 )
-from onnxgate.lock.types import LockedModel, MeasuredQuantization
+from onnxgate.project.lock.types import LockedModel, MeasuredQuantization
 
 Array = NDArray[Any]
-NOTHING = Scale()
+NOTHING = OutputScale()
 RECORDED = MeasuredQuantization(sqnr_db=36.0, cosine=0.999, top1=1.0, source="f.onnx", runtime="onnxruntime 1.31.1")
 
 
@@ -42,7 +42,7 @@ def signal(*shape: int) -> Array:
     return np.asarray(np.random.default_rng(0).normal(size=shape), np.float32)
 
 
-def figures(held: Held) -> dict[str, float]:
+def figures(held: RatioAgreement) -> dict[str, float]:
     """The ratios by name."""
     return {metric: value for metric, value, _ in held.figures}
 
@@ -51,11 +51,11 @@ def figures(held: Held) -> dict[str, float]:
 def test_ratio_decides(db: float) -> None:
     """The figure is the ratio that was made, and agreement is that it reaches the bound."""
     reference = signal(4, 64)
-    held = hold(noisy(reference, db), reference, OF_FLOAT, NOTHING)
+    held = compare_quantized(noisy(reference, db), reference, FLOAT_BOUNDS, NOTHING)
 
     assert figures(held)["sqnr_db"] == pytest.approx(db, abs=0.01)
-    if abs(db - OF_FLOAT.sqnr_db) > 3:
-        assert held.agreement.agrees == (db > OF_FLOAT.sqnr_db)
+    if abs(db - FLOAT_BOUNDS.sqnr_db) > 3:
+        assert held.agreement.agrees == (db > FLOAT_BOUNDS.sqnr_db)
 
 
 def test_one_wrong_element_is_no_matter() -> None:
@@ -64,8 +64,8 @@ def test_one_wrong_element_is_no_matter() -> None:
     stepped = reference.copy()
     stepped[3, 4] += 0.5
 
-    assert hold(stepped, reference, OF_FLOAT, NOTHING).agreement.agrees
-    assert not hold(reference * np.float32(0.8), reference, OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(stepped, reference, FLOAT_BOUNDS, NOTHING).agreement.agrees
+    assert not compare_quantized(reference * np.float32(0.8), reference, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_rows_that_agree_on_the_largest() -> None:
@@ -73,7 +73,7 @@ def test_rows_that_agree_on_the_largest() -> None:
     reference = np.full((50, 4), 100.0, np.float32)
     reference[:, 1], candidate = 101.0, np.full((50, 4), 100.0, np.float32)
     candidate[:, 2] = 101.0
-    held = hold(candidate, reference, OF_FLOAT, NOTHING)
+    held = compare_quantized(candidate, reference, FLOAT_BOUNDS, NOTHING)
 
     assert (held.agreement.agrees, held.metric, held.value) == (False, "top1", 0.0)
 
@@ -85,42 +85,42 @@ def test_near_ties_change_places_freely() -> None:
     candidate = reference.copy()
     candidate[:, 0] = 3.06
 
-    assert figures(hold(candidate, reference, OF_FLOAT, NOTHING))["top1"] == 1.0
+    assert figures(compare_quantized(candidate, reference, FLOAT_BOUNDS, NOTHING))["top1"] == 1.0
 
 
 def test_steps_of_the_output_are_right_between_two_runs() -> None:
     """However few steps an output has: one more or less in each element."""
     reference = np.array([[0.1, 0.0, -0.1, 0.2]], np.float32)
     candidate = reference + np.float32(0.1)
-    stepped = Bounds(OF_ITSELF.sqnr_db, OF_ITSELF.cosine, OF_ITSELF.top1, "type", step=0.101)
+    stepped = RatioBounds(SAME_FILE_BOUNDS.sqnr_db, SAME_FILE_BOUNDS.cosine, SAME_FILE_BOUNDS.top1, "type", step=0.101)
 
-    assert hold(candidate, reference, stepped, NOTHING).agreement.agrees
-    assert not hold(candidate, reference, OF_ITSELF, NOTHING).agreement.agrees
+    assert compare_quantized(candidate, reference, stepped, NOTHING).agreement.agrees
+    assert not compare_quantized(candidate, reference, SAME_FILE_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_output_near_zero_is_held_to_what_is_usual() -> None:
     """One score of 0.001 that is 0.01 off is no drift where scores are about 1; without other cases it is."""
-    reference, usual = np.array([[0.001]], np.float32), Scale(power=1.0, spread=1.0)
+    reference, usual = np.array([[0.001]], np.float32), OutputScale(power=1.0, spread=1.0)
     candidate = np.array([[-0.009]], np.float32)
 
-    assert hold(candidate, reference, OF_FLOAT, usual).agreement.agrees
-    assert not hold(candidate, reference, OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(candidate, reference, FLOAT_BOUNDS, usual).agreement.agrees
+    assert not compare_quantized(candidate, reference, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_scale_is_taken_over_all_cases() -> None:
     """Power and spread of the finite elements; integers have none."""
-    found = scale_of([np.array([3.0, np.inf]), np.array([5.0])])
+    found = measure_scale([np.array([3.0, np.inf]), np.array([5.0])])
 
     assert (found.power, found.spread) == (17.0, 1.0)
-    assert scale_of([np.array([3], np.int64)]) == NOTHING
+    assert measure_scale([np.array([3], np.int64)]) == NOTHING
 
 
 def test_output_of_zeros() -> None:
     """There is no ratio to nothing: it is held to a small number."""
     zeros = np.zeros((2, 20), np.float32)
 
-    assert hold(zeros + np.float32(1e-3), zeros, OF_FLOAT, NOTHING).agreement.agrees
-    assert not hold(zeros + np.float32(1e-1), zeros, OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(zeros + np.float32(1e-3), zeros, FLOAT_BOUNDS, NOTHING).agreement.agrees
+    assert not compare_quantized(zeros + np.float32(1e-1), zeros, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_what_is_not_finite() -> None:
@@ -129,19 +129,22 @@ def test_what_is_not_finite() -> None:
     lost, unknown = reference.copy(), reference.copy()
     lost[0, 0], unknown[0, 0] = np.nan, np.inf
 
-    assert (hold(lost, reference, OF_FLOAT, NOTHING).metric, hold(lost, reference, OF_FLOAT, NOTHING).value) == (
+    assert (
+        compare_quantized(lost, reference, FLOAT_BOUNDS, NOTHING).metric,
+        compare_quantized(lost, reference, FLOAT_BOUNDS, NOTHING).value,
+    ) == (
         "not finite",
         1.0,
     )
-    assert hold(reference, unknown, OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(reference, unknown, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_shapes_and_types_must_be_alike() -> None:
     """As for every other output."""
     reference = signal(2, 20)
 
-    assert hold(reference[:1], reference, OF_FLOAT, NOTHING).metric == "shape"
-    assert not hold(reference.astype(np.int64), reference, OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(reference[:1], reference, FLOAT_BOUNDS, NOTHING).metric == "shape"
+    assert not compare_quantized(reference.astype(np.int64), reference, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def test_labels() -> None:
@@ -149,11 +152,11 @@ def test_labels() -> None:
     many, few = np.arange(100), np.arange(4)
     wrong = np.where(many < 3, 7, many)
 
-    assert hold(np.where(many < 1, 7, many), many, OF_FLOAT, NOTHING).agreement.agrees
-    assert not hold(wrong, many, OF_FLOAT, NOTHING).agreement.agrees
-    assert not hold(wrong, many, OF_FLOAT, NOTHING).too_few
-    assert hold(few + 1, few, OF_FLOAT, NOTHING).too_few
-    assert hold((few + 1).astype(np.uint8), few.astype(np.uint8), OF_FLOAT, NOTHING).agreement.agrees
+    assert compare_quantized(np.where(many < 1, 7, many), many, FLOAT_BOUNDS, NOTHING).agreement.agrees
+    assert not compare_quantized(wrong, many, FLOAT_BOUNDS, NOTHING).agreement.agrees
+    assert not compare_quantized(wrong, many, FLOAT_BOUNDS, NOTHING).too_few
+    assert compare_quantized(few + 1, few, FLOAT_BOUNDS, NOTHING).too_few
+    assert compare_quantized((few + 1).astype(np.uint8), few.astype(np.uint8), FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
 def locked(**quantization: MeasuredQuantization) -> LockedModel:
@@ -163,12 +166,14 @@ def locked(**quantization: MeasuredQuantization) -> LockedModel:
 
 def test_recorded_figures_are_the_bound() -> None:
     """Less a margin; no more is asked for than matters; an output without a record has the default."""
-    found = float_bounds(locked(y=RECORDED), "y")
-    perfect = float_bounds(locked(y=MeasuredQuantization(sqnr_db=200, cosine=1, top1=1, source="", runtime="")), "y")
+    found = choose_float_bounds(locked(y=RECORDED), "y")
+    perfect = choose_float_bounds(
+        locked(y=MeasuredQuantization(sqnr_db=200, cosine=1, top1=1, source="", runtime="")), "y"
+    )
 
     assert (found.sqnr_db, found.cosine, found.bound_from) == (36.0 - MARGIN_DB, pytest.approx(0.998), "lock")
-    assert (perfect.sqnr_db, perfect.cosine < 1) == (ENOUGH_DB, True)
-    assert float_bounds(locked(), "y") == float_bounds(None, "y") == OF_FLOAT
+    assert (perfect.sqnr_db, perfect.cosine < 1) == (MAX_REQUIRED_DB, True)
+    assert choose_float_bounds(locked(), "y") == choose_float_bounds(None, "y") == FLOAT_BOUNDS
 
 
 def test_record_holds_for_what_was_recorded() -> None:
@@ -178,9 +183,11 @@ def test_record_holds_for_what_was_recorded() -> None:
         ({"y": noisy(reference, db, seed), "n": np.ones(1, int)}, {"y": reference}) for seed, db in ((1, 33), (2, 30))
     ]
     found = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1")
-    bounds = float_bounds(locked(**found), "y")
+    bounds = choose_float_bounds(locked(**found), "y")
 
     assert list(found) == ["y"]
     assert found["y"].sqnr_db == pytest.approx(30.0, abs=0.11)
-    assert all(hold(quantized["y"], real["y"], bounds, NOTHING).agreement.agrees for quantized, real in cases)
-    assert not hold(noisy(reference, 24), reference, bounds, NOTHING).agreement.agrees
+    assert all(
+        compare_quantized(quantized["y"], real["y"], bounds, NOTHING).agreement.agrees for quantized, real in cases
+    )
+    assert not compare_quantized(noisy(reference, 24), reference, bounds, NOTHING).agreement.agrees

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.agreement.tolerance import Bound, choose, measure
-from onnxgate.config.types import Tolerance
-from onnxgate.lock.types import LockedModel, MeasuredTolerance
+from onnxgate.numerics.tolerance import ElementBound, choose_bound, measure_tolerance
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 LOCKED = LockedModel(
@@ -22,33 +22,33 @@ def test_config_for_the_output_comes_first() -> None:
     """It is stronger than the config's for all, and than the lock's."""
     settings = {**FOR_ALL, "y": Tolerance(rtol=0.5, atol=0.25)}
 
-    assert Bound(0.5, 0.25, "config") == choose(settings, LOCKED, "y", F32, half=False)
-    assert Bound(1e-3, 1e-4, "config") == choose(settings, LOCKED, "z", F32, half=False)
+    assert ElementBound(0.5, 0.25, "config") == choose_bound(settings, LOCKED, "y", F32, half=False)
+    assert ElementBound(1e-3, 1e-4, "config") == choose_bound(settings, LOCKED, "z", F32, half=False)
 
 
 def test_measured_bound_is_absolute() -> None:
     """The lock's bound is `atol`; nothing is relative."""
-    assert Bound(0.0, 3e-6, "lock") == choose(None, LOCKED, "y", F32, half=False)
+    assert ElementBound(0.0, 3e-6, "lock") == choose_bound(None, LOCKED, "y", F32, half=False)
 
 
 def test_by_type_where_nothing_else_is_known() -> None:
     """16 bits anywhere in the model are enough for the wider bound; float64 is held like float32."""
-    single = Bound(1e-4, 1e-5, "type", of_largest=1e-6)
-    half = Bound(1e-2, 5e-3, "type", of_largest=5e-3)
+    single = ElementBound(1e-4, 1e-5, "type", of_largest=1e-6)
+    half = ElementBound(1e-2, 5e-3, "type", of_largest=5e-3)
 
-    assert single == choose(None, LOCKED, "z", F32, half=False)
-    assert single == choose(None, None, "z", np.dtype(np.float64), half=False)
-    assert half == choose(None, None, "z", F32, half=True)
-    assert half == choose(None, None, "z", np.dtype(np.float16), half=False)
+    assert single == choose_bound(None, LOCKED, "z", F32, half=False)
+    assert single == choose_bound(None, None, "z", np.dtype(np.float64), half=False)
+    assert half == choose_bound(None, None, "z", F32, half=True)
+    assert half == choose_bound(None, None, "z", np.dtype(np.float16), half=False)
 
 
 def test_default_grows_with_the_numbers_that_are_rounded() -> None:
     """What is left where numbers of 1e5 cancel carries their rounding; the config's own tolerance is taken as it is."""
     reference = np.array([1e5, 120.0, np.inf], np.float32)
     candidate = np.array([1e5 + 0.01, 120.02, np.inf], np.float32)
-    given = Bound(0.0, 1e-5, "config")
+    given = ElementBound(0.0, 1e-5, "config")
 
-    assert pytest.approx(0.1) == choose(None, None, "y", F32, half=False).at(candidate, reference).atol
+    assert pytest.approx(0.1) == choose_bound(None, None, "y", F32, half=False).at(candidate, reference).atol
     assert given == given.at(candidate, reference)
 
 
@@ -57,13 +57,15 @@ def test_what_a_mask_is_filled_with_widens_nothing() -> None:
     reference = np.array([-1e9, 0.5], np.float32)
     candidate = np.array([-1e9, 0.6], np.float32)
 
-    assert 1e-5 == choose(None, None, "y", F32, half=False).at(candidate, reference).atol
+    assert 1e-5 == choose_bound(None, None, "y", F32, half=False).at(candidate, reference).atol
 
 
 def test_integers_are_exact_unless_named() -> None:
     """A tolerance for all outputs is meant for figures, not for class labels."""
-    assert Bound(0.0, 0.0, "type") == choose(FOR_ALL, LOCKED, "y", I64, half=False)
-    assert Bound(0.0, 1.0, "config") == choose({"y": Tolerance(rtol=0.0, atol=1.0)}, None, "y", I64, half=False)
+    assert ElementBound(0.0, 0.0, "type") == choose_bound(FOR_ALL, LOCKED, "y", I64, half=False)
+    assert ElementBound(0.0, 1.0, "config") == choose_bound(
+        {"y": Tolerance(rtol=0.0, atol=1.0)}, None, "y", I64, half=False
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
@@ -72,18 +74,18 @@ def test_a_few_decisions_may_differ_in_16_bits(dtype: Any) -> None:
     kind = np.dtype(dtype)
     named = {"y": Tolerance(rtol=0.0, atol=1.0)}
 
-    assert Bound(0.0, 0.0, "type", 0.01) == choose(FOR_ALL, LOCKED, "y", kind, half=True)
-    assert Bound(0.0, 1.0, "config") == choose(named, LOCKED, "y", kind, half=True)
+    assert ElementBound(0.0, 0.0, "type", 0.01) == choose_bound(FOR_ALL, LOCKED, "y", kind, half=True)
+    assert ElementBound(0.0, 1.0, "config") == choose_bound(named, LOCKED, "y", kind, half=True)
 
 
 def test_words_are_exact_in_16_bits_too() -> None:
     """A label in words is never left out."""
-    assert Bound(0.0, 0.0, "type") == choose(None, None, "y", np.dtype("U3"), half=True)
+    assert ElementBound(0.0, 0.0, "type") == choose_bound(None, None, "y", np.dtype("U3"), half=True)
 
 
 def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
     """Only `rtol` given: nothing is allowed beside it."""
-    assert Bound(1e-3, 0.0, "config") == choose({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
+    assert ElementBound(1e-3, 0.0, "config") == choose_bound({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
 
 
 def _case(narrow: float, wide: float) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -92,15 +94,15 @@ def _case(narrow: float, wide: float) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_noise_is_the_largest_over_cases_and_bounds_eight_times_as_much() -> None:
     """Noise is the distance of float32 from float64."""
-    measured = measure([_case(0.5, 0.5), _case(0.5, 0.53125), _case(0.5, 0.515625)])
+    measured = measure_tolerance([_case(0.5, 0.5), _case(0.5, 0.53125), _case(0.5, 0.515625)])
 
     assert {"y": MeasuredTolerance(noise=0.03125, bound=0.25)} == measured
 
 
 def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
     """Without noise, a millionth of the largest value, and of 1 where all are smaller."""
-    assert measure([_case(0.5, 0.5)])["y"].bound == 1e-6
-    assert pytest.approx(2e-3) == measure([_case(2000.0, 2000.0)])["y"].bound
+    assert measure_tolerance([_case(0.5, 0.5)])["y"].bound == 1e-6
+    assert pytest.approx(2e-3) == measure_tolerance([_case(2000.0, 2000.0)])["y"].bound
 
 
 def test_what_cannot_be_measured_has_no_tolerance() -> None:
@@ -110,18 +112,18 @@ def test_what_cannot_be_measured_has_no_tolerance() -> None:
     labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
 
     for case in (infinite, reshaped, labels):
-        assert measure([_case(1.0, 1.0), case]) == {}
+        assert measure_tolerance([_case(1.0, 1.0), case]) == {}
 
 
 def test_what_is_not_finite_on_both_sides_is_no_noise() -> None:
     """Masked scores are minus infinity in both; the rest is measured."""
     both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
 
-    assert measure([both])["y"].noise == 0.0625
+    assert measure_tolerance([both])["y"].noise == 0.0625
 
 
 def test_a_bound_that_lets_zeros_pass_is_none() -> None:
     """A score masked with the type's smallest number is another number in float64: nothing follows from that."""
     masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
 
-    assert measure([masked]) == {}
+    assert measure_tolerance([masked]) == {}

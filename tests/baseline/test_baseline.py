@@ -9,9 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.baseline.past import write_past
-from onnxgate.baseline.revisions import AbsentError, Revision, inside, resolve
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
+from onnxgate.project.git.revisions import (
+    MissingAtRevisionError,
+    Revision,
+    resolve_data_path,
+    resolve_revision,
+    write_model_at_revision,
+)
 from tests.conftest import need
 from tests.github.checkout import commit, git
 from tests.model.models import make_external, parse, write
@@ -37,16 +42,16 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def _absent(revision: Revision, path: str, folder: Path) -> AbsentError:
-    with pytest.raises(AbsentError) as raised:
-        write_past(revision, path, folder)
+def _absent(revision: Revision, path: str, folder: Path) -> MissingAtRevisionError:
+    with pytest.raises(MissingAtRevisionError) as raised:
+        write_model_at_revision(revision, path, folder)
     return raised.value
 
 
 def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
     """Both are as they were, beside each other, and the checkout is left alone."""
     before = git(root, "status", "--porcelain")
-    file = write_past(resolve(root, "old"), "ml/m.onnx", tmp_path / "past")
+    file = write_model_at_revision(resolve_revision(root, "old"), "ml/m.onnx", tmp_path / "past")
     (weight,) = onnx.load(file).graph.initializer
 
     assert onnx.numpy_helper.to_array(weight).tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -55,7 +60,7 @@ def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
 
 def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
     """A tag, a relative name, a commit."""
-    commits = {resolve(root, name).commit for name in ("old", "HEAD~1", git(root, "rev-parse", "old")[:12])}
+    commits = {resolve_revision(root, name).commit for name in ("old", "HEAD~1", git(root, "rev-parse", "old")[:12])}
 
     assert commits == {git(root, "rev-parse", "old")}
 
@@ -64,22 +69,22 @@ def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
 def test_no_revision(root: Path, name: str) -> None:
     """What git does not know is a fault of the usage, and never an option of git's."""
     with pytest.raises(UsageError, match="git knows no such revision"):
-        resolve(root, name)
+        resolve_revision(root, name)
 
 
 def test_no_repository() -> None:
     """There is nothing that could be asked."""
     with pytest.raises(UsageError, match="this is no git repository"):
-        resolve(None, "main")
+        resolve_revision(None, "main")
 
 
 def test_model_that_is_new(root: Path, tmp_path: Path) -> None:
     """It has no baseline, which is no fault; a glob's letters in a name mean themselves."""
-    new = _absent(resolve(root, "old"), "ml/new.onnx", tmp_path / "a")
+    new = _absent(resolve_revision(root, "old"), "ml/new.onnx", tmp_path / "a")
 
     assert (new.reason, new.is_new) == ("`ml/new.onnx` is not at `old`", True)
-    assert _absent(resolve(root, "old"), "ml/*.onnx", tmp_path / "b").is_new
-    assert _absent(resolve(root, "old"), "ml", tmp_path / "c").is_new
+    assert _absent(resolve_revision(root, "old"), "ml/*.onnx", tmp_path / "b").is_new
+    assert _absent(resolve_revision(root, "old"), "ml", tmp_path / "c").is_new
 
 
 def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
@@ -88,7 +93,7 @@ def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
     make_external(model, "lost.bin")
     write(root / "ml" / "m.onnx", model)
     commit(root)
-    lost = _absent(resolve(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
+    lost = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
     assert lost.reason == "`ml/lost.bin` is not at `HEAD`"
 
@@ -98,7 +103,7 @@ def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None
     (root / "ml" / "m.onnx").write_bytes(b"\xff" * 99)
     (root / "ml" / "link.onnx").symlink_to("m.onnx")
     commit(root)
-    head = resolve(root, "HEAD")
+    head = resolve_revision(root, "HEAD")
 
     assert "cannot be read: it is " in _absent(head, "ml/m.onnx", tmp_path / "a").reason
     assert _absent(head, "ml/link.onnx", tmp_path / "b").reason == "`ml/link.onnx` is a link at `HEAD`"
@@ -111,10 +116,10 @@ def test_data_outside_of_the_folder(root: Path, tmp_path: Path, location: str) -
     make_external(model, location)
     write(root / "ml" / "m.onnx", model)
     commit(root)
-    outside = _absent(resolve(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
+    outside = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
     assert outside.reason == f"`ml/m.onnx` at `HEAD` has data outside of its folder: `{location}`"
-    assert inside("ml/m.onnx", location) is None
+    assert resolve_data_path("ml/m.onnx", location) is None
 
 
 def _pointer(content: bytes) -> bytes:
@@ -137,7 +142,7 @@ def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: P
     stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
     stored.parent.mkdir(parents=True)
     stored.write_bytes(content)
-    file = write_past(resolve(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
+    file = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
 
     assert (file.read_bytes(), file.is_symlink()) == (content, False)
 
@@ -146,7 +151,7 @@ def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: P
 def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
     """Neither here, nor anywhere: it is said, with the command that gets it."""
     need("git-lfs")
-    lacking = _absent(resolve(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
+    lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
 
     assert lacking.reason.startswith("`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here")
     assert lacking.hint == f'git lfs fetch origin {git(root, "rev-parse", "HEAD")} --include "ml/m.onnx"'
@@ -169,8 +174,8 @@ def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
     git(root, "push", "--quiet", origin.as_uri(), "main")
     git(tmp_path, "-c", "filter.lfs.smudge=cat", "clone", "--quiet", origin.as_uri(), str(clone))
     git(clone, "lfs", "install", "--local", "--skip-smudge")
-    offline = _absent(resolve(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
-    file = write_past(resolve(clone, "HEAD"), "ml/m.onnx", tmp_path / "past")
+    offline = _absent(resolve_revision(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
+    file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
     assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here"
     assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.baseline.choosing import Chosen, choose
-from onnxgate.baseline.commits import FURTHEST
-from onnxgate.baseline.events import branch_in, commit_in
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
+from onnxgate.project.git.baseline import BaselineChoice, choose_baseline, parse_branch, parse_commit
+from onnxgate.project.git.repository import MAX_FETCHED_COMMITS
 from tests.github.checkout import commit, git
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
@@ -71,7 +70,7 @@ def event(folder: Path, said: object) -> dict[str, str]:
 
 def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
     """Name and commit of what is chosen; "" and the remark where that is nothing."""
-    found = choose(root, None, environment, offline=offline)
+    found = choose_baseline(root, None, environment, offline=offline)
     assert (found.revision is None) == bool(found.remark)
     return (found.revision.name, found.revision.commit) if found.revision is not None else ("", found.remark)
 
@@ -80,17 +79,17 @@ def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
     """Whatever CI says; `none` and nothing at all are no baseline, and no remark."""
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     environment = {**GITHUB, "GITHUB_BASE_REF": "main"}
-    found = choose(root, "origin/topic", environment)
+    found = choose_baseline(root, "origin/topic", environment)
 
     assert found.revision is not None
     assert (found.revision.name, found.revision.commit) == ("origin/topic", origin.topic)
-    assert [choose(root, asked, environment) for asked in ("none", "")] == [Chosen(), Chosen()]
+    assert [choose_baseline(root, asked, environment) for asked in ("none", "")] == [BaselineChoice(), BaselineChoice()]
 
 
 def test_outside_of_ci(origin: Origin) -> None:
     """There is no default, and nothing to be said of that."""
-    assert choose(origin.folder, None, {}) == Chosen()
-    assert choose(None, None, {"CI": "true"}) == Chosen()
+    assert choose_baseline(origin.folder, None, {}) == BaselineChoice()
+    assert choose_baseline(None, None, {"CI": "true"}) == BaselineChoice()
 
 
 @pytest.mark.parametrize("depth", [0, 2, 1])
@@ -229,10 +228,10 @@ def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str
 
 def test_commits_and_branches_by_their_form() -> None:
     """What is none is nothing."""
-    assert [commit_in(each) for each in ("a" * 40, "a" * 64, "a" * 39, "A" * 40, ZEROES, "a" * 40 + "\n")] == [
+    assert [parse_commit(each) for each in ("a" * 40, "a" * 64, "a" * 39, "A" * 40, ZEROES, "a" * 40 + "\n")] == [
         *("a" * 40, "a" * 64, "", "", "", "")
     ]
-    assert [branch_in(each) for each in ("main", "release/1.2", "-x", "a..b", "a@{1}", "", "a/", "x.lock")] == [
+    assert [parse_branch(each) for each in ("main", "release/1.2", "-x", "a..b", "a@{1}", "", "a/", "x.lock")] == [
         *("main", "release/1.2", "", "", "", "", "", "")
     ]
 
@@ -289,7 +288,7 @@ def test_no_repository(tmp_path: Path) -> None:
     said = ("", "no baseline: this is no git repository with a commit, or git is not here; give `--against REF`")
 
     assert chosen(tmp_path / "empty", GITHUB) == said
-    assert choose(None, None, GITHUB) == Chosen(remark=said[1])
+    assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=said[1])
 
 
 @pytest.mark.parametrize("name", ["HEAD^1", "HEAD~1", "HEAD^", "@~", "HEAD~"])
@@ -297,8 +296,8 @@ def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str)
     """Git itself does not know it there; it is fetched by the name that the commit has for it."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     with pytest.raises(UsageError, match="nothing may be fetched"):
-        choose(root, name, {}, offline=True)
-    found = choose(root, name, {})
+        choose_baseline(root, name, {}, offline=True)
+    found = choose_baseline(root, name, {})
 
     assert found.revision is not None
     assert (found.revision.name, found.revision.commit) == (name, origin.topic_first)
@@ -308,7 +307,7 @@ def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path)
     """Step by step; the second parent, too; and a commit by its full name."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     asked = {"HEAD^2~1": origin.topic_first, "HEAD~2": origin.main, origin.first: origin.first}
-    found = {name: choose(root, name, {}).revision for name in asked}
+    found = {name: choose_baseline(root, name, {}).revision for name in asked}
 
     assert {name: each.commit if each is not None else "" for name, each in found.items()} == asked
 
@@ -317,7 +316,7 @@ def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path)
     ("name", "why"),
     [
         ("HEAD^3", "`{}` has 2 parents"),
-        (f"HEAD~{FURTHEST + 1}", f"it lies more than {FURTHEST} commits back, and is not here"),
+        (f"HEAD~{MAX_FETCHED_COMMITS + 1}", f"it lies more than {MAX_FETCHED_COMMITS} commits back, and is not here"),
         ("HEAD^0^9", "`{}` has 2 parents"),
         ("nowhere^1", "git knows no such revision here"),
         (GONE, "it is not here, and cannot be fetched from `origin`"),
@@ -327,7 +326,7 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
     """What was asked for and cannot be had is a fault of the usage, with what helps."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     with pytest.raises(UsageError) as raised:
-        choose(root, name, {})
+        choose_baseline(root, name, {})
 
     assert raised.value.message.startswith(f"`--against {name}`: {why.format(origin.merge[:12])}")
     assert "`fetch-depth: 2` for `HEAD^1`" in (raised.value.hint or "")
@@ -338,7 +337,7 @@ def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
     root = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))
     refs = git(root, "for-each-ref")
-    found = choose(root, origin.topic, {})
+    found = choose_baseline(root, origin.topic, {})
 
     assert found.revision is not None
     assert found.revision.commit == origin.topic
@@ -352,7 +351,7 @@ def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.Mo
     git(tmp_path / "other", "init", "--quiet")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
-    found = choose(origin.folder, "main", {})
+    found = choose_baseline(origin.folder, "main", {})
 
     assert found.revision is not None
     assert found.revision.commit == origin.newer_main

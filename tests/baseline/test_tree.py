@@ -7,11 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.baseline.renames import Newcomer, moved, same_name, similar
-from onnxgate.baseline.revisions import AbsentError, Revision, resolve
-from onnxgate.baseline.tree import Tree, blob_id
-from onnxgate.model.hashing import sha256_of
-from onnxgate.model.pointer import LfsPointer
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.project.git.revisions import (
+    MissingAtRevisionError,
+    NewFile,
+    Revision,
+    Tree,
+    compute_blob_id,
+    find_moved,
+    find_same_name,
+    find_similar,
+    resolve_revision,
+)
 from tests.github.checkout import commit, git
 
 NAMES = ("a.onnx", "deep/Größe 模型.onnx", "deep/a b\tc.onnx", "*.onnx")
@@ -30,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 
 def tree(root: Path) -> Tree:
     """That of the last commit."""
-    return Tree(resolve(root, "HEAD"))
+    return Tree(resolve_revision(root, "HEAD"))
 
 
 def pointer(content: bytes) -> bytes:
@@ -39,9 +47,9 @@ def pointer(content: bytes) -> bytes:
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n".encode()
 
 
-def newcomer(root: Path, name: str) -> Newcomer:
+def newcomer(root: Path, name: str) -> NewFile:
     """A file as it is now."""
-    return Newcomer(name, root / name, sha256_of(root / name))
+    return NewFile(name, root / name, sha256_of(root / name))
 
 
 def test_every_name(root: Path) -> None:
@@ -60,7 +68,7 @@ def test_blob_id(root: Path, tmp_path: Path, digits: int) -> None:
     folder = tmp_path / "other"
     git(tmp_path, "init", "--quiet", f"--object-format={'sha1' if digits == 40 else 'sha256'}", str(folder))
 
-    assert blob_id(root / NAMES[0], digits) == git(folder, "hash-object", str(root / NAMES[0]))
+    assert compute_blob_id(root / NAMES[0], digits) == git(folder, "hash-object", str(root / NAMES[0]))
 
 
 def test_links(root: Path) -> None:
@@ -103,7 +111,7 @@ def test_pointers(root: Path) -> None:
 
 def test_revision_that_is_not_here(root: Path) -> None:
     """No tree is not an empty one."""
-    with pytest.raises(AbsentError, match="the files at `gone` cannot be listed: "):
+    with pytest.raises(MissingAtRevisionError, match="the files at `gone` cannot be listed: "):
         _ = Tree(Revision(root, "gone", "d" * 40)).entries
 
 
@@ -122,19 +130,19 @@ def test_same_content_elsewhere(root: Path) -> None:
         (root / name).write_bytes(content)
     new = [newcomer(root, name) for name in ("new/twin.onnx", "new/b.onnx", "new/c.onnx")]
 
-    assert moved(tree(root), gone, new, lambda each, path: False) == {
+    assert find_moved(tree(root), gone, new, lambda each, path: False) == {
         "new/twin.onnx": "twin.onnx",
         "new/b.onnx": "a.onnx",
         "new/c.onnx": "far.onnx",
     }
-    assert moved(tree(root), gone, new[:1], lambda each, path: path == "a.onnx") == {"new/twin.onnx": "a.onnx"}
+    assert find_moved(tree(root), gone, new[:1], lambda each, path: path == "a.onnx") == {"new/twin.onnx": "a.onnx"}
 
 
 def test_same_name_elsewhere() -> None:
     """Only where there is no other of that name, neither then nor now."""
-    new = [Newcomer(path, Path(), "") for path in ("n/a.onnx", "n/b.onnx", "m/b.onnx", "n/c.onnx", "n/d.onnx")]
+    new = [NewFile(path, Path(), "") for path in ("n/a.onnx", "n/b.onnx", "m/b.onnx", "n/c.onnx", "n/d.onnx")]
 
-    assert same_name(["a.onnx", "b.onnx", "o/c.onnx", "p/c.onnx"], new) == {"n/a.onnx": "a.onnx"}
+    assert find_same_name(["a.onnx", "b.onnx", "o/c.onnx", "p/c.onnx"], new) == {"n/a.onnx": "a.onnx"}
 
 
 def test_likeness(root: Path) -> None:
@@ -149,8 +157,10 @@ def test_likeness(root: Path) -> None:
     (root / "new.onnx").write_bytes(content + b"more")
     (root / "newer.onnx").write_bytes(pointer(b"another" * 999) + extension)
     git(root, "add", "--all")
-    found = similar(
-        Tree(resolve(root, "HEAD")), ["like.onnx", "far.onnx"], [newcomer(root, n) for n in ("new.onnx", "newer.onnx")]
+    found = find_similar(
+        Tree(resolve_revision(root, "HEAD")),
+        ["like.onnx", "far.onnx"],
+        [newcomer(root, n) for n in ("new.onnx", "newer.onnx")],
     )
 
     assert {path: before for path, (before, _) in found.items()} == {"new.onnx": "like.onnx"}

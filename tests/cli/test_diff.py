@@ -13,7 +13,7 @@ import jsonschema
 import onnx
 import pytest
 
-from onnxgate.formats import diff_json
+from onnxgate.formats import model_diff
 from tests.model.models import RELU, make_external, parse, write
 from tests.model.test_differing import net
 
@@ -153,8 +153,8 @@ def test_formats(tmp_path: Path) -> None:
     written = json.loads((tmp_path / "out/diff.json").read_bytes())
 
     assert done.stdout.startswith("`old.onnx` → `new.onnx`: **different: nodes: 1 replaced**\n")
-    jsonschema.Draft202012Validator(diff_json.json_schema()).validate(written)
-    assert diff_json.parse((tmp_path / "out/diff.json").read_bytes()).verdict == "different"
+    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(written)
+    assert model_diff.parse_json((tmp_path / "out/diff.json").read_bytes()).verdict == "different"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from onnxgate import rules
 from onnxgate.cli.explain import command
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
 
 
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from onnxgate.cli.explain import command
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
 
 IR = "onnxruntime.Fail: [ONNXRuntimeError] : 1 : FAIL : Unsupported model IR version: 13, max supported IR version: 9"
 FEED = [

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.export_scripts import ExportScript, find_exports
+from onnxgate.commands.init.survey import ExportScript, find_export_scripts
 
 
 def found(folder: Path, source: str) -> list[ExportScript]:
     """What is found in a script of that text."""
     path = folder / "export.py"
     path.write_text(source, encoding="utf-8")
-    return list(find_exports(path, "tools/export.py"))
+    return list(find_export_scripts(path, "tools/export.py"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.git_driver import with_driver
+from onnxgate.commands.init.generated_files import add_driver
 from tests.cli.test_diff import git
 from tests.cli.test_init import init, save
 
@@ -42,8 +42,8 @@ ATTRIBUTES = ".gitattributes"
 )
 def test_attributes(before: bytes, after: bytes) -> None:
     """One word is put in or replaced; a second time nothing is."""
-    assert with_driver(before) == after
-    assert with_driver(after) == after
+    assert add_driver(before) == after
+    assert add_driver(after) == after
 
 
 @pytest.fixture

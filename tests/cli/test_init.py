@@ -12,10 +12,10 @@ import pytest
 import yaml
 from onnx import parser
 
-from onnxgate.cli import starters
-from onnxgate.cli.survey import survey
-from onnxgate.config.loading import load_config
-from onnxgate.support import limits
+from onnxgate.commands.init import generated_files
+from onnxgate.commands.init.survey import survey_repository
+from onnxgate.project.config.loader import load_config
+from onnxgate.support.tables import limits
 from tests.github import commands
 
 MODEL = '<ir_version: {ir}, opset_import: ["" : {opset}]> g (float[N, 4] x) => (float[N, 4] y) {{ y = Relu(x) }}'
@@ -213,10 +213,14 @@ def test_the_promise_is_one_that_the_models_can_keep(
     repository: Path, monkeypatch: pytest.MonkeyPatch, ir: int, opset: int, few: int, expected: str
 ) -> None:
     """The newest minors, fewer where only those take the models; where none does, the config says so."""
-    monkeypatch.setattr(starters, "FEW", few)
+    monkeypatch.setattr(generated_files, "SUGGESTED_MINORS", few)
     save(repository / "models/net.onnx", ir, opset)
-    promise = starters.choose_promise(survey(repository))
-    takers = [name for name, each in limits.table().releases.items() if limits.loads(each, ir, {"ai.onnx": opset})]
+    promise = generated_files.suggest_runtime(survey_repository(repository))
+    takers = [
+        name
+        for name, each in limits.load_limit_table().releases.items()
+        if limits.accepts_versions(each, ir, {"ai.onnx": opset})
+    ]
 
     assert promise.runtime == expected
     assert any("No release" in line for line in promise.why) == (not takers)

@@ -10,7 +10,7 @@ import pytest
 
 IN_A_CALLBACK = """
 import os, signal, time, weakref
-from onnxgate.cli.interruption import obey
+from onnxgate.cli.shared.error_handling import obey
 
 class Held:
     pass

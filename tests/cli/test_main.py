@@ -12,8 +12,8 @@ import click
 import pytest
 
 from onnxgate import cli
-from onnxgate.cli import errors
-from onnxgate.errors import ConfigError, OnnxgateError, UsageError
+from onnxgate.cli.shared import error_handling
+from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
 from tests.github import commands
 
 HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", "importlib.metadata")
@@ -85,7 +85,7 @@ def test_errors_are_words_and_a_status(
     error: BaseException, status: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a user can mend is said on stderr, without a traceback."""
-    with pytest.raises(SystemExit) as end, errors.answered():
+    with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise error
 
     assert (end.value.code, capsys.readouterr()) == (status, ("", words))
@@ -96,7 +96,7 @@ def test_our_own_bug_is_written_down(
 ) -> None:
     """The report has the traceback; the status is 3, never that of a closed gate."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path))
-    with pytest.raises(SystemExit) as end, errors.answered():
+    with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise ZeroDivisionError("by zero")
 
     said = capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_a_bug_where_nothing_can_be_written(
     """The report is then said."""
     (tmp_path / "file").touch()
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(SystemExit) as end, errors.answered():
+    with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise ZeroDivisionError("by zero")
 
     assert end.value.code == 3
@@ -125,7 +125,7 @@ def test_a_bug_where_nothing_can_be_written(
 def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A hostile name in an error is no command to the runner or to a terminal."""
     for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
-        with pytest.raises(SystemExit), errors.answered():
+        with pytest.raises(SystemExit), error_handling.report_errors():
             raise error
     said = capsys.readouterr().err
 
@@ -168,7 +168,7 @@ cli.main(["wait"])
 
 def test_what_the_terminal_cannot_show_is_an_escape() -> None:
     """A character outside the terminal's encoding does not end the command."""
-    code = "from onnxgate.cli.errors import answered, say\nwith answered(): print('模'); say('模')"
+    code = "from onnxgate.cli.shared.error_handling import answered, say\nwith answered(): print('模'); say('模')"
     said = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
     assert (said.returncode, said.stdout) == (0, "\\u6a21\n")

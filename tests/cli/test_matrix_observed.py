@@ -8,22 +8,13 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.cli.matrix_observed import _in_words, _Resolver
-from onnxgate.errors import ResolutionError
-from onnxgate.lock.index import NoRelease, Release
-from onnxgate.lock.types import LockedRuntime, Wheel
-from onnxgate.runtimes.jobs import (
-    Completed,
-    Crashed,
-    Failure,
-    LoadResult,
-    Observation,
-    Refused,
-    TimedOut,
-    Unavailable,
-)
-from onnxgate.runtimes.progress import Silent
-from onnxgate.runtimes.seats import Seat
+from onnxgate.commands.matrix_verification import _describe_observation, _WheelResolver
+from onnxgate.core.errors import ResolutionError
+from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused, TimedOut, Unavailable
+from onnxgate.project.lock.index import Release, ReleaseNotFound
+from onnxgate.project.lock.types import LockedRuntime, Wheel
+from onnxgate.runtimes.pool.monitoring import NoProgress
+from onnxgate.runtimes.worker_spec import WorkerSpec
 
 RUNTIMES = [
     LockedRuntime(engine="onnxruntime", release=release, python="", packages=())
@@ -38,7 +29,7 @@ class Shelf:
     has: dict[str, str] = field(default_factory=dict)  # requirement -> Python
     asked: list[str] = field(default_factory=list)
 
-    def newest(self, requirement: Requirement, python: str) -> Release | NoRelease:
+    def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
         """As the real one."""
         self.asked.append(str(requirement))
         if not self.has:
@@ -46,7 +37,7 @@ class Shelf:
         if requirement.name == "numpy":
             return Release("numpy", Version("1.26.4"), python, (Wheel(file="numpy.whl", sha256="0"),))
         if self.has.get(str(requirement)) != python:
-            return NoRelease("nothing fits")
+            return ReleaseNotFound("nothing fits")
         version = Version(str(requirement).partition("==")[2])
         return Release(requirement.name, version, python, (Wheel(file="engine.whl", sha256="1"),))
 
@@ -54,7 +45,7 @@ class Shelf:
 def test_an_index_that_does_not_answer_is_asked_once() -> None:
     """Each question may take minutes then."""
     shelf = Shelf()
-    seats = _Resolver(shelf, Silent()).seats(RUNTIMES)
+    seats = _WheelResolver(shelf, NoProgress()).seats(RUNTIMES)
 
     assert set(seats) == {runtime.name for runtime in RUNTIMES}
     assert all(isinstance(seat, Unavailable) for seat in seats.values())
@@ -64,14 +55,14 @@ def test_an_index_that_does_not_answer_is_asked_once() -> None:
 def test_each_release_under_the_first_python_that_it_is_for() -> None:
     """And what is not there is said of that release alone."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
-    seats = _Resolver(shelf, Silent()).seats(RUNTIMES)
+    seats = _WheelResolver(shelf, NoProgress()).seats(RUNTIMES)
     old, missing, new = (seats[runtime.name] for runtime in RUNTIMES)
 
-    assert isinstance(old, Seat)
+    assert isinstance(old, WorkerSpec)
     assert old.runtime is not None
     assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
     assert missing == Unavailable(reason="`onnxruntime 1.17.3` has no wheels that the package index offers")
-    assert isinstance(new, Seat)
+    assert isinstance(new, WorkerSpec)
     assert [each.name for each in new.packages] == ["onnxruntime", "numpy"]
 
 
@@ -94,4 +85,4 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
 )
 def test_what_was_observed_in_words(observation: Observation, said: tuple[str, str]) -> None:
     """Only the runtime's own refusal is one: a limit of ours tells nothing of the model."""
-    assert said == _in_words(observation)
+    assert said == _describe_observation(observation)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from onnxgate.cli.options import CommonOptions, common_options, usable_cores
+from onnxgate.cli.shared.options import CommonOptions, common_options, usable_cores
 
 
 @click.command()

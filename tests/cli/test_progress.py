@@ -12,11 +12,11 @@ import sys
 import pytest
 from rich.console import Console
 
-from onnxgate.cli import progress
-from onnxgate.runtimes.progress import Silent
+from onnxgate.cli.shared import worker_pool
+from onnxgate.runtimes.pool.monitoring import NoProgress
 
 
-def shown(board: progress.Board) -> str:
+def shown(board: worker_pool.ProgressBoard) -> str:
     """The board as a terminal of 100 columns has it."""
     page = io.StringIO()
     Console(file=page, width=100, force_terminal=True, color_system=None).print(board.lines())
@@ -25,7 +25,7 @@ def shown(board: progress.Board) -> str:
 
 def test_each_runtime_has_a_line() -> None:
     """It says what the runtime does, and how many jobs are done; an environment is no job."""
-    board = progress.Board()
+    board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.started("onnxruntime 1.19.2", "prepare")
     board.finished("onnxruntime 1.18.1", "prepare", "ready")
@@ -41,7 +41,7 @@ def test_each_runtime_has_a_line() -> None:
 
 def test_what_is_not_available_is_said() -> None:
     """A runtime whose environment could not be made is not waiting."""
-    board = progress.Board()
+    board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", "prepare")
     board.finished("onnxruntime 1.18.1", "prepare", "unavailable")
 
@@ -53,18 +53,18 @@ def test_what_is_not_available_is_said() -> None:
 )
 def test_names_are_shown_and_not_obeyed(attack: str) -> None:
     """Neither rich's markup, a terminal's escapes nor a command to GitHub's runner acts."""
-    from onnxgate.formats.escape import log_line
+    from onnxgate.core.escape import escape_log_line
 
-    board = progress.Board()
+    board = worker_pool.ProgressBoard()
     board.started("onnxruntime 1.18.1", f"run {attack}")
 
-    assert log_line(f"run {attack} ") in shown(board)
+    assert escape_log_line(f"run {attack} ") in shown(board)
 
 
 def test_a_pipe_gets_nothing() -> None:
     """Without a terminal there is no display."""
-    with progress.display() as display:
-        assert isinstance(display, Silent)
+    with worker_pool.open_progress() as display:
+        assert isinstance(display, NoProgress)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from onnxgate.cli import main
-from onnxgate.cli.runtimes import seconds
-from onnxgate.errors import UsageError
-from onnxgate.lock.loading import load_lock
-from onnxgate.runtimes import uses
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.sizes import Sizes
-from onnxgate.runtimes.stock import Pruner, folders_of
+from onnxgate.cli.runtimes import parse_age
+from onnxgate.commands.runtimes.cache_inventory import DiskUsage, Pruner, environment_folders
+from onnxgate.core.errors import UsageError
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments.builder import Environments
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart"
@@ -138,7 +137,7 @@ def test_names_that_the_lock_has_not(capsys: pytest.CaptureFixture[str], project
 
 def folders(project: Path, cache: Path) -> list[Path]:
     """Where the lock's environments would lie."""
-    return sorted(folders_of([load_lock(project / "onnxgate.lock")], Environments(cache, offline=True)))
+    return sorted(environment_folders([load_lock(project / "onnxgate.lock")], Environments(cache, offline=True)))
 
 
 def environment(folder: Path, used: float = LONG_AGO) -> Path:
@@ -167,9 +166,9 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     backup, result, fresh = (entry(own_cache / name) for name in ("backups/a.onnx", "results/1/e", "results/2"))
     os.utime(result.parent, (LONG_AGO, LONG_AGO))
     os.utime(fresh)
-    held = uses.Uses()
+    held = storage.EnvironmentLeases()
     held.hold(used)
-    os.utime(uses.folder_of(used), (LONG_AGO, LONG_AGO))
+    os.utime(storage.lease_folder(used), (LONG_AGO, LONG_AGO))
     before = sorted(own_cache.rglob("*"))
     said = run(capsys, "prune", "--dry-run", "--directory", project)
 
@@ -195,9 +194,9 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
     script = f"""if True:
         import sys, time
         from pathlib import Path
-        from onnxgate.lock.loading import load_lock
-        from onnxgate.runtimes.environments import Environments
-        from onnxgate.runtimes.store import Slot
+        from onnxgate.project.lock.loader import load_lock
+        from onnxgate.runtimes.environments.builder import Environments
+        from onnxgate.runtimes.environments.storage import Slot
         lock = load_lock(Path({str(project / "onnxgate.lock")!r}))
         environments = Environments(Path({str(own_cache)!r}), offline=True)
         runtime = lock.targets["newest"].runtimes[0]
@@ -231,7 +230,7 @@ def test_one_that_came_at_the_last_moment_keeps_its_environment(
     """It saw that it was ready before that was taken back, which is undone."""
     folder = environment(own_cache / "environments" / "x-1")
     answers = iter((False, True))
-    monkeypatch.setattr(uses, "in_use", lambda _: next(answers))
+    monkeypatch.setattr(storage, "is_in_use", lambda _: next(answers))
     pruned = Pruner(own_cache, named=(), before=float("inf"), really=True).prune()
 
     assert pruned.in_use == ("x-1",)
@@ -245,7 +244,7 @@ def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
         (tmp_path / "one" / name).write_bytes(os.urandom(size))
     (tmp_path / "one" / "again").hardlink_to(tmp_path / "one" / "twice")
     (tmp_path / "other").hardlink_to(tmp_path / "one" / "elsewhere")
-    sizes = Sizes()
+    sizes = DiskUsage()
     sizes.add(tmp_path / "one")
 
     assert sizes.size_bytes == pytest.approx(600_000, abs=3 * 4096)
@@ -255,11 +254,11 @@ def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("age", "expected"), [("12h", 43200), ("30d", 30 * DAY_S), ("2w", 14 * DAY_S), ("0d", 0)])
 def test_ages(age: str, expected: float) -> None:
     """In hours, days and weeks."""
-    assert seconds(age) == expected
+    assert parse_age(age) == expected
 
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1m", "٣d", "99999999d"])
 def test_what_is_no_age(age: str) -> None:
     """Is refused before anything is removed."""
     with pytest.raises(UsageError, match="which is no age"):
-        seconds(age)
+        parse_age(age)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.discovery import find_config, find_root
+from onnxgate.project.config.discovery import find_config, find_git_root
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def test_up_to_the_root(repository: Path) -> None:
     """What lies above git's root belongs to somebody else."""
 
     assert find_config(repository / "deep" / "er") is None
-    assert repository == find_root(repository / "deep" / "er")
+    assert repository == find_git_root(repository / "deep" / "er")
 
 
 def test_root_of_a_worktree(repository: Path) -> None:
     """In a worktree or submodule `.git` is a file."""
     (repository / "deep" / ".git").write_text("gitdir: elsewhere\n")
 
-    assert repository / "deep" == find_root(repository / "deep" / "er")
+    assert repository / "deep" == find_git_root(repository / "deep" / "er")
 
 
 @pytest.mark.parametrize(

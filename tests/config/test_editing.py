@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.config.editing import Edit, edited, refuse_read_only, write
-from onnxgate.config.globs import matches
-from onnxgate.config.spelled import entry, fingerprints, literal_glob
-from onnxgate.config.toml import decode, loads
-from onnxgate.config.types import Ignore
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
+from onnxgate.project.config.globs import matches
+from onnxgate.project.config.ignore_entries import (
+    IgnoreEdit,
+    check_writable,
+    edit_ignores,
+    escape_glob,
+    render_entry,
+    render_fingerprints,
+    write_config,
+)
+from onnxgate.project.config.schema import Ignore
+from onnxgate.project.toml import decode, loads
 
 FIRST, SECOND, THIRD = (f"{number:016x}" for number in (1, 2, 3))
 NEW = Ignore(rule="missing-kernel", model="m.onnx", reason="known", fingerprints=(FIRST,))
@@ -49,8 +56,8 @@ time-s = 3
 
 def edit(text: str, prefix: tuple[str, ...] = (), *added: Ignore, **listed: tuple[str, ...]) -> str:
     """The text afterwards; entries are named `_1`."""
-    change = Edit({int(name[1:]): each for name, each in listed.items()}, added)
-    return edited(text.encode(), prefix, change, "onnxgate.toml").decode()
+    change = IgnoreEdit({int(name[1:]): each for name, each in listed.items()}, added)
+    return edit_ignores(text.encode(), prefix, change, "onnxgate.toml").decode()
 
 
 def test_an_entry_is_added_behind_the_last() -> None:
@@ -142,7 +149,7 @@ def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple
     """Whatever strings an entry has: the file is read as the entries that are meant, and all else as before."""
     text = TEXT.replace("so'''\n", f"so'''\nfingerprints = ['{FIRST}']\n")
     data = (text.replace("\n", "\r\n") if crlf else text).encode()
-    made = loads(decode(edited(data, (), Edit(listed, added), "onnxgate.toml")))
+    made = loads(decode(edit_ignores(data, (), IgnoreEdit(listed, added), "onnxgate.toml")))
     own = [dict(each) for index, each in enumerate(loads(text)["ignore"]) if listed.get(index) != ()]
 
     entries = made.get("ignore", [])
@@ -155,8 +162,8 @@ def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple
 @given(st.text(min_size=1))
 def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
     """Brackets and stars in a name mean themselves, and an entry never holds a command for a log."""
-    glob = literal_glob(path)
-    text = entry(Ignore(rule="lock-stale", model=glob, reason="x"))
+    glob = escape_glob(path)
+    text = render_entry(Ignore(rule="lock-stale", model=glob, reason="x"))
 
     assert matches(glob, path) or path.startswith("./")
     assert loads(text)["ignore"][0].get("model", "**") == glob
@@ -166,27 +173,27 @@ def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
 
 def test_a_glob_of_a_path_is_no_other_glob() -> None:
     """A star is a star."""
-    assert not matches(literal_glob("a*.onnx"), "ab.onnx")
-    assert not matches(literal_glob("[ab].onnx"), "a.onnx")
+    assert not matches(escape_glob("a*.onnx"), "ab.onnx")
+    assert not matches(escape_glob("[ab].onnx"), "a.onnx")
 
 
 def test_many_fingerprints_have_a_line_each() -> None:
     """So that a change of one is a line of a review."""
     many = tuple(f"{number:016x}" for number in range(5))
 
-    assert fingerprints(many).count("\n") == 6
-    assert loads(f"x = {fingerprints(many)}")["x"] == list(many)
+    assert render_fingerprints(many).count("\n") == 6
+    assert loads(f"x = {render_fingerprints(many)}")["x"] == list(many)
 
 
 def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     """Also where the folder would let it be replaced."""
     path = tmp_path / "onnxgate.toml"
     path.write_text("x = 1\n")
-    refuse_read_only(path)
+    check_writable(path)
     path.chmod(0o444)
 
     with pytest.raises(UsageError, match="is read-only"):
-        refuse_read_only(path)
+        check_writable(path)
 
 
 def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
@@ -196,7 +203,7 @@ def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
     path.chmod(0o640)
     link = tmp_path / "onnxgate.toml"
     link.symlink_to(path)
-    write(link, b"x = 2\n", b"x = 1\n")
+    write_config(link, b"x = 2\n", b"x = 1\n")
 
     assert (path.read_bytes(), path.stat().st_mode & 0o777, link.is_symlink()) == (b"x = 2\n", 0o640, True)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["onnxgate.toml", "real.toml"]
@@ -208,5 +215,5 @@ def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None
     path.write_bytes(b"x = 3\n")
 
     with pytest.raises(UsageError, match=re.escape("was changed while the models were judged")):
-        write(path, b"x = 2\n", b"x = 1\n")
+        write_config(path, b"x = 2\n", b"x = 1\n")
     assert path.read_bytes() == b"x = 3\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.config.globs import covers, literal_folder, matches
+from onnxgate.project.config.globs import covers, literal_folder, matches
 
 
 @pytest.mark.parametrize(

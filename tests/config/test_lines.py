@@ -9,8 +9,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.config.lines import key_lines, key_path, nearest_line
-from onnxgate.config.toml import loads
+from onnxgate.project.toml import find_key_lines, find_nearest_line, format_key_path, loads
 
 TEXT = '''\
 # [commented]
@@ -70,7 +69,7 @@ def test_lines(keys: tuple[str, ...], line: int) -> None:
     """A key has its line, else its nearest parent's; strings, comments and arrays do not mislead."""
     loads(TEXT)
 
-    assert line == nearest_line(key_lines(TEXT), keys)
+    assert line == find_nearest_line(find_key_lines(TEXT), keys)
 
 
 keys = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
@@ -86,7 +85,7 @@ tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
 def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool) -> None:
     """The text up to the line before a top-level key does not have it, the text up to the next statement does."""
     text = tomli_w.dumps(table, multiline_strings=multiline)
-    found = key_lines(text)
+    found = find_key_lines(text)
     lines = text.split("\n")
     starts = [*sorted({line for keys, line in found.items() if len(keys) == 1}), len(lines) + 1]
 
@@ -103,7 +102,7 @@ def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool)
 @given(st.text())
 def test_any_text(text: str) -> None:
     """A text that is no TOML has the lines of what was understood, and no error."""
-    found = key_lines(text)
+    found = find_key_lines(text)
 
     assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
 
@@ -119,4 +118,4 @@ def test_any_text(text: str) -> None:
 def test_key_path(keys: tuple[str, ...], expected: str) -> None:
     """Keys as messages have them."""
 
-    assert expected == key_path(keys)
+    assert expected == format_key_path(keys)

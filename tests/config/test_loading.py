@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.types import Config, Ignore, Limits, ModelSettings, Target, Tolerance, Toolchain
-from onnxgate.errors import ConfigError
+from onnxgate.core.errors import ConfigError
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.schema import Config, Ignore, Limits, ModelSettings, Target, Tolerance, Toolchain
 
 RULES = ("opset-too-new", "missing-kernel", "lock-stale")
 FULL = """

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.names import Names, unknown_names
+from onnxgate.project.config.loader import ModelNames, find_unknown_names, load_config
 
 CONFIG = """models = ["*.onnx"]
 [targets.cpu]
@@ -15,16 +14,16 @@ runtime = "onnxruntime"
 [[model]]
 path = "a.onnx"
 """
-A = Names(axes=("batch", "x[1]"), outputs=("logits", "mask"))
-B = Names(axes=("time",), outputs=("y",))
+A = ModelNames(axes=("batch", "x[1]"), outputs=("logits", "mask"))
+B = ModelNames(axes=("time",), outputs=("y",))
 
 
-def unknown(folder: Path, settings: str, known: dict[str, Names], path: str = "a.onnx") -> tuple[str, ...]:
+def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str = "a.onnx") -> tuple[str, ...]:
     """What is said of an entry with these settings, in a project of two models."""
     for name in ("a.onnx", "b.onnx"):
         (folder / name).touch()
     (folder / "onnxgate.toml").write_text(CONFIG.replace('"a.onnx"', f'"{path}"') + settings)
-    return unknown_names(load_config(folder / "onnxgate.toml"), known)
+    return find_unknown_names(load_config(folder / "onnxgate.toml"), known)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +69,6 @@ def test_model_that_is_not_known(tmp_path: Path) -> None:
 def test_no_axis(tmp_path: Path) -> None:
     """Where there is no name at all, none is proposed."""
 
-    assert unknown(tmp_path, "sizes = { q = [2] }", {"a.onnx": Names((), ())}) == (
+    assert unknown(tmp_path, "sizes = { q = [2] }", {"a.onnx": ModelNames((), ())}) == (
         "line 6: `model[0].sizes.q`: no dynamic axis is called `q`",
     )

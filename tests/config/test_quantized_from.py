@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.loading import load_config
+from onnxgate.project.config.loader import load_config
 from tests.config.test_loading import problems
 
 CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantized-from = "{}"\n'

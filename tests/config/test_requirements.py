@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
-from onnxgate.config.engines import ENGINES
-from onnxgate.config.requirements import requirement_problem, runtime_problem, satisfiable
-from onnxgate.config.spelling import listed
+from onnxgate.core.spelling import join_quoted
+from onnxgate.project.engines import ENGINES, is_satisfiable, requirement_problem, runtime_problem
 
 
 @pytest.mark.parametrize(
@@ -45,7 +44,7 @@ from onnxgate.config.spelling import listed
 def test_satisfiable(specifier: str, expected: bool) -> None:
     """Whether any release can lie inside."""
 
-    assert expected == satisfiable(SpecifierSet(specifier))
+    assert expected == is_satisfiable(SpecifierSet(specifier))
 
 
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
@@ -61,7 +60,7 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
     """A range that some release lies in is never called unsatisfiable."""
     wanted = SpecifierSet(specifier)
 
-    assert satisfiable(wanted) or not any(wanted.contains(release) for release in RELEASES)
+    assert is_satisfiable(wanted) or not any(wanted.contains(release) for release in RELEASES)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("opencv>=4", "engine `opencv` is not known; did you mean `opencv-python-headless`?"),
         ("opencv-python", "engine `opencv-python` is not known; did you mean `opencv-python-headless`?"),
         ("onnxruntime-gpuu", "engine `onnxruntime-gpuu` is not known; did you mean `onnxruntime-gpu`?"),
-        ("caffe", f"engine `caffe` is not known; expected {listed(ENGINES)}"),
+        ("caffe", f"engine `caffe` is not known; expected {join_quoted(ENGINES)}"),
         ("onnxruntime[gpu]", "expected an engine and its releases, without extras and markers"),
         ("onnxruntime; python_version > '3'", "expected an engine and its releases, without extras and markers"),
         ("onnxruntime @ file:///x.whl", "expected a requirement by name and version, got one by address"),

@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from onnxgate.config.schema import schema
-from onnxgate.config.toml import loads
+from onnxgate.project.config.schema import json_schema
+from onnxgate.project.toml import loads
 
 from .test_loading import FULL
 
@@ -21,13 +21,13 @@ def errors(text: str) -> list[str]:
     for ignore in values.get("ignore", ()):
         if "until" in ignore:
             ignore["until"] = ignore["until"].isoformat()
-    validator = jsonschema.Draft202012Validator(schema(RULES))
+    validator = jsonschema.Draft202012Validator(json_schema(RULES))
     return [error.message for error in validator.iter_errors(values)]
 
 
 def test_valid() -> None:
     """The schema is one, and takes what loading takes."""
-    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.Draft202012Validator.check_schema(json_schema())
 
     assert errors(FULL) == []
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.config.types import Tolerance
-from onnxgate.errors import ConfigError, UsageError
+from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Tolerance
 
 FILES = (
     "models/a.onnx",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.extensions import is_library, package_name
-from onnxgate.config.loading import load_config
-from onnxgate.errors import ConfigError
+from onnxgate.core.errors import ConfigError
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.engines import is_library, package_name
 
 LIBRARY = "expected a library (`.so`, `.dll` or `.dylib`) or a package"
 OTHER = "python = '.venv'\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv'\nproviders = ['XExecutionProvider']"

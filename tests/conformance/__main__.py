@@ -13,7 +13,7 @@ import argparse
 import sys
 from collections import Counter
 
-from onnxgate.support.releases import known
+from onnxgate.support.tables.operators import list_known_releases
 from tests.conformance.comparing import Comparison, Disagreement, Kind
 from tests.conformance.environments import cache
 from tests.conformance.explained import explanation, idle, unexplained
@@ -51,7 +51,7 @@ def _arguments() -> argparse.Namespace:
 def _releases(asked: str, corpus: str) -> tuple[str, ...]:
     if not asked:
         return RELEASES[corpus]
-    return known() if asked == "all" else tuple(asked.split(","))
+    return list_known_releases() if asked == "all" else tuple(asked.split(","))
 
 
 def figures(comparison: Comparison) -> str:

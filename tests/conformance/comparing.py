@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from onnxgate.support.limits import limits_of
-from onnxgate.support.operations import Found, Prediction, Prepared
-from onnxgate.support.predict import predict
-from onnxgate.support.releases import implementation
+from onnxgate.support.matching.operations import NodeProblem, Prediction, TypedModel
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.tables.limits import get_limits
+from onnxgate.support.tables.operators import get_implementation
 from tests.conformance.judging import KERNEL_IS_THERE, Real, real
 
 Kind = Literal["refused but loads", "loads but refused", "not told"]
@@ -55,9 +55,9 @@ class Comparison:
         return sum(each.kind == kind for each in self.disagreements)
 
 
-def compare(comparison: Comparison, prepared: Iterable[tuple[str, Prepared]], texts: Mapping[str, str]) -> Comparison:
+def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:
     """The comparison with every model in it."""
-    implemented, limits = implementation(comparison.release), limits_of(comparison.release)
+    implemented, limits = get_implementation(comparison.release), get_limits(comparison.release)
     assert implemented is not None
     assert limits is not None
     for name, each in prepared:
@@ -101,5 +101,5 @@ def why(prediction: Prediction) -> str:
     return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")
 
 
-def _reason(found: Found) -> str:
+def _reason(found: NodeProblem) -> str:
     return f"{found.miss.rule}: {found.miss.problem}" if found.miss else found.unknown

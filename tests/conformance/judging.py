@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxgate.texts.families import family, missing_locale
+from onnxgate.diagnostics.classification import failure_family, find_missing_locale
 from tests.conformance.loading import CRASHED, TIMED_OUT
 
 BACKEND, FUZZ, PAIRS = "backend", "fuzz", "pairs"
@@ -42,12 +42,12 @@ def _everywhere(text: str) -> str:
         return "the runtime crashes"
     if text.startswith(TIMED_OUT):
         return "the runtime does not come back"
-    return "depends on the machine's locale" if missing_locale(text) else ""
+    return "depends on the machine's locale" if find_missing_locale(text) else ""
 
 
 def _fuzz(name: str, text: str) -> str:
     """Why a refusal is the case's own fault: values that no schema states, and types that it declares wrongly."""
-    match family(text):
+    match failure_family(text):
         case "shape_inference" if not _OTHER_NODES.search(text):
             return "the operator's own inference wants other values"
         case "constructor" if not _TYPES.search(text):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.support.limits import limits_of
-from onnxgate.support.operations import Prepared
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.operations import TypedModel
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables.limits import get_limits
 from tests.conformance import backend, corpora, environments, fuzz, schemas
 from tests.conformance.comparing import Comparison, compare
 from tests.conformance.judging import BACKEND, PAIRS
@@ -34,7 +34,7 @@ def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: st
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         loads = {release: pool.submit(load, release) for release in releases}
-        known: dict[Path, list[tuple[str, Prepared]]] = {}
+        known: dict[Path, list[tuple[str, TypedModel]]] = {}
         for release, texts in loads.items():
             if paths[release] not in known:
                 known = {paths[release]: list(prepared(corpora.models(paths[release])))}
@@ -53,13 +53,13 @@ def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
 
 def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[str, bytes]]:
     """The fuzz of the schemas that a release itself lists."""
-    limits = limits_of(release)
+    limits = get_limits(release)
     assert limits is not None
     found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
     return fuzz.every(found, limits.opsets, paired)
 
 
-def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, Prepared]]:
+def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:
     """Every model as predictions are made of it."""
     for name, data in models:
-        yield name, prepare(onnx.ModelProto.FromString(data))
+        yield name, infer_model_types(onnx.ModelProto.FromString(data))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.type_inference import infer_model_types
 from tests.conformance.comparing import Comparison, Disagreement, compare
 from tests.conformance.explained import EXPLANATIONS, explanation, idle, unexplained
 from tests.conformance.judging import BACKEND, FUZZ
@@ -31,7 +31,7 @@ def _compared(corpus: str, element: int, text: str) -> Comparison:
     result = helper.make_tensor_value_info("y", element, None)
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return compare(Comparison(corpus, "all", "1.31.1"), [("conv", prepare(model))], {"conv": text})
+    return compare(Comparison(corpus, "all", "1.31.1"), [("conv", infer_model_types(model))], {"conv": text})
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import onnx.parser
 import pytest
 from packaging.version import Version
 
-from onnxgate.support import limits, releases
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
 from tests.conformance import corpora, environments
 from tests.conformance.loading import observed
 from tests.support.named import NAMED
@@ -32,13 +32,15 @@ def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
 def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path) -> None:
     """Prediction, the wheel and what is written down are one."""
     home = environments.cache(shared_folder / "conformance")
-    known = limits.limits_of(release)
+    known = limits.get_limits(release)
     assert known is not None
     cases = list(asked(release))
     corpus = corpora.write({name: model.SerializeToString() for name, model, _ in cases}, home / f"named-{release}.zip")
     texts = observed(environments.python_of(release, home), corpus, home / f"named-{release}.json")
 
-    predicted = [predict(prepare(model), releases.implementation(release), known).verdict for _, model, _ in cases]
+    predicted = [
+        predict(infer_model_types(model), operators.get_implementation(release), known).verdict for _, model, _ in cases
+    ]
 
     expected = [what for _, _, what in cases]
     assert (expected, expected) == (predicted, ["refused" if texts[name] else "loads" for name, _, _ in cases])

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.support import harvest, table
-from onnxgate.support.table import KernelRow, OperatorRows, Table
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables import operators as tables_operators
+from onnxgate.support.tables.operators import KernelRow, OperatorRows, Table
 from tests.conftest import ROOT
 
 
@@ -18,7 +19,7 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
     """A folder for `PYTHONPATH`: onnxgate with another table."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
-    (folder / "onnxgate" / table.TABLE).write_bytes(table.encode(shipped))
+    (folder / "onnxgate" / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
     limits = folder / "onnxgate" / "data" / "onnxruntime-limits.json"
     content = json.loads(limits.read_text(encoding="utf-8"))
     content["releases"].pop(without_limits_of, None)
@@ -28,14 +29,14 @@ def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
 
 def without(folder: Path, release: str) -> Path:
     """One that does not know a release at all."""
-    shipped = table.shipped()
+    shipped = tables_operators.load_shipped_table()
     others = [source.release for source in shipped.sources if source.release != release]
-    return copy(folder, harvest.only(shipped, others), without_limits_of=release)
+    return copy(folder, table_builder.select_releases(shipped, others), without_limits_of=release)
 
 
 def mistaken(folder: Path, operator: str, change: Callable[[KernelRow], KernelRow | None]) -> Path:
     """One that is wrong about the kernels of an operator of ai.onnx; None takes a kernel out."""
-    shipped = table.shipped()
+    shipped = tables_operators.load_shipped_table()
     rows = msgspec.json.decode(shipped.operators["ai.onnx"][operator], type=OperatorRows)
     kernels = tuple(changed for kernel in rows.kernels if (changed := change(kernel)) is not None)
     wrong = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(rows, kernels=kernels)))

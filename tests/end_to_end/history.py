@@ -8,11 +8,11 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.config.types import Target
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.policy import resolved_digest, target_policy
-from onnxgate.lock.types import Lock, LockedTarget
-from onnxgate.lock.writing import write_lock
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.lock.writer import write_lock
 from tests.conftest import ROOT
 from tests.end_to_end.repository import Repository
 from tests.github.checkout import commit, git

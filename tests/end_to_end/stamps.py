@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx.parser
 
-from onnxgate.support import limits
+from onnxgate.support.tables import limits
 from tests.end_to_end.repository import Repository
 from tests.model.models import RELU, write
 
-RELEASES = tuple(limits.table().releases)
+RELEASES = tuple(limits.load_limit_table().releases)
 EQUAL = "g (uint8[N] a, uint8[N] b) => (bool[N] y) { y = Equal(a, b) }"
 """Source: ONNX Runtime has a kernel for uint8 since 1.21.0."""
 GELU = "g (float[N] x) => (float[N] y) { y = Gelu(x) }"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onnxgate.config.toml import loads
+from onnxgate.project.toml import loads
 from tests.end_to_end.repository import Repository, brief
 from tests.github.checkout import commit
 from tests.model.models import parse, write

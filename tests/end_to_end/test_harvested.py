@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from onnxgate.support import harvest, limits, table
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables import limits, operators
 from tests.end_to_end import doctored
 from tests.end_to_end.repository import Repository, wait
 from tests.end_to_end.test_witnesses import MISSES, given, said
@@ -31,9 +32,12 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tm
     assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (tmp_path / "a cache" / "support").iterdir()
-    found = harvest.decode_harvest(kept.read_bytes())
+    found = table_builder.decode_harvest(kept.read_bytes())
     assert found is not None
-    assert (harvest.only(table.shipped(), ["1.19.2"]), limits.limits_of("1.19.2")) == (found.table, found.limits)
+    assert (table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
+        found.table,
+        found.limits,
+    )
 
 
 def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
@@ -47,8 +51,13 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
     folder.mkdir(parents=True)
-    other = harvest.Harvest(limits=limits.table().releases["1.19.2"], table=harvest.only(table.shipped(), ["1.19.2"]))
-    (folder / f"{harvest.key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(harvest.encode_harvest(other))
+    other = table_builder.HarvestRecord(
+        limits=limits.load_limit_table().releases["1.19.2"],
+        table=table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]),
+    )
+    (folder / f"{table_builder.make_harvest_key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(
+        table_builder.encode_harvest(other)
+    )
 
     assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))
     assert sorted(path.name for path in (tmp_path / "a cache").iterdir()) == ["static", "support"]

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from onnxgate.formats import matrix_json
+from onnxgate.formats import support_matrix
 from tests.end_to_end.repository import Repository
 from tests.end_to_end.stamps import EQUAL, RELEASES, UNKNOWN, stamped, write_model
 
@@ -25,7 +25,7 @@ TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] 
 def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str, Any]:
     """What it says as JSON, which holds to the published schema."""
     said: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
-    jsonschema.Draft202012Validator(matrix_json.json_schema()).validate(said)
+    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(said)
     assert said["exit"] == status
     return said
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from onnxgate import costs
-from onnxgate.config.toml import loads
+from onnxgate.gate.sharding import plan as sharding_plan
+from onnxgate.project.toml import loads
 from tests.end_to_end.repository import Repository, wait
 from tests.model.models import parse, write
 
@@ -226,7 +226,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     measured = {"onnxruntime 1.18.1": 1000.0}
     lock = loads(many.read("onnxgate.lock"))["models"]
     digests = [each["sha256"] for each in lock.values()]
-    costs.save(artifacts / "costs", digests[0], measured)
+    sharding_plan.save_costs(artifacts / "costs", digests[0], measured)
     (artifacts / "costs" / digests[1]).write_text('{"onnxruntime 1.18.1": -1}')
     (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
     there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
@@ -235,7 +235,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
 
     assert before == merged
     assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
-    assert measured == costs.load(tmp_path / "kept" / "costs", digests[0])
+    assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
     assert "." in again[0]["shard"].partition("@")[2]
     assert "1 of them measured" in there.run("plan", "--shards", "2", "--output", "text").out
     assert "none was measured" in many.run("plan", "--shards", "2", "--output", "text").out

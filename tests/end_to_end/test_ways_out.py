@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto
 
-from onnxgate.support.ways import AtOpset, Raised, Way
+from onnxgate.support.suggestions.kinds import MinimumReleaseRaise, OpsetChange, Suggestion
 from tests.end_to_end.repository import Repository
 from tests.support.test_ways import changed, refusals
 
@@ -54,9 +54,9 @@ def model() -> ModelProto:
     return parsed
 
 
-def way_of(ways: tuple[Way, ...]) -> Way:
+def way_of(ways: tuple[Suggestion, ...]) -> Suggestion:
     """The best way that changes one node alone."""
-    return next(way for way in ways if not isinstance(way, AtOpset | Raised))
+    return next(way for way in ways if not isinstance(way, OpsetChange | MinimumReleaseRaise))
 
 
 def fixed(given: ModelProto) -> ModelProto:

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.runtimes.host import WORKER
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
 from tests.conftest import need
 from tests.end_to_end.repository import Repository
 from tests.runtimes.test_web import npm_trouble
@@ -99,4 +99,4 @@ def test_the_wheel_has_the_worker(installed: Path) -> None:
     (wheel,) = installed.parents[2].glob("*.whl")
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if "/worker/web/" in name}
 
-    assert {f"onnxgate/runtimes/worker/web/{path.name}" for path in (WORKER / "web").iterdir()} == shipped
+    assert {f"onnxgate/runtimes/worker/web/{path.name}" for path in (WORKER_FOLDER / "web").iterdir()} == shipped

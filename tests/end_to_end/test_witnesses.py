@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from onnx import ModelProto
 
-from onnxgate.support.table import KernelRow
+from onnxgate.support.tables.operators import KernelRow
 from tests.end_to_end import doctored
 from tests.end_to_end.repository import Repository
 from tests.model.models import parse, write

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.data import new_data_files, size_bytes
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
+from onnxgate.evidence.lock import ModelChange
 from onnxgate.model.facts import ExternalFile, ModelFacts
+from onnxgate.rules.lock._model_content import find_new_data_files, total_size_bytes
 
 FACTS = ModelFacts("models/m.onnx", "", 10, 8, {}, "", (), (), {}, ())
 
@@ -40,9 +40,9 @@ def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -
     """What is renamed with its model is none of them."""
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`")
 
-    assert new == new_data_files(change)
+    assert new == find_new_data_files(change)
 
 
 def test_size() -> None:
     """With all external data, or not known."""
-    assert [20, None] == [size_bytes(facts("a b")), size_bytes(facts("a b", unread="c"))]
+    assert [20, None] == [total_size_bytes(facts("a b")), total_size_bytes(facts("a b", unread="c"))]

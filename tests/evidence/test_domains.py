@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.evidence.domains import added_domains, used_domains
 from onnxgate.model.facts import ModelFacts
+from onnxgate.rules.lock._model_content import find_added_domains, find_used_domains
 
 
 def facts(operators: str, domains: str = "", functions: str = "", *, has_functions: bool = False) -> ModelFacts:
@@ -42,7 +42,7 @@ def facts(operators: str, domains: str = "", functions: str = "", *, has_functio
 )
 def test_used_domains(model: ModelFacts, expected: dict[str, int]) -> None:
     """What is imported and not used, or defined in the file, is none."""
-    assert expected == {domain: len(operators) for domain, operators in used_domains(model).items()}
+    assert expected == {domain: len(operators) for domain, operators in find_used_domains(model).items()}
 
 
 LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
@@ -66,4 +66,4 @@ LOCKED = facts("pkg.F own.Op own.Other", "pkg own", has_functions=True)
 )
 def test_added_domains(before: ModelFacts, after: ModelFacts, expected: dict[str, list[str]]) -> None:
     """An operator that a lock counted, whatever it was, tells that its domain is not new."""
-    assert expected == added_domains(before, after)
+    assert expected == find_added_domains(before, after)

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from onnxgate.evidence import interfaces
-from onnxgate.evidence.interfaces import MOST_WAYS, match
 from onnxgate.model.facts import ValueInfo
+from onnxgate.rules.lock import _interface_changes
+from onnxgate.rules.lock._interface_changes import MAX_PAIRINGS, match_values
 
 FLOAT = "tensor(float)"
 
@@ -47,7 +47,7 @@ def value(spelled: str) -> ValueInfo:
 )
 def test_renamed(before: str, after: str, renamed: str, added: str, removed: str) -> None:
     """A name is another one's where place, type and shape leave one way to read it."""
-    found = match([value(each) for each in before.split()], [value(each) for each in after.split()])
+    found = match_values([value(each) for each in before.split()], [value(each) for each in after.split()])
 
     assert renamed.split() == [f"{pair.before.name}={pair.after.name}" for pair in found.pairs if pair.renamed]
     assert (added.split(), removed.split()) == tuple(
@@ -58,9 +58,9 @@ def test_renamed(before: str, after: str, renamed: str, added: str, removed: str
 def test_ways_are_counted_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model with thousands of inputs that are all called otherwise costs no more than their number."""
     tried = itertools.count()
-    monkeypatch.setattr(interfaces, "compatible", lambda before, after: next(tried) < 0)
+    monkeypatch.setattr(_interface_changes, "is_compatible", lambda before, after: next(tried) < 0)
     side = [value(f"a{index}") for index in range(1000)]
 
-    match(side, [value(f"b{index}") for index in range(1000)])
+    match_values(side, [value(f"b{index}") for index in range(1000)])
 
-    assert next(tried) < MOST_WAYS
+    assert next(tried) < MAX_PAIRINGS

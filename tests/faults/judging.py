@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxgate.errors import OnnxgateError
-from onnxgate.lock.loading import parse_lock
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.project.lock.loader import parse_lock
 
 STATUSES = frozenset((0, 1, 2, 3, 130, 141))
 PASSED = ("cells", "findings", "counts", "verdict")

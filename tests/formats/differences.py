@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from onnxgate.formats import diff_json
-from onnxgate.model.difference import Difference
+from onnxgate.formats import model_diff
+from onnxgate.model.diff.result import Difference
 from tests.formats.reports import FOLDER
 
 
 def sample() -> Difference:
     """Two models of which every section has something to say."""
-    return diff_json.parse((FOLDER / "diff.json").read_bytes())
+    return model_diff.parse_json((FOLDER / "diff.json").read_bytes())

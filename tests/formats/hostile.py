@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from onnxgate.report import (
+from onnxgate.core.report import (
     Against,
     Cell,
     Change,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onnxgate.formats import matrix_json
-from onnxgate.matrix import Entry, Matrix, MatrixModel, Observed, Predicted, Reason, sum_up
+from onnxgate.core.matrix import Entry, Matrix, MatrixModel, Observed, Predicted, Reason, build_matrix
+from onnxgate.formats import support_matrix
 from tests.formats.reports import FOLDER
 
 LETTERS: dict[str, Predicted] = {"+": "loads", "x": "refused", "?": "unknown"}
@@ -13,7 +13,7 @@ KERNEL = Reason(rule="missing-kernel", node="det", message="there is no kernel f
 
 def sample() -> Matrix:
     """The matrix that golden files are made from."""
-    return matrix_json.parse((FOLDER / "matrix.json").read_bytes())
+    return support_matrix.parse_json((FOLDER / "matrix.json").read_bytes())
 
 
 def entry(
@@ -36,4 +36,4 @@ def model(letters: str, path: str = "m.onnx") -> MatrixModel:
 
 def matrix(*models: MatrixModel) -> Matrix:
     """The models with their verdict."""
-    return sum_up(models, "0.1.0")
+    return build_matrix(models, "0.1.0")

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from onnxgate.formats import json
-from onnxgate.report import Cell, Finding, NotDone, Report, ReportedModel, ReportedPlace, ReportedRuntime
+from onnxgate.core import report_json
+from onnxgate.core.report import Cell, Finding, NotDone, Report, ReportedModel, ReportedPlace, ReportedRuntime
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "reports"
 MINORS = ("1.18.1", "1.19.2", "1.20.1", "1.21.1", "1.22.1")
@@ -17,7 +17,7 @@ MINORS = ("1.18.1", "1.19.2", "1.20.1", "1.21.1", "1.22.1")
 
 def sample() -> Report:
     """The report that golden files are made from."""
-    return json.parse((FOLDER / "sample.json").read_bytes())
+    return report_json.decode_report((FOLDER / "sample.json").read_bytes())
 
 
 def report(**changes: Any) -> Report:

@@ -12,13 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxgate.formats import comment, github, gitlab, html, json, junit, markdown, phrases, sarif, summary, text
-from onnxgate.report import Cell, NotDone, Report, ReportedModel, ReportedPlace, decide
+from onnxgate.core import report_json
+from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace, decide_verdict
+from onnxgate.formats import wording
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats.report.html import page
 from tests.formats.reports import MINORS, finding, report, sample
 from tests.github import commands
 
 Tally = Counter[str]
-LEVELS = phrases.LEVELS
+LEVELS = wording.LEVELS
 RULES = ("load-failed", "missing-kernel", "size-grew")
 MODELS = tuple(f"models/m{number}.onnx" for number in range(4))
 BODY = "found something in its `graph`"
@@ -50,7 +53,7 @@ def reports(draw: st.DrawFn) -> Report:
     """A report as the gate makes them: its verdict is that of its findings and of what it left open."""
     findings = tuple(draw(st.lists(FINDINGS, max_size=60)))
     undecided = tuple(draw(st.lists(UNDONE, max_size=3, unique=True)))
-    verdict, status = decide(findings, bool(undecided), draw(st.sampled_from(("error", "warning"))))
+    verdict, status = decide_verdict(findings, bool(undecided), draw(st.sampled_from(("error", "warning"))))
     return report(
         models=tuple(ReportedModel(path=path, sha256="0" * 64) for path in MODELS),
         cells=tuple(Cell(model=path, runtime=f"onnxruntime {MINORS[0]}", state="pass") for path in MODELS),
@@ -68,7 +71,7 @@ def in_report(judged: Report) -> Tally:
 
 def in_json(judged: Report) -> Tally:
     """Those of the data."""
-    found = standard_json.loads(json.format(judged))["findings"]
+    found = standard_json.loads(report_json.format(judged))["findings"]
     return Counter(each["level"] for each in found if not each["ignored"])
 
 
@@ -79,7 +82,7 @@ def in_text(judged: Report) -> Tally:
 
 def in_last_line(judged: Report) -> Tally:
     """Those that the verdict counts."""
-    said = re.findall(r"(\d+) (error|warning|note)s?\b", text.verdict(judged))
+    said = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
     return Counter({level: int(number) for number, level in said})
 
 
@@ -91,7 +94,7 @@ def in_annotations(judged: Report) -> Tally:
         more = re.match(r"(\d+) more ", each.data)
         tally[level] += int(more[1]) if more else 1
     undone = "error" if judged.exit == 3 else "warning"
-    tally[undone] -= len(phrases.gaps(judged.undecided))
+    tally[undone] -= len(wording.merge_gaps(judged.undecided))
     return tally
 
 
@@ -124,7 +127,7 @@ def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
 
 def in_html(judged: Report) -> Tally:
     """Those of the page for a browser."""
-    return Counter(re.findall(r'<article [^>]*class="finding (\w+)', html.format(judged)))
+    return Counter(re.findall(r'<article [^>]*class="finding (\w+)', page.format(judged)))
 
 
 EVERY: dict[str, Callable[[Report], Tally]] = {
@@ -134,7 +137,7 @@ EVERY: dict[str, Callable[[Report], Tally]] = {
     "annotations": in_annotations,
     "sarif": in_sarif,
     "gitlab": in_gitlab,
-    "summary": in_page(summary.format),
+    "summary": in_page(markdown.format_summary),
     "markdown": in_page(markdown.format),
     "html": in_html,
 }
@@ -180,9 +183,9 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
     )
     judged = report(findings=long, verdict="fail", exit=1)
 
-    for page in (summary.format(judged), comment.format(judged)):
-        shown = page.count(BODY)
-        more = re.findall(r"… and (\d+) more\b", page)
+    for rendered in (markdown.format_summary(judged), comment.format(judged)):
+        shown = rendered.count(BODY)
+        more = re.findall(r"… and (\d+) more\b", rendered)
         assert 0 < shown < 300
         assert [int(each) for each in more] == [300 - shown]
 
@@ -201,14 +204,14 @@ def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
 REMARK = "no baseline: `origin/main` is not here; models are held against nothing"
 SAYING: dict[str, Callable[[Report], str]] = {
     "text": text.format,
-    "json": json.format,
+    "json": report_json.format,
     "annotations": github.format,
     "sarif": sarif.format,
     "junit": junit.format,
-    "summary": summary.format,
+    "summary": markdown.format_summary,
     "markdown": markdown.format,
     "comment": comment.format,
-    "html": html.format,
+    "html": page.format,
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import cmarkgfm
 import pytest
 
-from onnxgate.formats import changes, comment, markdown, summary, text
-from onnxgate.report import Against, Cell, Change, Drawing, DrawnNode, ReportedModel
+from onnxgate.core.report import Against, Cell, Change, Drawing, DrawnNode, ReportedModel
+from onnxgate.formats import wording
+from onnxgate.formats.report import comment, markdown, text
 from tests.formats.reports import MINORS, finding, not_done, report, runtime, sample
 
 MAIN = Against(name="origin/main", commit="1a2b3c4d" * 5)
@@ -24,18 +25,20 @@ CHANGED = (
 )
 def test_a_baseline_is_named_once(name: str, expected: str) -> None:
     """A commit that was asked for by its hash is not said twice."""
-    assert expected == changes.baseline(Against(name=name, commit="1a2b3c4d" * 5))
+    assert expected == wording.baseline_name(Against(name=name, commit="1a2b3c4d" * 5))
 
 
 def test_no_change_is_said_only_where_all_was_looked_at() -> None:
     """Not without a baseline, nor where its stage was not asked for or could not be done."""
     undone = not_done(stage="lock")
 
-    assert changes.title(report(against=MAIN, stages=("lock",))) == "no model changed since origin/main (1a2b3c4)"
-    assert changes.title(report(stages=("lock",))) == ""
-    assert changes.title(report(against=MAIN, stages=("file",))) == ""
-    assert changes.title(report(against=MAIN, stages=("lock",), undecided=undone)) == ""
-    assert changes.title(report(against=MAIN, changes=CHANGED, undecided=undone)).startswith("changed since")
+    assert (
+        wording.changes_title(report(against=MAIN, stages=("lock",))) == "no model changed since origin/main (1a2b3c4)"
+    )
+    assert wording.changes_title(report(stages=("lock",))) == ""
+    assert wording.changes_title(report(against=MAIN, stages=("file",))) == ""
+    assert wording.changes_title(report(against=MAIN, stages=("lock",), undecided=undone)) == ""
+    assert wording.changes_title(report(against=MAIN, changes=CHANGED, undecided=undone)).startswith("changed since")
 
 
 def test_models_with_errors_come_first() -> None:
@@ -45,7 +48,7 @@ def test_models_with_errors_come_first() -> None:
         finding(model="c.onnx", level="warning"),
         finding(model="a.onnx", ignored="why"),
     )
-    order = [each.model for each in changes.ordered(report(changes=CHANGED, findings=findings))]
+    order = [each.model for each in wording.sort_changes(report(changes=CHANGED, findings=findings))]
 
     assert order == ["d.onnx", "c.onnx", "a.onnx", "b.onnx"]
 
@@ -58,7 +61,9 @@ def test_in_text() -> None:
     assert "    difference 5\n    … and 24 more\n  c.onnx is renamed from old.onnx\n  d.onnx is removed\n\n" in said
 
 
-@pytest.mark.parametrize(("format_", "more"), [(summary.format, 10), (comment.format, 24), (markdown.format, 0)])
+@pytest.mark.parametrize(
+    ("format_", "more"), [(markdown.format_summary, 10), (comment.format, 24), (markdown.format, 0)]
+)
 def test_on_pages(format_: object, more: int) -> None:
     """The document has all; the others count what they leave out."""
     assert callable(format_)
@@ -73,8 +78,8 @@ def test_drawings_of_the_summary_are_few() -> None:
     """A page with many takes long to be drawn."""
     drawn = tuple(Drawing(model="m.onnx", node=f"n{n}", nodes=(DrawnNode(name="x"),), edges=()) for n in range(8))
 
-    assert summary.format(report(drawings=drawn)).count("```mermaid\n") == 3
-    assert "… and 5 more drawings: the report has all" in summary.format(report(drawings=drawn))
+    assert markdown.format_summary(report(drawings=drawn)).count("```mermaid\n") == 3
+    assert "… and 5 more drawings: the report has all" in markdown.format_summary(report(drawings=drawn))
     assert markdown.format(report(drawings=drawn)).count("```mermaid\n") == 8
 
 
@@ -96,7 +101,7 @@ def test_a_comment_always_fits() -> None:
 
     said = comment.format(huge)
 
-    assert len(said.encode()) <= comment.LIMIT
+    assert len(said.encode()) <= comment.LIMIT_BYTES
     assert f"… and {500 - said.count('- ❌ **')} more findings: the job summary" in said
     assert "100 runtimes: too many for a table here" in said
 

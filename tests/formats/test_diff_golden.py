@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from onnxgate.formats import diff_json, diff_markdown, diff_text
-from onnxgate.formats.diff_outline import MOST, headline
-from onnxgate.model.difference import Difference, NodeChange, Verdict, WeightChange
+from onnxgate.formats import model_diff
+from onnxgate.formats.diff_outline import MAX_LINES, render_headline
+from onnxgate.model.diff.result import Difference, NodeChange, Verdict, WeightChange
 from tests.formats.differences import sample
 from tests.formats.hostile import ATTACKS
 from tests.formats.reports import FOLDER
 
-FORMATS = {"json": diff_json.format, "text": diff_text.format, "md": diff_markdown.format}
+FORMATS = {"json": model_diff.format_json, "text": model_diff.format_text, "md": model_diff.format_markdown}
 
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
@@ -32,27 +32,27 @@ def test_the_sample(name: str, format_: Callable[[Difference], str]) -> None:
 
 def test_colour_changes_no_character() -> None:
     """Without its styles, the coloured text is the plain one."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", diff_text.format(sample(), color=True))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", model_diff.format_text(sample(), color=True))
 
-    assert diff_text.format(sample()) == plain
+    assert model_diff.format_text(sample()) == plain
 
 
 def test_a_narrow_terminal() -> None:
     """Lines are broken between words, and no word is lost."""
-    narrow = diff_text.format(sample(), width=60)
+    narrow = model_diff.format_text(sample(), width=60)
 
-    assert narrow.split() == diff_text.format(sample()).split()
-    assert max(map(len, narrow.splitlines())) < max(map(len, diff_text.format(sample()).splitlines()))
+    assert narrow.split() == model_diff.format_text(sample()).split()
+    assert max(map(len, narrow.splitlines())) < max(map(len, model_diff.format_text(sample()).splitlines()))
 
 
 def test_quiet_is_one_sentence() -> None:
     """The verdict, and nothing below it."""
-    assert diff_text.format(sample(), quiet=True).count("\n") == 1
+    assert model_diff.format_text(sample(), quiet=True).count("\n") == 1
 
 
 def test_the_sample_holds_to_the_schema() -> None:
     """What is published is what is written."""
-    jsonschema.Draft202012Validator(diff_json.json_schema()).validate(json.loads(diff_json.format(sample())))
+    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(json.loads(model_diff.format_json(sample())))
 
 
 def many(number: int) -> Difference:
@@ -64,14 +64,14 @@ def many(number: int) -> Difference:
 
 def test_long_lists_are_cut() -> None:
     """What is left out is counted; `-v` has it, and one line is not left out for one that says so."""
-    text = diff_text.format(many(50))
+    text = model_diff.format_text(many(50))
 
     assert text.count("and 30 more; `-v` shows all") == 2
     assert "  added: 50 `Relu`\n" in text
     assert "`r19`" in text
     assert "`r20`" not in text
-    assert "`r49`" in diff_text.format(many(50), verbose=True)
-    assert "more; `-v`" not in diff_text.format(many(MOST + 1))
+    assert "`r49`" in model_diff.format_text(many(50), verbose=True)
+    assert "more; `-v`" not in model_diff.format_text(many(MAX_LINES + 1))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_headlines(verdict: Verdict, expected: str) -> None:
     unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
     found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())
 
-    assert headline(found).startswith(expected)
+    assert render_headline(found).startswith(expected)
 
 
 def hostile(text: str) -> Difference:
@@ -107,17 +107,17 @@ def hostile(text: str) -> Difference:
             case _:
                 return value
 
-    return msgspec.convert(replaced(json.loads(diff_json.format(sample()))), Difference)
+    return msgspec.convert(replaced(json.loads(model_diff.format_json(sample()))), Difference)
 
 
 @pytest.mark.parametrize("text", ATTACKS)
 def test_hostile_strings(text: str) -> None:
     """No line that a runner or a terminal obeys, and no markup that a reader did not write."""
     found = hostile(text)
-    for written in (diff_text.format(found), diff_markdown.format(found), diff_json.format(found)):
+    for written in (model_diff.format_text(found), model_diff.format_markdown(found), model_diff.format_json(found)):
         assert not re.search(r"(?m)^\s*::|##\[", written)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
-    html = cmarkgfm.github_flavored_markdown_to_html(diff_markdown.format(found))
+    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(found))
 
     assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
 
@@ -134,7 +134,7 @@ def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
         new=structs.replace(sample().new, size_bytes=new),
     )
 
-    assert f"{new:,} bytes, was {old:,} ({said})" in diff_text.format(grown)
+    assert f"{new:,} bytes, was {old:,} ({said})" in model_diff.format_text(grown)
 
 
 def test_nearly_all_is_said_in_plain_figures() -> None:
@@ -143,7 +143,7 @@ def test_nearly_all_is_said_in_plain_figures() -> None:
         change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
     )
 
-    assert "moved by 100 %, 9 of 9 elements" in diff_text.format(structs.replace(sample(), weights=(weight,)))
+    assert "moved by 100 %, 9 of 9 elements" in model_diff.format_text(structs.replace(sample(), weights=(weight,)))
 
 
 def test_weights_without_a_distance_come_first() -> None:
@@ -153,6 +153,6 @@ def test_weights_without_a_distance_come_first() -> None:
         for n in range(40)
     ]
     broken = WeightChange(change="changed", name="broken", elements=1, total=9, text="1 element is, or was, NaN")
-    said = diff_text.format(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
+    said = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
 
     assert "`broken`" in said.splitlines()[1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onnxgate.formats import github
-from onnxgate.report import ReportedPlace
+from onnxgate.core.report import ReportedPlace
+from onnxgate.formats.report import github
 from tests.formats.reports import finding, not_done, report
 from tests.github import commands
 

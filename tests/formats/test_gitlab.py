@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxgate.formats import gitlab
-from onnxgate.report import Report, ReportedPlace
+from onnxgate.core.report import Report, ReportedPlace
+from onnxgate.formats.report import gitlab
 from tests.formats.hostile import REPORTS
 from tests.formats.reports import finding, not_done, report, sample
 

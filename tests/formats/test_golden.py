@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from onnxgate.formats import comment, github, gitlab, json, junit, markdown, sarif, summary, text
-from onnxgate.report import Report
+from onnxgate.core import report_json
+from onnxgate.core.report import Report
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
 from tests.formats.reports import FOLDER, sample
 
 FORMATS = {
-    "json": json.format,
+    "json": report_json.format,
     "text": text.format,
     "github": github.format,
-    "md": summary.format,
+    "md": markdown.format_summary,
     "markdown": markdown.format,
     "comment": comment.format,
     "sarif": sarif.format,

@@ -11,24 +11,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxgate.formats import comment, escape, github, gitlab, json, junit, markdown, sarif, summary, text
-from onnxgate.report import Report
+from onnxgate.core import escape, report_json
+from onnxgate.core.report import Report
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
 from tests.formats.hostile import ATTACKS, REPORTS, TEXT
 from tests.github import commands
 
 PLAIN_FORMATS = {
     "text": text.format,
     "text for a terminal": lambda report: text.format(report, color=True, width=60),
-    "verdict": text.verdict,
-    "json": json.format,
-    "summary": summary.format,
+    "verdict": text.render_verdict,
+    "json": report_json.format,
+    "summary": markdown.format_summary,
     "markdown": markdown.format,
     "comment": comment.format,
     "sarif": sarif.format,
     "junit": junit.format,
     "gitlab": gitlab.format,
 }
-PAGES = {"summary": summary.format, "markdown": markdown.format, "comment": comment.format}
+PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": comment.format}
 SHOWN_BY_TERMINALS = re.compile(r"\x1b\[[0-9;]*m")
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
 
@@ -48,7 +49,7 @@ def test_github_gives_our_annotations_and_no_other_command(report: Report) -> No
     log = github.format(report)
     got = list(commands.commands(log))
     spoken = [finding for finding in report.findings if not finding.ignored]
-    rules = {escape.log_line(finding.rule).strip() for finding in spoken}
+    rules = {escape.escape_log_line(finding.rule).strip() for finding in spoken}
 
     assert len(got) + len(report.remarks) + 2 == len(commands.lines(log))  # one closing line, and the end
     assert {command.name for command in got} <= {"error", "warning", "notice"}
@@ -81,7 +82,7 @@ def test_colours_are_the_only_escapes(report: Report) -> None:
 @given(report=REPORTS)
 def test_json_holds_the_same_report(report: Report) -> None:
     """Escaping changes no value; only what is no valid text is spelled out."""
-    back = json.parse(json.format(report))
+    back = report_json.decode_report(report_json.format(report))
 
     assert standard_json.dumps(_as_written(back)) == standard_json.dumps(_as_written(report))
 
@@ -89,7 +90,7 @@ def test_json_holds_the_same_report(report: Report) -> None:
 def _as_written(report: Report) -> object:
     import msgspec
 
-    return json._as_text(msgspec.to_builtins(report))
+    return report_json._escape_surrogates(msgspec.to_builtins(report))
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -110,7 +111,7 @@ def test_a_page_is_only_the_markdown_that_we_wrote(name: str, report: Report) ->
 @given(report=REPORTS)
 def test_headings_are_ours(report: Report) -> None:
     """The summary has one for each thing that findings are about, and those of its other parts."""
-    page = _rendered(summary.format(report))
+    page = _rendered(markdown.format_summary(report))
     spoken = {
         finding.model or finding.place.path or "the project" for finding in report.findings if not finding.ignored
     }
@@ -138,7 +139,9 @@ def _check_tables(page: str, runtimes: int) -> None:
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_each_attack_in_every_string(attack: str) -> None:
     """Each known way alone, in a cell and in prose, renders to the characters that a reader should see."""
-    page = _rendered(f"| a | b |\n|---|---|\n| {escape.code(attack)} | {escape.prose(f'x {attack} y')} |\n")
+    page = _rendered(
+        f"| a | b |\n|---|---|\n| {escape.markdown_code(attack)} | {escape.escape_markdown(f'x {attack} y')} |\n"
+    )
 
     assert len(re.findall(r"<t[dh]\b", page)) == 4
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", page)
@@ -147,19 +150,19 @@ def test_each_attack_in_every_string(attack: str) -> None:
 @given(foreign=TEXT)
 def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
     """What the runner unescapes of a property is the visible form of the string, without blanks at its ends."""
-    line = f"::error title={escape.command_property(foreign)},line=1::said"
+    line = f"::error title={escape.escape_command_property(foreign)},line=1::said"
 
     command = commands.parse(line)
 
     assert command is not None
-    assert escape.log_line(foreign).strip() == command.properties.get("title", "")
+    assert escape.escape_log_line(foreign).strip() == command.properties.get("title", "")
     assert command.data == "said"
 
 
 @given(foreign=TEXT)
 def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
     """Nothing but what is obeyed is changed: letters, digits and blanks stay."""
-    safe = escape.log_line(foreign)
+    safe = escape.escape_log_line(foreign)
 
     assert safe.isprintable()
     assert commands.parse(safe) is None
@@ -170,7 +173,7 @@ def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
 @given(st.text())
 def test_a_code_span_shows_what_was_put_in(foreign: str) -> None:
     """Rendered, a code span holds the visible text alone."""
-    page = _rendered(f"a {escape.code(foreign)} b")
+    page = _rendered(f"a {escape.markdown_code(foreign)} b")
     shown = html.unescape(page.removeprefix("<p>a <code>").removesuffix("</code> b</p>\n"))
 
-    assert escape.visible(foreign).replace("|", r"\x7c").strip() == shown.strip()
+    assert escape.escape_unprintable(foreign).replace("|", r"\x7c").strip() == shown.strip()

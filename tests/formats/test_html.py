@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from onnxgate.formats import html, html_figures, html_plots, phrases
-from onnxgate.formats.escape import visible
-from onnxgate.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Measured, Report, ReportedModel
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Measured, Report, ReportedModel
+from onnxgate.formats import wording
+from onnxgate.formats.report.html import agreement
+from onnxgate.formats.report.html import page as html_page
 from tests.formats import hostile
 from tests.formats.reports import MINORS, finding, not_done, report, sample
 from tests.github import commands
@@ -92,15 +94,15 @@ class Page(HTMLParser):
 
 def test_the_same_report_gives_the_same_bytes() -> None:
     """No clock, no random identifiers."""
-    assert html.format(sample()) == html.format(sample())
+    assert html_page.format(sample()) == html_page.format(sample())
 
 
 def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
     """A row for each model, a column for each runtime, and in each cell the state in words."""
-    page = html.format(sample())
+    page = html_page.format(sample())
     table = page[page.index('<table class="matrix">') : page.index("</table>")]
     rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)[2:]
-    names = phrases.runtime_names(sample())
+    names = wording.list_runtimes(sample())
     cells = {
         (re.sub("<.*?>", "", row.partition("</th>")[0]), names[column]): label.partition(";")[0]
         for row in rows
@@ -115,25 +117,33 @@ def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
 
 def test_every_finding_is_whole() -> None:
     """Message, fix, place, node, runtimes and releases of each; the ignored one with its reason."""
-    page = html.format(sample())
+    page = html_page.format(sample())
     cards = re.findall(r"<article.*?</article>", page, flags=re.DOTALL)
-    spoken = phrases.spoken(sample())
+    spoken = wording.list_active_findings(sample())
 
     assert len(spoken) == len(cards)
     for each, card in zip(spoken, cards, strict=True):
         said = Page(card).text
-        parts = (each.rule, each.level, each.message, each.fix, phrases.place(each.place), each.node, each.fingerprint)
+        parts = (
+            each.rule,
+            each.level,
+            each.message,
+            each.fix,
+            wording.format_place(each.place),
+            each.node,
+            each.fingerprint,
+        )
         assert [] == [part for part in parts if part.replace("`", "") not in said]
-        assert phrases.runtimes(each.runtimes, sample()) in said
+        assert wording.describe_runtimes(each.runtimes, sample()) in said
         assert f"works since{each.works_since}" in said or not each.works_since
-    (accepted,) = phrases.ignored(sample())
+    (accepted,) = wording.list_ignored_findings(sample())
     assert accepted.message.replace("`", "") in Page(page).text
     assert accepted.ignored in Page(page).text
 
 
 def test_every_figure_is_in_a_table() -> None:
     """With its case, its metric and its bound, below its pair and its output."""
-    text = Page(html.format(sample())).text
+    text = Page(html_page.format(sample())).text
 
     for each in sample().measured:
         value = "not finite" if each.value is None else f"{each.value:.4g}"
@@ -145,7 +155,7 @@ def test_every_figure_is_in_a_table() -> None:
 
 def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
     """Reasons, hints, differences, commands, files and providers."""
-    text = Page(html.format(sample())).text
+    text = Page(html_page.format(sample())).text
     whole = sample()
 
     said = [part for each in (*whole.undecided, *whole.skipped) for part in (each.reason, each.hint)]
@@ -159,7 +169,7 @@ def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
 
 def test_what_was_not_asked_for_is_said() -> None:
     """A reader must not take a static pass for a whole one."""
-    text = Page(html.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
+    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
 
     assert "file checked" in text
     assert "parity not asked for" in text
@@ -174,7 +184,7 @@ def test_a_cell_leads_to_what_is_wrong_there() -> None:
     cells = tuple(Cell(model="m.onnx", runtime=n, state=s) for n, s in zip(names, states, strict=True))
     gap = not_done()
 
-    page = html.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
+    page = html_page.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
     row = page[page.index('<th scope="row">') : page.index("</table>")]
 
     links = ["#finding-0", "#finding-0", "#finding-1", "#undecided", "#skipped"]  # the model's name leads to its worst
@@ -184,7 +194,7 @@ def test_a_cell_leads_to_what_is_wrong_there() -> None:
 
 def test_the_failing_node_is_drawn_in_its_finding() -> None:
     """Boxes with their names, an arrow for each pair, the failing one marked; described for who does not see it."""
-    page = html.format(sample())
+    page = html_page.format(sample())
     (drawn,) = sample().drawings
     card = page[page.index('id="finding-0"') : page.index("</article>")]
     svg = card[card.index("<svg") : card.index("</svg>")]
@@ -202,7 +212,7 @@ def test_one_drawing_for_several_findings_of_a_node() -> None:
     drawing = Drawing(model="m.onnx", node="y", nodes=nodes, edges=())
     named = finding("cannot: the node that makes `y`, and 3 more")
 
-    page = html.format(report(findings=(named, finding("fails", node="y")), drawings=(drawing,)))
+    page = html_page.format(report(findings=(named, finding("fails", node="y")), drawings=(drawing,)))
 
     assert page.count("<svg") == 1
     assert page.count('<a href="#finding-0">its node is drawn above</a>') == 1
@@ -216,7 +226,7 @@ def test_a_figure_beyond_its_bound_is_another_mark() -> None:
     figures = [plain, replace(plain, value=2.0), replace(plain, value=None), replace(plain, value=0.0)]
     ratios = [replace(plain, metric="sqnr_db", value=value, bound=20.0) for value in (30.0, 25.0, 10.0)]
 
-    (first,), (second,) = list(html_plots.plots(figures)), list(html_plots.plots(ratios))
+    (first,), (second,) = list(agreement.render_plots(figures)), list(agreement.render_plots(ratios))
 
     assert (first.count("<circle"), first.count("<path")) == (2, 2)
     assert '<circle cx="2%"' in first  # 0 has its own place on an axis of logarithms
@@ -243,12 +253,12 @@ def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
         for n in range(count)
     ]
 
-    (plot,) = html_plots.plots(figures)
+    (plot,) = agreement.render_plots(figures)
     places = [float(each) for each in re.findall(r'(?:cx|x)="([\d.]+)%"', plot)]
 
     assert all(0 <= place <= 100 for place in places)
-    assert plot.count("<circle") == min(count, html_plots.ROWS)
-    assert ("more pairs, further below the bounds" in plot) == (count > html_plots.ROWS)
+    assert plot.count("<circle") == min(count, agreement.MAX_PLOT_ROWS)
+    assert ("more pairs, further below the bounds" in plot) == (count > agreement.MAX_PLOT_ROWS)
     assert (">1<" in plot) == (count == 1) or "worst: 1 where 2 is allowed" in plot
 
 
@@ -278,10 +288,10 @@ def test_a_large_report_stays_small() -> None:
         ),
     )
 
-    page = html.format(whole)
+    page = html_page.format(whole)
 
     assert len(page) < 5_000_000
-    assert f"tables leave {24_000 - html_figures.MOST} figures to the JSON report" in page
+    assert f"tables leave {24_000 - agreement.MAX_TABLE_ROWS} figures to the JSON report" in page
     assert page.count("96 figures of 24 pairs") == 200
 
 
@@ -321,7 +331,7 @@ slow = settings(
 @given(reports())
 def test_no_foreign_string_is_markup(whole: Report) -> None:
     """Elements and attributes are ours, links lead inside the page, and ends match beginnings."""
-    text = html.format(whole)
+    text = html_page.format(whole)
     page = Page(text)
 
     assert [] == page.unbalanced + page.open
@@ -341,7 +351,7 @@ def test_policy_allows_nothing_but_our_own_style_and_script(whole: Report) -> No
     import base64
     import hashlib
 
-    text = html.format(whole)
+    text = html_page.format(whole)
     page = Page(text)
     (policy,) = (each["content"] for tag, each in page.elements if each.get("http-equiv"))
     assert policy is not None
@@ -364,10 +374,10 @@ def test_each_attack_is_shown_as_it_is(attack: str) -> None:
         model=f"{attack}.onnx", node=f"n{attack}", nodes=(DrawnNode(name=attack, kind="failing"),), edges=()
     )
 
-    page = Page(html.format(report(findings=(found,), drawings=(drawn,))))
+    page = Page(html_page.format(report(findings=(found,), drawings=(drawn,))))
 
-    assert f"{visible(attack)}.onnx" in page.text
-    assert f"n{visible(attack)}" in page.text
+    assert f"{escape_unprintable(attack)}.onnx" in page.text
+    assert f"n{escape_unprintable(attack)}" in page.text
     assert {tag for tag, _ in page.elements} <= OURS
 
 
@@ -378,7 +388,7 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
     edges = tuple(DrawnEdge(source=source, target=target, value="v") for source, target in pairs)
     drawing = Drawing(model="m.onnx", node="a", nodes=nodes, edges=edges)
 
-    page = html.format(report(findings=(finding(node="a"),), drawings=(drawing,)))
+    page = html_page.format(report(findings=(finding(node="a"),), drawings=(drawing,)))
 
     assert page.count('<g class="arrow">') == 3
 
@@ -389,6 +399,6 @@ def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
     undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
     lost = report(stages=stages, undecided=not_done(stage="gate"))
 
-    said = Page(html.format(undone)).text
+    said = Page(html_page.format(undone)).text
     assert all(each in said for each in ("file checked", "runtime in part", "parity in part", "export not asked for"))
-    assert "checked" not in Page(html.format(lost)).text
+    assert "checked" not in Page(html_page.format(lost)).text

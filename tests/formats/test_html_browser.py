@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from onnxgate.formats import html
-from onnxgate.report import Drawing, DrawnNode, Report
+from onnxgate.core.report import Drawing, DrawnNode, Report
+from onnxgate.formats.report.html import page as html_page
 from tests.formats import chromium
 from tests.formats.hostile import ATTACKS
 from tests.formats.reports import finding, report, sample
@@ -48,7 +48,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]
 def show(page: chromium.Browser, folder: Path, shown: Report, *, width: int, theme: str = "light") -> str:
     """The report, opened from a file; its address."""
     file = folder / "report.html"
-    file.write_text(html.format(shown), encoding="utf-8", newline="\n")
+    file.write_text(html_page.format(shown), encoding="utf-8", newline="\n")
     chromium.opened(page, file.as_uri(), width=width, theme=theme)
     return file.as_uri()
 
@@ -150,7 +150,7 @@ def test_without_its_script(page: chromium.Browser, tmp_path: Path) -> None:
     page.ask("Emulation.setScriptExecutionDisabled", value=True)
     try:
         file = tmp_path / "report.html"
-        file.write_text(html.format(sample()), encoding="utf-8")
+        file.write_text(html_page.format(sample()), encoding="utf-8")
         page.ask("Page.enable")
         page.events.clear()
         page.ask("Page.navigate", url=file.as_uri())

@@ -6,19 +6,19 @@ import json as standard_json
 
 import jsonschema
 
-from onnxgate.formats import json
+from onnxgate.core import report_json
 from tests.formats.reports import finding, report, sample
 
 
 def test_what_is_written_is_what_is_read() -> None:
     """A report survives being written."""
-    assert sample() == json.parse(json.format(sample()))
+    assert sample() == report_json.decode_report(report_json.format(sample()))
 
 
 def test_the_sample_holds_to_the_published_schema() -> None:
     """The schema takes what is written, and nothing of another shape."""
-    schema = json.json_schema()
-    written = standard_json.loads(json.format(sample()))
+    schema = report_json.report_schema()
+    written = standard_json.loads(report_json.format(sample()))
 
     jsonschema.validate(written, schema)
     written["findings"][0]["level"] = "fatal"
@@ -29,10 +29,13 @@ def test_the_sample_holds_to_the_published_schema() -> None:
 def test_a_file_name_that_is_no_text_is_spelled_out() -> None:
     """A lone surrogate, as Python reads an odd byte of a name, does not end the command."""
     assert (
-        json.parse(json.format(report(findings=(finding(model="m\udcff.onnx"),)))).findings[0].model == r"m\udcff.onnx"
+        report_json.decode_report(report_json.format(report(findings=(finding(model="m\udcff.onnx"),))))
+        .findings[0]
+        .model
+        == r"m\udcff.onnx"
     )
 
 
 def test_ends_with_a_newline() -> None:
     """It is a text file."""
-    assert json.format(report()).endswith("}\n")
+    assert report_json.format(report()).endswith("}\n")

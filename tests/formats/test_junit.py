@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxgate.formats import junit
-from onnxgate.formats.escape import visible
-from onnxgate.report import Cell, CellState, Report
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Cell, CellState, Report
+from onnxgate.formats.report import junit
 from tests.formats.hostile import REPORTS
 from tests.formats.reports import MINORS, finding, not_done, report, sample
 
@@ -92,7 +92,7 @@ def test_nothing_is_lost(judged: Report) -> None:
         ended == "failure" for ended, _ in got
     )
     for each in judged.findings:
-        rule = visible(each.rule).replace("##[", r"#\x23[")
+        rule = escape_unprintable(each.rule).replace("##[", r"#\x23[")
         assert any(f"{each.level} {rule} at " in said for _, said in got)
 
 

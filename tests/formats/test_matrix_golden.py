@@ -8,11 +8,12 @@ from collections.abc import Callable
 import jsonschema
 import pytest
 
-from onnxgate.formats import matrix_json, matrix_markdown, matrix_text
-from onnxgate.matrix import Matrix
-from tests.formats.matrices import FOLDER, sample
+from onnxgate.core.matrix import Matrix
+from onnxgate.formats import support_matrix
+from tests.formats.matrices import sample
+from tests.formats.reports import FOLDER
 
-FORMATS = {"json": matrix_json.format, "text": matrix_text.format, "md": matrix_markdown.format}
+FORMATS = {"json": support_matrix.format_json, "text": support_matrix.format_text, "md": support_matrix.format_markdown}
 
 
 @pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
@@ -25,13 +26,15 @@ def test_the_sample(name: str, format_: Callable[[Matrix], str]) -> None:
 
 def test_colour_changes_no_character() -> None:
     """Without its styles, the coloured matrix is the plain one, blanks at the ends of lines aside."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", matrix_text.format(sample(), color=True))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", support_matrix.format_text(sample(), color=True))
 
-    assert matrix_text.format(sample()) == "\n".join(line.rstrip() for line in plain.split("\n"))
+    assert support_matrix.format_text(sample()) == "\n".join(line.rstrip() for line in plain.split("\n"))
 
 
 def test_the_sample_holds_to_the_schema() -> None:
     """What is published is what is written."""
     import json
 
-    jsonschema.Draft202012Validator(matrix_json.json_schema()).validate(json.loads(matrix_json.format(sample())))
+    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(
+        json.loads(support_matrix.format_json(sample()))
+    )

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxgate.formats import json, matrix_json, matrix_markdown, matrix_text
-from onnxgate.matrix import Entry, Matrix, MatrixModel, Reason, sum_up
+from onnxgate.core import report_json
+from onnxgate.core.matrix import Entry, Matrix, MatrixModel, Reason, build_matrix
+from onnxgate.formats import support_matrix
 from tests.formats.hostile import NAME, PATH, RUNTIME, TEXT
 from tests.github import commands
 
@@ -41,15 +42,15 @@ def matrices(draw: st.DrawFn) -> Matrix:
         MatrixModel(path=path, runtimes=tuple(Entry(runtime=name, **draw(ENTRIES)) for name in runtimes))
         for path in paths
     ]
-    return sum_up(models, "0.1.0")
+    return build_matrix(models, "0.1.0")
 
 
 FORMATS = {
-    "text": matrix_text.format,
-    "text for a terminal": lambda matrix: matrix_text.format(matrix, color=True, width=60),
-    "text, every reason": lambda matrix: matrix_text.format(matrix, verbose=True),
-    "json": matrix_json.format,
-    "markdown": matrix_markdown.format,
+    "text": support_matrix.format_text,
+    "text for a terminal": lambda matrix: support_matrix.format_text(matrix, color=True, width=60),
+    "text, every reason": lambda matrix: support_matrix.format_text(matrix, verbose=True),
+    "json": support_matrix.format_json,
+    "markdown": support_matrix.format_markdown,
 }
 
 
@@ -75,16 +76,18 @@ def test_nothing_that_a_terminal_obeys(name: str, matrix: Matrix) -> None:
 @given(matrix=matrices())
 def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
     """Escaping changes no value; only what is no valid text is spelled out."""
-    back = msgspec.to_builtins(matrix_json.parse(matrix_json.format(matrix)))
+    back = msgspec.to_builtins(support_matrix.parse_json(support_matrix.format_json(matrix)))
 
-    assert standard_json.dumps(back) == standard_json.dumps(json._as_text(msgspec.to_builtins(matrix)))
+    assert standard_json.dumps(back) == standard_json.dumps(report_json._escape_surrogates(msgspec.to_builtins(matrix)))
 
 
 @slow
 @given(matrix=matrices())
 def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
     """Rendered as GitHub renders it: no foreign element, link, heading or mention, and whole tables."""
-    page = cmarkgfm.github_flavored_markdown_to_html(matrix_markdown.format(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE)
+    page = cmarkgfm.github_flavored_markdown_to_html(
+        support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
+    )
     outside_code = html.unescape(re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL))
     rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
     every = [entry for model in matrix.models for entry in model.runtimes]

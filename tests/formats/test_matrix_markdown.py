@@ -6,14 +6,16 @@ import re
 
 import cmarkgfm
 
-from onnxgate.formats import matrix_markdown
-from onnxgate.matrix import Matrix, MatrixModel
+from onnxgate.core.matrix import Matrix, MatrixModel
+from onnxgate.formats import support_matrix
 from tests.formats.matrices import entry, matrix, model, sample
 
 
 def rendered(said: Matrix) -> str:
     """What GitHub's own Markdown library makes of it."""
-    return cmarkgfm.github_flavored_markdown_to_html(matrix_markdown.format(said), cmarkgfm.Options.CMARK_OPT_UNSAFE)
+    return cmarkgfm.github_flavored_markdown_to_html(
+        support_matrix.format_markdown(said), cmarkgfm.Options.CMARK_OPT_UNSAFE
+    )
 
 
 def test_every_row_has_a_cell_for_every_column() -> None:
@@ -26,7 +28,7 @@ def test_every_row_has_a_cell_for_every_column() -> None:
 
 def test_one_engine_is_named_once() -> None:
     """In the corner; the columns are narrow."""
-    assert "| onnxruntime | 1.16 | 1.17 | 1.18 |\n" in matrix_markdown.format(matrix(model("xx++++")))
+    assert "| onnxruntime | 1.16 | 1.17 | 1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
 
 
 def test_two_engines_are_told_apart() -> None:
@@ -34,7 +36,7 @@ def test_two_engines_are_told_apart() -> None:
     other = entry("1.18.1", "loads")
     entries = (*model("xx++++").runtimes, type(other)(runtime="openvino 2026.1", predicted="loads"))
 
-    assert "| onnxruntime<br>1.18 | openvino<br>2026.1 |" in matrix_markdown.format(
+    assert "| onnxruntime<br>1.18 | openvino<br>2026.1 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))
     )
 
@@ -44,7 +46,7 @@ def test_many_columns_become_runs() -> None:
     releases = [f"1.{minor}.0" for minor in range(8, 32)]
     entries = tuple(entry(each, "loads" if int(each.split(".")[1]) > 17 else "refused") for each in releases)
 
-    assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |" in matrix_markdown.format(
+    assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))
     )
 

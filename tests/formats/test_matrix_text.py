@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.formats import matrix_text
-from onnxgate.matrix import Matrix, MatrixModel, Reason
+from onnxgate.core.matrix import Matrix, MatrixModel, Reason
+from onnxgate.formats import support_matrix
 from tests.formats.matrices import KERNEL, entry, matrix, model, sample
 
 MINORS = tuple(f"1.{minor}.{patch}" for minor in range(8, 32) for patch in (0, 1))
@@ -13,7 +13,7 @@ MINORS = tuple(f"1.{minor}.{patch}" for minor in range(8, 32) for patch in (0, 1
 
 def heat(said: Matrix, width: int = 0) -> list[str]:
     """The lines of the table alone."""
-    return matrix_text.format(said, width=width).partition("\n\n")[0].split("\n")
+    return support_matrix.format_text(said, width=width).partition("\n\n")[0].split("\n")
 
 
 def test_patches_that_agree_share_a_column() -> None:
@@ -51,14 +51,14 @@ def test_a_narrow_terminal_has_runs_that_agree() -> None:
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_lines_fit_the_terminal(width: int) -> None:
     """No line that has a blank to break at is longer than the terminal is wide."""
-    lines = matrix_text.format(sample(), width=width).splitlines()[:-1]
+    lines = support_matrix.format_text(sample(), width=width).splitlines()[:-1]
 
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
 
 
 def test_only_what_occurs_is_explained() -> None:
     """The legend of a matrix that loads everywhere has one entry."""
-    assert "\n+: loads\n" in matrix_text.format(matrix(model("++++++")))
+    assert "\n+: loads\n" in support_matrix.format_text(matrix(model("++++++")))
 
 
 def test_what_was_seen_stands_in_the_cell() -> None:
@@ -75,7 +75,7 @@ def test_what_was_seen_stands_in_the_cell() -> None:
 
 def test_quiet_leaves_the_verdict() -> None:
     """`--quiet` says the last line alone."""
-    said = matrix_text.format(matrix(model("++++++"), model("xxxxxx", "b.onnx")), quiet=True)
+    said = support_matrix.format_text(matrix(model("++++++"), model("xxxxxx", "b.onnx")), quiet=True)
 
     assert said == "fail: 2 models on 6 releases; 1 loads on none; predicted, nothing was run\n"
 
@@ -97,7 +97,7 @@ def test_quiet_leaves_the_verdict() -> None:
 )
 def test_the_last_line(letters: list[str], said: str) -> None:
     """How many models load on none, and that nothing was run."""
-    assert matrix_text.format(matrix(*map(model, letters)), quiet=True) == f"{said}\n"
+    assert support_matrix.format_text(matrix(*map(model, letters)), quiet=True) == f"{said}\n"
 
 
 def test_a_name_that_is_made_harmless_keeps_its_columns() -> None:
@@ -114,7 +114,7 @@ def test_verbose_says_every_reason() -> None:
     said = matrix(
         MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more), entry("1.18.1", "loads")))
     )
-    short, long = (matrix_text.format(said, verbose=verbose) for verbose in (False, True))
+    short, long = (support_matrix.format_text(said, verbose=verbose) for verbose in (False, True))
 
     assert "for `Det(22)`, and 1 more reason\n  `-v` says all reasons\n" in short
     assert (

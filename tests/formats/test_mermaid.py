@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.formats import mermaid
-from onnxgate.report import Drawing, DrawnEdge, DrawnNode
+from onnxgate.core.report import Drawing, DrawnEdge, DrawnNode
+from onnxgate.formats.report import markdown
 from tests.formats.hostile import ATTACKS, TEXT
 from tests.formats.reports import sample
 
@@ -76,37 +76,37 @@ def test_the_sample() -> None:
         "  classDef more fill:none,stroke:#8c959f,stroke-dasharray:4 3",
         "  class n4 more",
         "```",
-    ] == mermaid.drawing(drawn).split("\n")
+    ] == markdown.render_mermaid(drawn).split("\n")
 
 
 @given(DRAWINGS)
 def test_nothing_but_our_own_lines(drawn: Drawing) -> None:
     """Whatever the names are, each line is one of ours, and no arrow leads to a box that is not there."""
-    first, *lines, last = mermaid.drawing(drawn).split("\n")
+    first, *lines, last = markdown.render_mermaid(drawn).split("\n")
     boxes = {match[1] for line in lines if (match := re.match(r"  (n\d+)[\[(]", line))}
     ends = {end for line in lines if " --> " in line for end in line.split(" --> ")}
 
     assert ("```mermaid", "```") == (first, last)
     assert [] == [line for line in lines if not LINE.fullmatch(line)]
     assert {end.strip() for end in ends} <= boxes
-    assert len(boxes) == min(len(drawn.nodes), mermaid.MOST)
+    assert len(boxes) == min(len(drawn.nodes), markdown.MAX_BOXES)
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, *OF_MERMAID])
 def test_a_label_shows_the_visible_name(attack: str) -> None:
     """Undone as Mermaid undoes them, the numbers give the name as every other format shows it."""
-    from onnxgate.formats.escape import diagram_label, visible
+    from onnxgate.core.escape import escape_mermaid_label, escape_unprintable
 
-    shown = re.sub(r"#([0-9]+);", lambda match: chr(int(match[1])), diagram_label(attack))
+    shown = re.sub(r"#([0-9]+);", lambda match: chr(int(match[1])), escape_mermaid_label(attack))
 
-    assert " ".join(visible(attack).split()) == shown
+    assert " ".join(escape_unprintable(attack).split()) == shown
 
 
 def test_no_label_is_empty() -> None:
     """Mermaid refuses a drawing with an empty label: a node without a name, or one of blanks, is said to have none."""
     nodes = tuple(DrawnNode(name=name) for name in ("", " ", "  "))
 
-    said = mermaid.drawing(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
     assert said.count('["unnamed"]') == 3
 
@@ -115,7 +115,7 @@ def test_of_too_many_boxes_the_failing_one_is_kept() -> None:
     """A drawing that another program wrote is cut, and not at the node that it is about."""
     nodes = (*(DrawnNode(name=f"node{index}") for index in range(80)), DrawnNode(name="bad", kind="failing"))
 
-    said = mermaid.drawing(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert said.count('["') == mermaid.MOST
+    assert said.count('["') == markdown.MAX_BOXES
     assert 'n80["bad"]' in said

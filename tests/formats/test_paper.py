@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.formats import paper
-from onnxgate.formats.paper import Column, Paper
+from onnxgate.formats import terminal
+from onnxgate.formats.terminal import Column, Terminal
 
 
 def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,9 +16,9 @@ def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatc
         measured.append(text)
         return len(text)
 
-    monkeypatch.setattr(paper, "cell_len", counted)
+    monkeypatch.setattr(terminal, "cell_len", counted)
     columns = [Column("", "head", [f"{column}.{row}" for row in range(200)]) for column in range(3)]
-    lines = list(Paper().table(columns, {}))
+    lines = list(Terminal().table(columns, {}))
 
     assert len(lines) == 201
     assert len(measured) < 4 * 600
@@ -27,8 +27,8 @@ def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatc
 def test_names_of_groups_never_run_together() -> None:
     """A name that is as wide as its columns is told from the next one."""
     columns = [Column("", "", ["m"]), Column("engine", "1.18.1", ["pass"]), Column("engine+more", "1.18.1", ["pass"])]
-    first = next(iter(Paper().table(columns, {})))
-    tight = next(iter(Paper().table([Column("abc", "1", ["x"]), Column("abcd", "2", ["y"])], {})))
+    first = next(iter(Terminal().table(columns, {})))
+    tight = next(iter(Terminal().table([Column("abc", "1", ["x"]), Column("abcd", "2", ["y"])], {})))
 
     assert ["engine", "engine+more"] == first.split()
     assert ["abc", "abcd"] == tight.split()
@@ -37,7 +37,7 @@ def test_names_of_groups_never_run_together() -> None:
 def test_names_of_groups_stand_over_their_columns() -> None:
     """A column below a name that is longer than all its cells is as wide as the name."""
     columns = [Column("", "", ["m"]), Column("opencv-python-headless", "5.0", ["pass"]), Column("tract", "0.23", ["x"])]
-    names, heads, cells = Paper().table(columns, {})
+    names, heads, cells = Terminal().table(columns, {})
 
     assert names.index("tract") == heads.index("0.23") == cells.index("x")
 
@@ -46,6 +46,6 @@ def test_names_of_groups_stand_over_their_columns() -> None:
 def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(indent: int) -> None:
     """The message of `model-changed` begins with the same words, and is shown as it is."""
     said = "changed since it was locked: imports opset 16 instead of 17"
-    (line,) = Paper().wrapped(said, indent)
+    (line,) = Terminal().wrapped(said, indent)
 
     assert (line == " " * indent + said) == (indent > 0)

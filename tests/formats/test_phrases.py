@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onnxgate.formats import phrases
-from onnxgate.report import Measured
+from onnxgate.core.report import Measured
+from onnxgate.formats import wording
 from tests.formats.reports import not_done, report, runtime
 
 
@@ -24,35 +24,35 @@ from tests.formats.reports import not_done, report, runtime
 )
 def test_runtimes(releases: list[str], expected: str) -> None:
     """Three neighbours or more are a range; a gap in it ends it."""
-    assert expected == phrases.runtimes([f"onnxruntime {release}" for release in releases], report())
+    assert expected == wording.describe_runtimes([f"onnxruntime {release}" for release in releases], report())
 
 
 def test_runtimes_are_in_the_order_of_their_releases() -> None:
     """Whatever target comes first in the report: 1.9 is before 1.10."""
     mixed = report(runtimes=(runtime("1.31.1"), runtime("1.9.0"), runtime("1.10.0"), runtime("1.31.1")))
 
-    assert phrases.runtime_names(mixed) == ("onnxruntime 1.9.0", "onnxruntime 1.10.0", "onnxruntime 1.31.1")
+    assert wording.list_runtimes(mixed) == ("onnxruntime 1.9.0", "onnxruntime 1.10.0", "onnxruntime 1.31.1")
 
 
 def test_engines_are_not_mixed_into_one_range() -> None:
     """A range is of one engine."""
     two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
 
-    assert phrases.runtimes(phrases.runtime_names(two), two) == "onnxruntime 1 to 3; openvino 4"
+    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1 to 3; openvino 4"
 
 
 def test_gaps_claim_nothing_that_was_not_said() -> None:
     """Two models with the same reason in different stages are two entries."""
     undone = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
 
-    assert [gap.about(report()) for gap in phrases.gaps(undone)] == ["runtime: a", "parity: b"]
+    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == ["runtime: a", "parity: b"]
 
 
 def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
     """`a` on one runtime and `b` on another is not both on both."""
     undone = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
 
-    assert [gap.about(report()) for gap in phrases.gaps(undone)] == [
+    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == [
         "runtime: a on onnxruntime 1.18.1",
         "runtime: b on onnxruntime 1.19.2",
     ]
@@ -74,7 +74,7 @@ def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: 
         for index, (value, bound) in enumerate(values)
     ]
 
-    assert [figures[nearest]] == phrases.tightest(figures)
+    assert [figures[nearest]] == wording.select_tightest(figures)
 
 
 def test_a_budget_is_no_difference_of_outputs() -> None:
@@ -88,10 +88,10 @@ def test_a_budget_is_no_difference_of_outputs() -> None:
         )
         for end, value in (("", 2.87), (", low", 2.83), (", high", 2.91))
     ]
-    said = [phrases.figure(each) for each in phrases.tightest([*ratios, plain])]
+    said = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
 
     assert said == [
         "m: takes 2.87 times the time where 1.2 is allowed by the config (p)",
         "m: `y` differs by at most 1 where 9 is allowed by default (p)",
     ]
-    assert "takes at most 2.91 times the time" in phrases.figure(ratios[2])
+    assert "takes at most 2.91 times the time" in wording.describe_measurement(ratios[2])

@@ -9,8 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from onnxgate.config import schema
-from onnxgate.config.toml import loads
+from onnxgate.project.config import schema
+from onnxgate.project.toml import loads
 
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "generate_reference.py"
@@ -47,4 +47,4 @@ def test_our_projects_hold_to_the_schema_of_the_config(project: str) -> None:
     """An editor that knows the schema underlines nothing in them."""
     config = loads((ROOT / "fixtures/projects" / project / "onnxgate.toml").read_text(encoding="utf-8"))
 
-    jsonschema.Draft202012Validator(schema.schema()).validate(config)
+    jsonschema.Draft202012Validator(schema.json_schema()).validate(config)

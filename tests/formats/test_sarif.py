@@ -15,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxgate import rules
-from onnxgate.formats import phrases, sarif, sarif_places, sarif_rules
-from onnxgate.formats.escape import visible
-from onnxgate.report import Finding, Report, ReportedModel, ReportedPlace
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Finding, Report, ReportedModel, ReportedPlace
+from onnxgate.formats import wording
+from onnxgate.formats.report import sarif
 from tests.formats.hostile import ATTACKS, REPORTS
 from tests.formats.reports import finding, not_done, report, sample
 
@@ -75,13 +76,13 @@ def test_no_finding_is_lost(judged: Report) -> None:
     got = run(judged)
     notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
     for one in judged.findings:
-        said = visible(phrases.sentence(one)).replace("](", "] (")
+        said = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
         if one.ignored:
             assert any(said in note for note in notes)
         else:
             assert any(
                 said in each["message"]["text"]
-                and (each["ruleId"], each["level"]) == (sarif_rules.identifier(one.rule), one.level)
+                and (each["ruleId"], each["level"]) == (sarif.rule_identifier(one.rule), one.level)
                 for each in got["results"]
             )
 
@@ -141,8 +142,8 @@ def test_a_finding_without_a_place_stands_at_its_model_or_the_lock() -> None:
     """GitHub refuses a file with a result that has no place."""
     nowhere = ReportedPlace(path="")
 
-    assert sarif_places.anchor(finding(place=nowhere), report()).uri == "m.onnx"
-    assert sarif_places.anchor(finding(place=nowhere, model=""), report()).uri == "onnxgate.lock"
+    assert sarif.locate_finding(finding(place=nowhere), report()).uri == "m.onnx"
+    assert sarif.locate_finding(finding(place=nowhere, model=""), report()).uri == "onnxgate.lock"
 
 
 def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
@@ -227,7 +228,7 @@ def test_more_results_than_github_takes() -> None:
 
 def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results are left out until the compressed file fits, and counted."""
-    monkeypatch.setattr(sarif, "SIZE", 6_000)
+    monkeypatch.setattr(sarif, "MAX_COMPRESSED_BYTES", 6_000)
     text = sarif.format(numbered(3_000))
     (said,) = json.loads(text)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
     kept = len(json.loads(text)["runs"][0]["results"])
@@ -239,7 +240,7 @@ def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_rule_has_what_github_requires() -> None:
     """Descriptions within its limits, a page, a severity, and few tags."""
-    for described in sarif_rules.described(rules.by_id):
+    for described in sarif.describe_rules(rules.by_id):
         assert 0 < len(described["shortDescription"]["text"]) <= 255
         assert 0 < len(described["fullDescription"]["text"]) <= 1024
         assert described["help"]["markdown"]
@@ -259,7 +260,7 @@ def test_a_rule_that_this_release_does_not_know() -> None:
 @pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "\ud800"])
 def test_a_uri_names_the_file(attack: str) -> None:
     """Percent-encoded, whatever bytes its name has, it is decoded to the same file below git's root."""
-    uri = sarif_places.uri(report(folder="a b"), f"x{attack}y.onnx")
+    uri = sarif.path_to_uri(report(folder="a b"), f"x{attack}y.onnx")
 
     assert URI.fullmatch(uri)
     assert re.sub(rb"/+", b"/", f"a b/x{attack}y.onnx".encode("utf-8", "surrogateescape")) == unquote_to_bytes(uri)
@@ -278,7 +279,7 @@ def test_a_uri_names_the_file(attack: str) -> None:
 )
 def test_uris(folder: str, path: str, expected: str) -> None:
     """Relative to git's root and without dots; a file outside of the working directory is absolute."""
-    assert expected == sarif_places.uri(report(folder=folder), path)
+    assert expected == sarif.path_to_uri(report(folder=folder), path)
 
 
 def test_projects_in_different_folders_have_categories_of_their_own() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from onnxgate.formats import sarif
-from onnxgate.report import Report, ReportedModel, ReportedPlace
+from onnxgate.core.report import Report, ReportedModel, ReportedPlace
+from onnxgate.formats.report import sarif
 from tests.formats.hostile import ATTACKS
 from tests.formats.reports import finding, not_done, report, sample
 
@@ -112,6 +112,6 @@ def test_only_a_binary_has_no_region(multitool: Path, tmp_path: Path) -> None:
 
 def test_the_tool_does_look(multitool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A log whose rules have no page is not let through."""
-    monkeypatch.setattr(sarif, "described", lambda rules: [{"id": rule} for rule in rules])
+    monkeypatch.setattr(sarif, "describe_rules", lambda rules: [{"id": rule} for rule in rules])
 
     assert ("GH2012", "runs[0].tool.driver.rules[0]") in findings(multitool, tmp_path, report(findings=(finding(),)))

@@ -6,8 +6,8 @@ import re
 
 import cmarkgfm
 
-from onnxgate.formats import comment, summary
-from onnxgate.report import Cell, CellState, ReportedModel
+from onnxgate.core.report import Cell, CellState, ReportedModel
+from onnxgate.formats.report import comment, markdown
 from tests.formats.reports import MINORS, finding, not_done, report, sample
 
 
@@ -18,7 +18,7 @@ def rendered(markdown: str) -> str:
 
 def test_every_row_has_a_cell_for_every_runtime() -> None:
     """The sample's table: a head, and four models on eight runtimes."""
-    rows = re.findall(r"<tr>(.*?)</tr>", rendered(summary.format(sample())), flags=re.DOTALL)
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered(markdown.format_summary(sample())), flags=re.DOTALL)
 
     assert [len(re.findall(r"<t[dh]\b", row)) for row in rows] == [9] * 5
 
@@ -34,20 +34,20 @@ def test_a_huge_report_stays_below_the_limit() -> None:
         skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
     )
 
-    said = summary.format(huge)
+    said = markdown.format_summary(huge)
 
-    assert len(said.encode()) < summary.LIMIT
+    assert len(said.encode()) < markdown.SUMMARY_LIMIT_BYTES
     assert len(re.findall(r"… and \d+ more: the report has all", said)) == 4
 
 
 def test_only_the_marks_that_occur_are_explained() -> None:
     """A report that passes has a legend of one entry."""
-    assert "\n✅ pass\n" in summary.format(report())
+    assert "\n✅ pass\n" in markdown.format_summary(report())
 
 
 def test_a_literal_of_a_message_is_a_code_span() -> None:
     """Back-ticks of our own messages work as they do on a terminal."""
-    page = rendered(summary.format(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
+    page = rendered(markdown.format_summary(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
 
     assert "imports opset 22 of <code>ai.onnx</code>, not &lt;b&gt;" in page
 
@@ -63,7 +63,7 @@ def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
         ),
     )
 
-    for page in (summary.format(many), comment.format(many)):
+    for page in (markdown.format_summary(many), comment.format(many)):
         rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
         assert rows[:4] == ["2999", "2998", "0000", "0001"]
         assert f"… and {3000 - len(rows)} more: the report has all" in page

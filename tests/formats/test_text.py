@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.formats import text
-from onnxgate.report import Cell, CellState, Measured, ReportedModel
+from onnxgate.core.report import Cell, CellState, Measured, ReportedModel
+from onnxgate.formats.report import text
 from tests.formats.reports import MINORS, finding, not_done, report, runtime, sample
 
 
@@ -208,7 +208,7 @@ def test_of_many_figures_those_nearest_to_their_bounds_are_said() -> None:
     many = report(cells=cells, measured=figures)
     listed = [line for line in text.format(many).splitlines() if "(a against b)" in line]
 
-    assert len(listed) == text.MANY_MODELS
+    assert len(listed) == text.MAX_LISTED
     assert listed[0].startswith("  m29.onnx")
     assert listed[-1].startswith("  m10.onnx")
     assert "  and 10 more figures; `-v` shows all\n" in text.format(many)

@@ -7,7 +7,7 @@ from random import Random
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
-from onnxgate.model.wire import length_field, varint_bytes
+from onnxgate.model.reading.file_format import encode_length_prefix, encode_varint
 
 GRAPH, NODE, ATTRIBUTE, SUBGRAPH = 7, 1, 5, 6
 FLOATS = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
@@ -18,7 +18,7 @@ def nested(numbers: Sequence[int], innermost: bytes = b"") -> bytes:
     heads: list[bytes] = []
     size = len(innermost)
     for number in reversed(numbers):
-        heads.append(length_field(number, size))
+        heads.append(encode_length_prefix(number, size))
         size += len(heads[-1])
     return b"".join(reversed(heads)) + innermost
 
@@ -77,14 +77,14 @@ def deep_types(random: Random) -> bytes:
     kinds = {"sequence": [4, 1], "optional": [9, 1], "map": [5, 2]}
     pair = kinds[random.choice(list(kinds))]
     value = b"\x0a\x01x" + nested([2, *(pair * levels)])
-    graph = b"".join((model_of().graph.SerializeToString(), length_field(11, len(value)), value))
-    return b"\x08\x08" + length_field(GRAPH, len(graph)) + graph
+    graph = b"".join((model_of().graph.SerializeToString(), encode_length_prefix(11, len(value)), value))
+    return b"\x08\x08" + encode_length_prefix(GRAPH, len(graph)) + graph
 
 
 def groups(random: Random) -> bytes:
     """Groups within groups, closed or not."""
     levels = random.choice((1, 99, 101, 10_000, 100_000))
-    begin, end = varint_bytes(99 << 3 | 3), varint_bytes(99 << 3 | 4)
+    begin, end = encode_varint(99 << 3 | 3), encode_varint(99 << 3 | 4)
     inside = begin * levels + end * random.choice((levels, 0, levels - 1))
     return model_of([node("Neg", ["x"], ["y"])]).SerializeToString() + inside
 
@@ -171,7 +171,7 @@ def diamonds(random: Random) -> bytes:
 def empty_nodes(random: Random) -> bytes:
     """A great number of nodes of two bytes."""
     nodes = b"\x0a\x00" * random.choice((1000, 20_000))
-    return b"\x08\x08\x42\x02\x10\x12" + length_field(GRAPH, len(nodes)) + nodes
+    return b"\x08\x08\x42\x02\x10\x12" + encode_length_prefix(GRAPH, len(nodes)) + nodes
 
 
 def many(random: Random) -> bytes:

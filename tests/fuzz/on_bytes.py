@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from onnxgate.model.wire import FIXED32, FIXED64, LENGTH, VARINT, varint_bytes
+from onnxgate.model.reading.file_format import FIXED32, FIXED64, LENGTH, VARINT, encode_varint
 
 LIES = (0, 1, 127, 128, 255, 256, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
 """Numbers at the edges of what readers keep them in; 2^64 - 1 is -1 as protobuf writes it."""
@@ -131,7 +131,7 @@ def _with_varint(data: bytes, random: Random, wire: int) -> bytes:
 
 def _spelled(value: int, random: Random) -> bytes:
     """A number, at times with more bytes than it needs, or than any number has."""
-    plain = varint_bytes(value)
+    plain = encode_varint(value)
     if random.random() < 0.8:
         return plain
     return plain[:-1] + bytes([plain[-1] | 0x80]) + b"\x80" * random.choice((0, 1, 4, 12)) + b"\x00"
@@ -143,7 +143,7 @@ def relabel(data: bytes, random: Random) -> bytes:
     _, after = _number(data, spot.tag, len(data))
     number = random.choice((spot.number, random.randrange(1, 32), 0, 536870911))
     wire = random.choice((spot.wire, random.randrange(8)))
-    return data[: spot.tag] + varint_bytes(number << 3 | wire) + data[after:]
+    return data[: spot.tag] + encode_varint(number << 3 | wire) + data[after:]
 
 
 def repeat(data: bytes, random: Random) -> bytes:
@@ -161,9 +161,9 @@ def strange(data: bytes, random: Random) -> bytes:
 def _strange(random: Random) -> Iterator[bytes]:
     number = random.choice((30, 99, 5000, 536870911))
     depth = random.choice((0, 1, 3, 120))
-    yield varint_bytes(number << 3 | _START_GROUP) * depth
-    yield varint_bytes(number << 3 | LENGTH) + b"\x03abc"
-    yield varint_bytes(number << 3 | _END_GROUP) * (depth if random.random() < 0.8 else depth + 1)
+    yield encode_varint(number << 3 | _START_GROUP) * depth
+    yield encode_varint(number << 3 | LENGTH) + b"\x03abc"
+    yield encode_varint(number << 3 | _END_GROUP) * (depth if random.random() < 0.8 else depth + 1)
 
 
 def noise(data: bytes, random: Random) -> bytes:

@@ -263,7 +263,8 @@ def attribute(model: ModelProto, random: Random) -> None:
 
 def broken_text(data: bytes, random: Random) -> bytes:
     """A name is no UTF-8: a surrogate, a byte alone, an overlong NUL."""
-    from tests.fuzz.on_bytes import LENGTH, spots
+    from onnxgate.model.reading.file_format import LENGTH
+    from tests.fuzz.on_bytes import spots
 
     found = [spot for spot in spots(data) if spot.wire == LENGTH and spot.end > spot.start]
     if not found:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxgate.children import Bounds, Call, Children, Lost
-from onnxgate.config.project import MergedSettings, SelectedModel
-from onnxgate.examining import look
-from onnxgate.findings import Place
+from onnxgate.core.findings import Place
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
+from onnxgate.gate.static import read_model_file
+from onnxgate.project.config.project import MergedSettings, SelectedModel
 from tests.fuzz.kinds import Input
 from tests.fuzz.seeds import furnish
 
@@ -55,7 +55,7 @@ def ask(make: Callable[[int], Input], count: int, jobs: int, time_s: float = flo
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     furnish(folder)
     try:
-        with Children(jobs) as children:
+        with ProcessPool(jobs) as children:
             for start in range(0, count, SHARE):
                 if time.monotonic() - began > time_s:
                     break
@@ -66,10 +66,10 @@ def ask(make: Callable[[int], Input], count: int, jobs: int, time_s: float = flo
     return answers
 
 
-def _share(children: Children, folder: Path, inputs: list[Input], answers: Answers) -> None:
+def _share(children: ProcessPool, folder: Path, inputs: list[Input], answers: Answers) -> None:
     calls = list(_calls(folder, inputs))
     for (given, name, _), answer in zip(calls, children.run([call for _, _, call in calls]), strict=True):
-        if isinstance(answer, Lost):
+        if isinstance(answer, CallFailure):
             answers.lost.append(Loss(given.index, given.kind, name, f"{answer.how}: {answer.words}"))
         else:
             answers.answered[name] += 1
@@ -77,7 +77,7 @@ def _share(children: Children, folder: Path, inputs: list[Input], answers: Answe
 
 
 def _calls(folder: Path, inputs: list[Input]) -> Iterator[tuple[Input, str, Call[object, object]]]:
-    bounds = Bounds(TIME_S, MEMORY_BYTES)
+    bounds = CallLimits(TIME_S, MEMORY_BYTES)
     for number, given in enumerate(inputs):
         path = folder / f"{number}.onnx"
         path.write_bytes(given.data)
@@ -89,7 +89,7 @@ def _calls(folder: Path, inputs: list[Input]) -> Iterator[tuple[Input, str, Call
 def _checked(path: object) -> object:
     """The file stage's whole look, as its children have it."""
     assert isinstance(path, Path)
-    look(SelectedModel(path.name, path, MergedSettings(), Place(path.name)))
+    read_model_file(SelectedModel(path.name, path, MergedSettings(), Place(path.name)))
     return None
 
 

@@ -12,34 +12,41 @@ from unittest import mock
 
 from onnx import ModelProto
 
-from onnxgate.config.project import MergedSettings, SelectedModel
-from onnxgate.findings import Place
-from onnxgate.inputs import generate
-from onnxgate.inputs.generate import Unfeedable, make_cases
-from onnxgate.inputs.graph import Graph
-from onnxgate.inputs.roles import role_of
-from onnxgate.inputs.sizes import size_settings
-from onnxgate.lock.types import LockedRuntime
-from onnxgate.model import checking, exposing, external, identify, leaks, normal, places, quantization, structure
-from onnxgate.model.apart import apart
-from onnxgate.model.copying import checkable, with_dense_weights, with_shapes
-from onnxgate.model.cutting import Surroundings, cut, function_key
-from onnxgate.model.describing import describe
-from onnxgate.model.differing import Given, difference
+from onnxgate.core.findings import Place
+from onnxgate.inputs import cases
+from onnxgate.inputs.axis_sizes import list_size_settings
+from onnxgate.inputs.cases import InputGenerationError, generate_cases
+from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.roles import find_role
+from onnxgate.model.checking import quantization_parameters, validity
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff, measure_weight_movement
+from onnxgate.model.diff.text_description import describe_model
+from onnxgate.model.equality import model_comparison
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.movement import weights_moved
-from onnxgate.model.neighbourhood import neighbourhood
-from onnxgate.model.placing import data_locations
-from onnxgate.model.pointer import read_pointer
-from onnxgate.model.reading import facts_of, inputs
-from onnxgate.model.weights import UnreadableWeightError, chunks
-from onnxgate.model.wire import UnreadableModel
-from onnxgate.plan import PlannedRuntime
-from onnxgate.stages import file, support
-from onnxgate.support import releases
-from onnxgate.support.limits import limits_of
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.model.reading import external_data, file_format, structure
+from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs
+from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.subgraphs import instrumented_models, node_context
+from onnxgate.model.subgraphs.instrumented_models import isolate_nodes, read_data_locations
+from onnxgate.model.subgraphs.node_context import extract_neighbourhood
+from onnxgate.model.subgraphs.reduced_models import (
+    NodeSurroundings,
+    add_missing_shapes,
+    copy_for_checker,
+    extract_node,
+    function_key,
+    replace_sparse_weights,
+)
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.file import stage
+from onnxgate.stages.support import stage as support_stage
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import operators
+from onnxgate.support.tables.limits import get_limits
 
 FEW_ELEMENTS = 2**15
 """Generated inputs are no larger here: what matters is which are asked for."""
@@ -76,7 +83,7 @@ def _pointer(subject: Subject) -> object:
 
 
 def _identify(subject: Subject) -> object:
-    return identify.really(subject.path)
+    return file_format.detect_other_type(subject.path)
 
 
 def _structure(subject: Subject) -> object:
@@ -88,77 +95,77 @@ def _structure(subject: Subject) -> object:
 def _slim(subject: Subject) -> object:
     """As a file of gigabytes is read: with what is larger than a few bytes left where it is."""
     small = structure.read_structure(subject.path, large_bytes=0, small_bytes=8)
-    for _, tensor in structure.tensors(small):
-        structure.pieces(tensor)
-    facts_of(small, subject.path, "m.onnx")
-    list(checking._own_faults(small, subject.path))
-    for _, tensor in structure.tensors(small):
+    for _, tensor in structure.iter_tensors(small):
+        structure.find_omitted_data(tensor)
+    extract_facts(small, subject.path, "m.onnx")
+    list(validity._iter_own_faults(small, subject.path))
+    for _, tensor in structure.iter_tensors(small):
         _weigh(tensor, subject.path)
     return None
 
 
 def _weigh(tensor: object, path: Path) -> None:
     try:
-        for _ in chunks(tensor, path):  # type: ignore[arg-type]
+        for _ in read_chunks(tensor, path):  # type: ignore[arg-type]
             pass
     except UnreadableWeightError:
         pass
 
 
 def _facts(subject: Subject) -> object:
-    subject.facts = facts_of(subject.proto, subject.path, "m.onnx")
+    subject.facts = extract_facts(subject.proto, subject.path, "m.onnx")
     return None
 
 
 def _known(subject: Subject) -> ModelFacts:
     """The facts, where they could be told: who raised instead was found out already."""
-    return subject.facts or facts_of(ModelProto(), subject.path, "m.onnx")
+    return subject.facts or extract_facts(ModelProto(), subject.path, "m.onnx")
 
 
 def _external(subject: Subject) -> object:
-    return external.external_uses(subject.proto, subject.path)
+    return external_data.check_external_data(subject.proto, subject.path)
 
 
 def _locations(subject: Subject) -> object:
-    return data_locations(subject.path)
+    return read_data_locations(subject.path)
 
 
 def _own_faults(subject: Subject) -> object:
-    return [*checking._own_faults(subject.proto, subject.path), *checking._shapeless(subject.proto.graph)]
+    return [*validity._iter_own_faults(subject.proto, subject.path), *validity._check_shapes(subject.proto.graph)]
 
 
 def _checkable(subject: Subject) -> object:
-    copy = checkable(subject.proto, subject.path)
-    return with_shapes(copy).SerializePartialToString(), with_dense_weights(copy).SerializePartialToString()
+    copy = copy_for_checker(subject.proto, subject.path)
+    return add_missing_shapes(copy).SerializePartialToString(), replace_sparse_weights(copy).SerializePartialToString()
 
 
 def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
-    found = [places.named_node(subject.proto, name) for name in names]
-    placed = [places.node_place(node, subject.path.parent, subject.path.parent) for node in found if node]
-    passed = [*file._passthroughs(subject.proto)]
-    return placed, passed, leaks.leaked_paths(subject.proto), checking.unchecked(subject.proto)
+    found = [node_context.find_node(subject.proto, name) for name in names]
+    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
+    passed = [*stage._find_passthroughs(subject.proto)]
+    return placed, passed, validity.find_leaked_paths(subject.proto), validity.explain_unchecked(subject.proto)
 
 
 def _quantization(subject: Subject) -> object:
-    found = quantization.quantization_faults(subject.proto, subject.path)
-    return [*found], quantization.output_steps(subject.proto, subject.path)
+    found = quantization_parameters.find_quantization_faults(subject.proto, subject.path)
+    return [*found], quantization_parameters.find_output_steps(subject.proto, subject.path)
 
 
 def _prediction(subject: Subject) -> object:
-    prepared = prepare(subject.proto)
-    known = releases.known()
+    prepared = infer_model_types(subject.proto)
+    known = operators.list_known_releases()
     found = []
     for name in (known[0], known[len(known) // 2], known[-1]):
-        limits = limits_of(name)
+        limits = get_limits(name)
         assert limits is not None
-        found.append(predict(prepared, releases.implementation(name), limits))
+        found.append(predict(prepared, operators.get_implementation(name), limits))
     return found
 
 
 @functools.cache
 def _runtimes() -> tuple[PlannedRuntime, ...]:
-    known = releases.known()
+    known = operators.list_known_releases()
     return tuple(
         PlannedRuntime(
             LockedRuntime(engine="onnxruntime", release=release), ("t",), ("all",), ("CPUExecutionProvider",), True
@@ -172,50 +179,52 @@ def _stage(subject: Subject) -> object:
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
     facts = _known(subject)
     folder = subject.path.parent
-    return support.gather_model(selected, facts, Place("m.onnx"), folder, folder, _runtimes())
+    return support_stage.collect_model_evidence(selected, facts, Place("m.onnx"), folder, folder, _runtimes())
 
 
 def _roles(subject: Subject) -> object:
     facts = _known(subject)
-    graph = Graph(subject.proto)
-    setting = next(iter(size_settings(facts.inputs, {})))
-    return [role_of(value, facts.inputs, graph, setting) for value in facts.inputs]
+    graph = DataflowGraph(subject.proto)
+    setting = next(iter(list_size_settings(facts.inputs, {})))
+    return [find_role(value, facts.inputs, graph, setting) for value in facts.inputs]
 
 
 def _cases(subject: Subject) -> object:
     facts = _known(subject)
-    with mock.patch.object(generate, "MOST_ELEMENTS", FEW_ELEMENTS):
-        return make_cases(facts, subject.proto, {}, subject.fresh())
+    with mock.patch.object(cases, "MAX_ELEMENTS", FEW_ELEMENTS):
+        return generate_cases(facts, subject.proto, {}, subject.fresh())
 
 
 def _describe(subject: Subject) -> object:
-    return [*describe(subject.path)]
+    return [*describe_model(subject.path)]
 
 
 def _normal(subject: Subject) -> object:
-    return normal.compare(subject.other, subject.path), normal.compare(subject.path, subject.path)
+    return model_comparison.compare_models(subject.other, subject.path), model_comparison.compare_models(
+        subject.path, subject.path
+    )
 
 
 def _difference(subject: Subject) -> object:
-    old, new = Given("old", subject.other), Given("new", subject.path)
-    return difference(old, new, "1"), difference(new, old, "1"), difference(new, new, "1")
+    old, new = NamedModel("old", subject.other), NamedModel("new", subject.path)
+    return compute_diff(old, new, "1"), compute_diff(new, old, "1"), compute_diff(new, new, "1")
 
 
 def _movement(subject: Subject) -> object:
-    return weights_moved(subject.other, subject.path)
+    return measure_weight_movement(subject.other, subject.path)
 
 
 def _exposing(subject: Subject) -> object:
     graph = subject.proto.graph
     names = [name for node in graph.node[:SOME_NODES] for name in node.output if name]
-    steps = exposing.steps(subject.proto, [value.name for value in graph.output])
-    portions = exposing.portions(subject.proto, names, {}, 10**9)
-    return steps, portions, exposing.expose(subject.proto, subject.path, names, subject.fresh())
+    steps = instrumented_models.list_search_nodes(subject.proto, [value.name for value in graph.output])
+    portions = instrumented_models.split_by_size(subject.proto, names, {}, 10**9)
+    return steps, portions, instrumented_models.expose_values(subject.proto, subject.path, names, subject.fresh())
 
 
 def _drawing(subject: Subject) -> object:
     nodes = [subject.proto.graph.node[index] for index in subject.nodes]
-    return [neighbourhood(subject.proto, node.name, next(iter(node.output), "")) for node in nodes]
+    return [extract_neighbourhood(subject.proto, node.name, next(iter(node.output), "")) for node in nodes]
 
 
 def _cutting(subject: Subject) -> object:
@@ -223,9 +232,9 @@ def _cutting(subject: Subject) -> object:
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     functions = {function_key(function): function for function in subject.proto.functions}
     constants = {tensor.name: tensor for tensor in graph.initializer}
-    around = Surroundings({"ai.onnx": 18}, types.get, MappingProxyType(constants), functions)
-    alone = [cut(graph.node[index], around, 8) for index in subject.nodes]
-    return alone, apart(subject.proto, list(subject.nodes), {}), [value.name for value in inputs(graph)]
+    around = NodeSurroundings({"ai.onnx": 18}, types.get, MappingProxyType(constants), functions)
+    alone = [extract_node(graph.node[index], around, 8) for index in subject.nodes]
+    return alone, isolate_nodes(subject.proto, list(subject.nodes), {}), [value.name for value in list_inputs(graph)]
 
 
 OF_FILES: Mapping[str, Look] = {"pointer": _pointer, "identify": _identify, "slim": _slim, "structure": _structure}
@@ -260,7 +269,7 @@ DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "structure": (UnreadableModel,),
     "describe": (),
     "movement": (UnreadableWeightError,),
-    "cases": (Unfeedable,),
+    "cases": (InputGenerationError,),
     "exposing": (OSError,),
 }
 """What a reader may raise; "exposing" links external data, which may not be there."""

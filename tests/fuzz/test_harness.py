@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.model.wire import UnreadableModel
+from onnxgate.model.reading.file_format import UnreadableModel
 from tests.fuzz.kinds import KINDS, Input, mutant
 from tests.fuzz.looking import MOST_MIB, Bench
 from tests.fuzz.minimising import minimised

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.model.opening import open_regular
-from onnxgate.model.structure import UnreadableModel, read_structure
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_structure
 from tests.conftest import ROOT
 from tests.fuzz.larger import external_model
 from tests.model.models import write

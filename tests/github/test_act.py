@@ -64,7 +64,7 @@ def test_the_action_fails_on_broken(actor: Actor, tmp_path: Path) -> None:
 def static_faults(level: str) -> list[str]:
     """The rules that the static stages must report on the broken project."""
     from onnxgate import rules
-    from onnxgate.findings import STATIC_STAGES
+    from onnxgate.core.findings import STATIC_STAGES
 
     expected = json.loads((ROOT / BROKEN / "expected.json").read_text(encoding="utf-8"))
     static = {rule for rule, known in rules.by_id.items() if known.stage in STATIC_STAGES}

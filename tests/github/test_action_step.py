@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.cli import action
-from onnxgate.cli.action_running import COMMAND_FILES
-from onnxgate.report import Finding, NotDone, Report, ReportedPlace
+from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
+from onnxgate.github import action
+from onnxgate.github.step import COMMAND_FILES
 from tests.github.commands import Command, commands
 from tests.github.engine import key_values
 

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli import action_cache
-from onnxgate.cli.action_cache import Wanted, wanted
-from onnxgate.cli.action_inputs import read_inputs, variable
-from onnxgate.cli.action_kept import FOLDER_VARIABLE, has_wheels, sweep, use
-from onnxgate.store import processor
+from onnxgate.gate.cache.run_results import identify_machine
+from onnxgate.github import cache
+from onnxgate.github.cache import (
+    FOLDER_VARIABLE,
+    CacheOutputs,
+    clean_restored_cache,
+    has_wheels,
+    select_cache,
+    use_restored_cache,
+)
+from onnxgate.github.step import input_variable, read_inputs
 from tests.github.commands import commands
 
 SHA = hashlib.sha256(b"good").hexdigest()
@@ -50,13 +56,13 @@ def workspace(tmp_path: Path) -> Path:
 def environment(workspace: Path, **inputs: str) -> dict[str, str]:
     """What a step gets."""
     runner = {"RUNNER_OS": "Linux", "RUNNER_ARCH": "X64", "RUNNER_TEMP": str(workspace / "temp")}
-    named = {variable(name.replace("_", "-")): value for name, value in inputs.items()}
+    named = {input_variable(name.replace("_", "-")): value for name, value in inputs.items()}
     return {"GITHUB_WORKSPACE": str(workspace), **runner, **named}
 
 
 def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
     """And an older cache of the same system is better than none."""
-    found = wanted(environment(workspace))
+    found = select_cache(environment(workspace))
     system, _, rest = found.key.partition("-py3.")
 
     assert "onnxgate-Linux-X64" == system
@@ -70,9 +76,9 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
     """Not with models: their wheels stay the same."""
     asked = [environment(workspace), environment(workspace, shard="1/2"), environment(workspace, shard="2/2")]
     asked.append(environment(workspace, paths="models/a.onnx"))
-    keys = [wanted(each).key for each in asked]
+    keys = [select_cache(each).key for each in asked]
     (workspace / "onnxgate.lock").write_text(LOCK.replace(SHA, "0" * 64), encoding="utf-8")
-    keys.append(wanted(asked[0]).key)
+    keys.append(select_cache(asked[0]).key)
 
     assert 5 == len(set(keys))
 
@@ -81,22 +87,22 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
 def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str]) -> None:
     """Whatever the runner is called."""
     named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
-    found = wanted({**environment(workspace, **inputs), **named})
+    found = select_cache({**environment(workspace, **inputs), **named})
 
     for key in (found.key, found.results_key + "0" * 40):
-        assert len(key) <= action_cache.LONGEST_KEY
+        assert len(key) <= cache.MAX_KEY_LENGTH
         assert not set(key) & set(",\n= ")
 
 
 def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
     """Of the same selection first, then of the same lock, never of another processor."""
-    one, other = (wanted(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
+    one, other = (select_cache(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
     (workspace / "onnxgate.lock").write_text(f"{LOCK}\n# a model changed\n", encoding="utf-8")
-    later = wanted(environment(workspace, shard="1/2"))
+    later = select_cache(environment(workspace, shard="1/2"))
     starts = one.results_restore_keys.splitlines()
 
     assert [f"{one.folder}/results", f"{one.folder}/costs"] == one.results_path.splitlines()
-    assert one.results_key.startswith(f"onnxgate-results-Linux-X64-{processor()[:8]}-py3.")
+    assert one.results_key.startswith(f"onnxgate-results-Linux-X64-{identify_machine()[:8]}-py3.")
     assert starts == sorted(starts, key=len, reverse=True)
     assert [True, True, True] == [one.results_key.startswith(start) for start in starts]
     assert [False, True, True] == [other.results_key.startswith(start) for start in starts]
@@ -107,12 +113,12 @@ def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
 def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
     """Whatever they were called with; costs of another project of the repository are others."""
     (workspace / "onnxgate.json").write_text("{}", encoding="utf-8")
-    plan = wanted(environment(workspace, command="plan", args="--shards 4"))
-    merge = wanted(environment(workspace, command="merge", paths="x.json", args="--key 0"))
+    plan = select_cache(environment(workspace, command="plan", args="--shards 4"))
+    merge = select_cache(environment(workspace, command="merge", paths="x.json", args="--key 0"))
     (workspace / "b").mkdir()
     for name in ("onnxgate.toml", "onnxgate.lock"):
         (workspace / "b" / name).write_bytes((workspace / name).read_bytes())
-    other = wanted(environment(workspace, command="plan", working_directory="b"))
+    other = select_cache(environment(workspace, command="plan", working_directory="b"))
 
     assert plan == merge
     assert ("", "") == (plan.path, plan.key)
@@ -138,7 +144,7 @@ def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str
     if "config" in inputs:
         (workspace / "onnxgate.lock").unlink()
 
-    assert Wanted() == wanted(environment(workspace, **inputs))
+    assert CacheOutputs() == select_cache(environment(workspace, **inputs))
 
 
 def restored(workspace: Path, content: bytes) -> dict[str, str]:
@@ -155,8 +161,8 @@ def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
     """Environments are made in a new folder, unless the job names one."""
     given = restored(workspace, b"good")
     inputs = read_inputs(given)
-    found, again = use(inputs, given), use(inputs, given)
-    own = use(inputs, {**given, "ONNXGATE_CACHE_DIR": "/mine"})
+    found, again = use_restored_cache(inputs, given), use_restored_cache(inputs, given)
+    own = use_restored_cache(inputs, {**given, "ONNXGATE_CACHE_DIR": "/mine"})
 
     assert found["ONNXGATE_KEPT_DIR"] == given[FOLDER_VARIABLE]
     assert found["ONNXGATE_CACHE_DIR"] != again["ONNXGATE_CACHE_DIR"]
@@ -168,7 +174,7 @@ def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
 def test_a_poisoned_wheel_is_named_and_gone(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Before anything is made of it."""
     given = restored(workspace, b"evil")
-    use(read_inputs(given), given)
+    use_restored_cache(read_inputs(given), given)
 
     [warning] = commands(capfd.readouterr().out)
     assert "warning" == warning.name
@@ -180,7 +186,7 @@ def test_without_a_restore_nothing_changes(workspace: Path) -> None:
     """The gate uses the cache that it always had."""
     given = environment(workspace)
 
-    assert {} == use(read_inputs(given), given)
+    assert {} == use_restored_cache(read_inputs(given), given)
 
 
 @pytest.mark.parametrize(("content", "expected"), [(b"good", True), (b"evil", False)])
@@ -188,7 +194,7 @@ def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes
     """What the repository's own code left there is not handed to later runs."""
     given = restored(workspace, content)
 
-    assert sweep(read_inputs(given), given[FOLDER_VARIABLE])
+    assert clean_restored_cache(read_inputs(given), given[FOLDER_VARIABLE])
     assert expected == has_wheels(given[FOLDER_VARIABLE])
 
 
@@ -197,12 +203,12 @@ def test_a_step_that_breaks_down_costs_no_verdict(
 ) -> None:
     """It says so, and asks for nothing."""
 
-    def broken(_: object) -> Wanted:
+    def broken(_: object) -> CacheOutputs:
         raise RuntimeError("::error::owned")
 
-    monkeypatch.setattr(action_cache, "wanted", broken)
+    monkeypatch.setattr(cache, "select_cache", broken)
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
-    action_cache.main()
+    cache.main()
 
     assert ["warning"] == [said.name for said in commands(capfd.readouterr().out)]
     assert "onnxgate-" not in (tmp_path / "output").read_text(encoding="utf-8")

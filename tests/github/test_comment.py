@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from onnxgate.cli import action_comment, github_api, sticky
-from onnxgate.cli.github_api import Api, ApiError, Clock
+from onnxgate.github import api
+from onnxgate.github import comment as github_comment
+from onnxgate.github import comment as sticky
+from onnxgate.github.api import Api, ApiError, Clock
 from tests.github.commands import Command, commands
 from tests.github.comments import BOT, SLOW, Server, serving
 
@@ -53,7 +55,7 @@ class Job:
         (self.folder / "event.json").write_text(json.dumps(self.event), encoding="utf-8")
         for name, value in {**self.environment, **environment}.items():
             self.monkeypatch.setenv(name, value)
-        action_comment.main()
+        github_comment.main()
 
 
 def pull_request(head: str | None) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def pull_request(head: str | None) -> dict[str, Any]:
 @pytest.fixture
 def job(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job of a pull request of the repository itself, which loses no time in waiting."""
-    monkeypatch.setattr(github_api, "PAUSE_S", 0.0)
+    monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
     return Job(tmp_path, server, monkeypatch)
 
 
@@ -107,11 +109,11 @@ def test_our_comment_is_found_on_a_later_page(job: Job, server: Server) -> None:
 
 def test_pages_without_end_are_not_followed(job: Job, server: Server) -> None:
     """A server that always has more is asked a bounded number of times."""
-    page = [{"id": 1, "body": "x", "user": PERSON}] * sticky.PAGE
+    page = [{"id": 1, "body": "x", "user": PERSON}] * sticky.PAGE_SIZE
     server.refuse = lambda method, _: (200, page) if method == "GET" else None
     job.comment()
 
-    assert sticky.MOST_PAGES + 1 == len(server.asked)
+    assert sticky.MAX_PAGES + 1 == len(server.asked)
 
 
 def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> None:
@@ -155,7 +157,7 @@ def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Serve
 )
 def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: str) -> None:
     """Workflows and jobs are called by whoever writes them."""
-    actual = sticky.marker(*words)
+    actual = sticky.comment_marker(*words)
 
     assert expected == actual
     assert actual.index("-->") == len(actual) - 3
@@ -164,10 +166,10 @@ def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: st
 @pytest.mark.parametrize(("length", "cut"), [(0, False), (1, True)])
 def test_a_body_is_never_longer_than_github_takes(job: Job, server: Server, length: int, cut: bool) -> None:
     """At the limit it is whole; beyond, the run's summary is named."""
-    job.comment("é" * (sticky.LONGEST - len(MARK) - 1 + length))
+    job.comment("é" * (sticky.MAX_COMMENT_LENGTH - len(MARK) - 1 + length))
     [comment] = server.comments
 
-    assert len(comment["body"]) <= sticky.LONGEST
+    assert len(comment["body"]) <= sticky.MAX_COMMENT_LENGTH
     assert cut == ("https://github.com/team/models/actions/runs/1" in comment["body"])
 
 
@@ -297,8 +299,8 @@ def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.Capt
 @pytest.mark.parametrize("answer", [SLOW, b" " * 4096])
 def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.MonkeyPatch, answer: bytes) -> None:
     """One that drips is given up, and so is one that is larger than any."""
-    monkeypatch.setattr(github_api, "LARGEST_ANSWER_BYTES", 1024)
-    monkeypatch.setattr(github_api, "PAUSE_S", 0.0)
+    monkeypatch.setattr(api, "MAX_ANSWER_BYTES", 1024)
+    monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
     server.refuse = lambda *_: (200, answer)
     with pytest.raises(ApiError, match="no answer in time" if answer == SLOW else "the answer is too large"):
         Api(server.address, "t", total_s=0.5).get("/x")

@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from onnxgate import __version__
-from onnxgate.cli.action import Onward, Outcome
-from onnxgate.cli.action_cache import Wanted
-from onnxgate.cli.action_inputs import DEFAULTS, NAMES, variable
+from onnxgate.github.action import ActionOutputs, InternalOutputs
+from onnxgate.github.cache import CacheOutputs
+from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
 from tests.github.checkout import ROOT
 
 ACTIONS = (ROOT / "action.yml", ROOT / "comment" / "action.yml")
@@ -39,16 +39,16 @@ def test_every_input_reaches_the_step_that_reads_it(step: str) -> None:
     env = next(each["env"] for each in ACTION["runs"]["steps"] if each.get("id") == step)
     passed = {name: value for name, value in env.items() if name.startswith("ONNXGATE_INPUT_")}
 
-    expected = {variable(name): f"${{{{ inputs.{name} }}}}" for name in NAMES}
+    expected = {input_variable(name): f"${{{{ inputs.{name} }}}}" for name in INPUT_NAMES}
     assert expected == passed
-    assert {*NAMES, "python-version", "token"} == set(ACTION["inputs"])
+    assert {*INPUT_NAMES, "python-version", "token"} == set(ACTION["inputs"])
 
 
 def test_defaults_are_the_ones_that_are_read() -> None:
     """An input that is left out means what an empty one does."""
-    defaults = {name: about["default"] for name, about in ACTION["inputs"].items() if name in NAMES}
+    defaults = {name: about["default"] for name, about in ACTION["inputs"].items() if name in INPUT_NAMES}
 
-    assert {name: DEFAULTS.get(name, "") for name in NAMES} == defaults
+    assert {name: INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES} == defaults
 
 
 def test_the_token_is_given_to_the_comment_alone() -> None:
@@ -60,7 +60,7 @@ def test_the_token_is_given_to_the_comment_alone() -> None:
 
 def test_every_output_is_one_that_the_step_writes() -> None:
     """Each output is that of the gate's step, by the same name."""
-    names = [field.name.replace("_", "-") for field in fields(Outcome)]
+    names = [field.name.replace("_", "-") for field in fields(ActionOutputs)]
     values = {name: about["value"] for name, about in ACTION["outputs"].items()}
 
     expected = {name: f"${{{{ steps.gate.outputs.{name} }}}}" for name in names}
@@ -71,8 +71,8 @@ def test_every_output_is_one_that_the_step_writes() -> None:
 def test_steps_read_only_what_steps_write(path: Path) -> None:
     """An output that nobody writes is empty, and a condition on it never true."""
     written = {
-        "kept": {field.name for field in fields(Wanted)},
-        "gate": {field.name for each in (Outcome, Onward) for field in fields(each)},
+        "kept": {field.name for field in fields(CacheOutputs)},
+        "gate": {field.name for each in (ActionOutputs, InternalOutputs) for field in fields(each)},
         "python": {"python_path"},
         "install": {"python"},
         "restore": {"cache_hit"},

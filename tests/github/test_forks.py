@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from onnxgate.cli import action_comment, action_forks
+from onnxgate.github import comment
+from onnxgate.github import comment as github_comment
 from tests.github.checkout import ROOT
 from tests.github.commands import Command, commands
 from tests.github.comments import Server, serving
@@ -71,7 +72,7 @@ class Second:
         (self.folder / "report.json").write_bytes(SAMPLE.read_bytes() if report is None else report)
         for name, value in {**self.environment, **environment}.items():
             self.monkeypatch.setenv(name, value)
-        action_comment.main()
+        github_comment.main()
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ def test_a_report_that_is_too_large_is_a_warning(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it says."""
-    monkeypatch.setattr(action_forks, "LARGEST_REPORT_BYTES", SAMPLE.stat().st_size - 1)
+    monkeypatch.setattr(comment, "LARGEST_REPORT_BYTES", SAMPLE.stat().st_size - 1)
     second.comment(run())
 
     assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.action_inputs import Results, arguments, read_inputs, variable
-from onnxgate.errors import UsageError
+from onnxgate.core.errors import UsageError
+from onnxgate.github.step import ResultFiles, build_arguments, input_variable, read_inputs
 
-RESULTS = Results(Path())
+RESULTS = ResultFiles(Path())
 OUTPUT = ["--output", "text", "--output", "json=report.json", "--output", "github=annotations.txt"]
 SUMMARY = ["--output", "summary=summary.md"]
 ALL = ["--fail-on", "error", *OUTPUT, *SUMMARY]
@@ -76,14 +76,14 @@ def workspace(tmp_path: Path) -> Path:
 
 def environment(workspace: Path, inputs: dict[str, str]) -> dict[str, str]:
     """What the action's step gets."""
-    named = {variable(name): value for name, value in inputs.items()}
+    named = {input_variable(name): value for name, value in inputs.items()}
     return {"GITHUB_WORKSPACE": str(workspace), "GITHUB_EVENT_NAME": "pull_request", **named}
 
 
 @pytest.mark.parametrize(("inputs", "expected"), GOLDEN, ids=lambda value: str(value)[:40])
 def test_inputs_become_arguments(workspace: Path, inputs: dict[str, str], expected: list[str]) -> None:
     """Each input becomes words of one command line, whatever stands in it."""
-    actual = arguments(read_inputs(environment(workspace, inputs)), RESULTS)
+    actual = build_arguments(read_inputs(environment(workspace, inputs)), RESULTS)
 
     assert expected == actual
 
@@ -114,7 +114,7 @@ def test_pull_request_target_is_refused(workspace: Path) -> None:
 def test_a_shard_writes_a_report_alone(workspace: Path, shard: str) -> None:
     """Annotations and the summary are the merge's; reports of all shards can lie in one folder."""
     inputs = read_inputs(environment(workspace, {"shard": shard, "sarif": "true"}))
-    actual = arguments(inputs, Results(Path(), inputs.shard))
+    actual = build_arguments(inputs, ResultFiles(Path(), inputs.shard))
     named = ["json=onnxgate-2-of-4.json", "sarif=onnxgate.sarif"]
 
     expected = [word for output in ("text", *named) for word in ("--output", output)]

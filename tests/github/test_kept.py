@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate import costs
-from onnxgate.cli.action_inputs import Results, read_inputs
-from onnxgate.cli.action_kept import FOLDER_VARIABLE, KEY_VARIABLE, hand_over_costs, results_key, sweep, use
+from onnxgate.gate.sharding import plan
+from onnxgate.github.cache import (
+    FOLDER_VARIABLE,
+    KEY_VARIABLE,
+    clean_restored_cache,
+    copy_costs,
+    make_results_key,
+    use_restored_cache,
+)
+from onnxgate.github.step import ResultFiles, read_inputs
 from tests.github.commands import commands
 from tests.github.test_cache import environment, workspace
 
@@ -34,7 +41,7 @@ def given(workspace: Path) -> dict[str, str]:
     for digit in "12":
         leave(kept, digit * 64)
     for content in (MODEL, "e" * 64):
-        costs.save(kept / "costs", content, {"onnxruntime 1.18.1": 2.0})
+        plan.save_costs(kept / "costs", content, {"onnxruntime 1.18.1": 2.0})
     return {**environment(workspace), FOLDER_VARIABLE: str(kept), KEY_VARIABLE: "start-"}
 
 
@@ -56,12 +63,12 @@ def left(given: dict[str, str], name: str = "results") -> list[str]:
 def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
     """What `store` touched stays; the same results have the same key, others have another."""
     inputs, kept = read_inputs(given), Path(given[FOLDER_VARIABLE])
-    use(inputs, given)
+    use_restored_cache(inputs, given)
     os.utime(kept / "results" / ("1" * 64))
-    first = results_key(inputs, given)
-    again = results_key(inputs, given)
+    first = make_results_key(inputs, given)
+    again = make_results_key(inputs, given)
     leave(kept, "3" * 64)
-    more = results_key(inputs, given)
+    more = make_results_key(inputs, given)
 
     assert ["111", "333"] == left(given)
     assert first.startswith("start-")
@@ -72,24 +79,24 @@ def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
 def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
     """Nor by a plan, nor where nothing is kept."""
     inputs = read_inputs(given)
-    use(inputs, given)
+    use_restored_cache(inputs, given)
 
-    assert "" == results_key(inputs, given)
-    assert "" == results_key(inputs, {**given, KEY_VARIABLE: ""})
-    assert "" == results_key(read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "plan"}), given)
+    assert "" == make_results_key(inputs, given)
+    assert "" == make_results_key(inputs, {**given, KEY_VARIABLE: ""})
+    assert "" == make_results_key(read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "plan"}), given)
 
 
 def test_a_merge_saves_costs_by_run_and_attempt(given: dict[str, str]) -> None:
     """What the runner says of itself is no part of a key but for its digits."""
     inputs = read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "merge", "ONNXGATE_INPUT_PATHS": "x.json"})
     run = {"GITHUB_RUN_ID": "12,3", "GITHUB_RUN_ATTEMPT": "2"}
-    use(inputs, given)
-    key = results_key(inputs, {**given, **run})
+    use_restored_cache(inputs, given)
+    key = make_results_key(inputs, {**given, **run})
     for file in (Path(given[FOLDER_VARIABLE]) / "costs").iterdir():
         file.unlink()
 
     assert "start-123-2" == key
-    assert "" == results_key(inputs, {**given, **run})
+    assert "" == make_results_key(inputs, {**given, **run})
 
 
 def _link(entry: Path) -> None:
@@ -132,7 +139,7 @@ def test_what_is_no_result_is_gone_and_said(
     """The other one stays."""
     assert callable(spoil)
     spoil(Path(given[FOLDER_VARIABLE]) / "results" / ("1" * 64))
-    use(read_inputs(given), given)
+    use_restored_cache(read_inputs(given), given)
 
     [warning] = commands(capfd.readouterr().out)
     assert "warning" == warning.name
@@ -147,7 +154,7 @@ def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixtu
     (kept / "costs" / "more").mkdir()
     (kept / "costs" / MODEL).unlink()
     (kept / "costs" / MODEL).symlink_to("/etc/hostname")
-    assert sweep(read_inputs(given), str(kept))
+    assert clean_restored_cache(read_inputs(given), str(kept))
 
     assert "" == capfd.readouterr().out
     assert (["111", "222"], []) == (left(given), left(given, "costs"))
@@ -158,7 +165,7 @@ def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPa
     kept = Path(given[FOLDER_VARIABLE])
     monkeypatch.setattr("onnxgate.carrying.MOST_BYTES", 20)
     (leave(kept, "0" * 64) / "0" / "1.npy").write_bytes(b"many numbers")
-    results_key(read_inputs(given), given)
+    make_results_key(read_inputs(given), given)
 
     assert ["111", "222"] == left(given)
 
@@ -166,14 +173,14 @@ def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPa
 def test_a_shard_hands_over_what_it_measured(given: dict[str, str], tmp_path: Path) -> None:
     """Not what was restored; a check that is no shard hands over nothing."""
     kept = Path(given[FOLDER_VARIABLE])
-    results = Results(tmp_path / "out", shard="1/2")
-    use(read_inputs(given), given)
-    nothing = hand_over_costs(results, given)
-    costs.save(kept / "costs", MODEL, {"onnxruntime 1.18.1": 3.0})
+    results = ResultFiles(tmp_path / "out", shard="1/2")
+    use_restored_cache(read_inputs(given), given)
+    nothing = copy_costs(results, given)
+    plan.save_costs(kept / "costs", MODEL, {"onnxruntime 1.18.1": 3.0})
     (kept / "costs" / "notes.json").write_text("{}", encoding="utf-8")
-    whole = hand_over_costs(Results(tmp_path / "out"), given)
+    whole = copy_costs(ResultFiles(tmp_path / "out"), given)
 
     assert ("", "") == (nothing, whole)
-    assert str(tmp_path / "out" / "costs") == hand_over_costs(results, given)
+    assert str(tmp_path / "out" / "costs") == copy_costs(results, given)
     assert [MODEL] == [path.name for path in (tmp_path / "out" / "costs").iterdir()]
-    assert {"onnxruntime 1.18.1": 3.0} == costs.load(tmp_path / "out" / "costs", MODEL)
+    assert {"onnxruntime 1.18.1": 3.0} == plan.load_costs(tmp_path / "out" / "costs", MODEL)

@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from onnxgate.config.types import Ignore
-from onnxgate.formats import diff_json, json, matrix_json
-from onnxgate.lock.loading import load_lock
-from onnxgate.preview import Arrival, Preview
-from onnxgate.report import Report
+from onnxgate.core import report_json
+from onnxgate.core.report import Report
+from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.formats import model_diff, support_matrix
+from onnxgate.project.config.schema import Ignore
+from onnxgate.project.lock.loader import load_lock
 from tests.formats.reports import FOLDER
 
 OURS = frozenset({
@@ -47,13 +48,13 @@ class Ignores(msgspec.Struct, frozen=True):
 @cache
 def samples() -> Mapping[str, Any]:
     """One document of each kind, of which every part has something to say."""
-    report = json.parse((FOLDER / "sample.json").read_bytes())
+    report = report_json.decode_report((FOLDER / "sample.json").read_bytes())
     said = ("models/encoder.onnx: loaded on 1.18.1; whether it does now cannot be predicted", "a remark of ours")
     report = msgspec.structs.replace(report, remarks=said, scope="export not asked for", folder="sub/project")
     return {
         "report": report,
-        "matrix": matrix_json.parse((FOLDER / "matrix.json").read_bytes()),
-        "diff": diff_json.parse((FOLDER / "diff.json").read_bytes()),
+        "matrix": support_matrix.parse_json((FOLDER / "matrix.json").read_bytes()),
+        "diff": model_diff.parse_json((FOLDER / "diff.json").read_bytes()),
         "preview": _preview(report),
         "lock": load_lock(FOLDER.parent / "locks" / "sample.lock"),
         "ignores": Ignores((
@@ -67,7 +68,7 @@ def _preview(report: Report) -> Preview:
     findings = report.findings
     runtimes = [f"{each.engine} {each.version}" for each in report.runtimes]
     arrivals = [
-        Arrival(
+        AddedRuntime(
             model=model.path,
             runtime=runtime,
             state="fail",
@@ -78,7 +79,9 @@ def _preview(report: Report) -> Preview:
         for model in report.models
         for runtime in runtimes[:2]
     ]
-    arrivals.append(Arrival(model="models/new.onnx", runtime=runtimes[-1], state="pass", unlike="it has other outputs"))
+    arrivals.append(
+        AddedRuntime(model="models/new.onnx", runtime=runtimes[-1], state="pass", unlike="it has other outputs")
+    )
     return Preview(
         pins=("onnxruntime 1.31.1 comes", "numpy 2.4.6 comes"),
         arrivals=tuple(arrivals),

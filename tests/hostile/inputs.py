@@ -16,26 +16,27 @@ from random import Random
 import msgspec
 import numpy as np
 
-from onnxgate import collecting, costs, merging, rules, shards
-from onnxgate.baseline import events
-from onnxgate.cli import github_event
-from onnxgate.config.discovery import find_config
-from onnxgate.config.editing import Edit, edited
-from onnxgate.config.globs import covers, matches
-from onnxgate.config.loading import load_config
-from onnxgate.config.types import Ignore
-from onnxgate.errors import ConfigError, LockError, UsageError
-from onnxgate.formats import json as json_format
-from onnxgate.formats import text
-from onnxgate.inputs import user
-from onnxgate.lock.loading import load_lock
+from onnxgate import rules
+from onnxgate.core import report_json as json_format
+from onnxgate.core.errors import ConfigError, LockError, UsageError
+from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
+from onnxgate.core.report import Report, Shard
+from onnxgate.formats.report import text
+from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate.sharding import merge, plan, shard_report
+from onnxgate.github import api
+from onnxgate.inputs import case_files
 from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.model.pointer import parse_pointer
-from onnxgate.report import Report, Shard
-from onnxgate.runtimes import decode
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Load, Probe, Run, RunResult
-from onnxgate.store import Store
-from onnxgate.support.harvested import Harvests
+from onnxgate.model.reading.file_format import parse_pointer
+from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.globs import covers, matches
+from onnxgate.project.config.ignore_entries import IgnoreEdit, edit_ignores
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.schema import Ignore
+from onnxgate.project.git import baseline
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes import protocol
+from onnxgate.support.harvest.cache import HarvestCache
 from tests.hostile import mutations
 from tests.hostile.readers import Reader
 
@@ -115,7 +116,7 @@ def _edit(data: bytes, folder: Path) -> None:
     project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
     ignore = Ignore(rule="load-failed", model="models/*.onnx", reason='a "reason"\n# x')
     listed = {index: () for index in range(len(project.config.ignore)) if index % 2}
-    made = edited(data, (), Edit(listed, [ignore]), "onnxgate.toml")
+    made = edit_ignores(data, (), IgnoreEdit(listed, [ignore]), "onnxgate.toml")
     again = load_config(_written(folder, "onnxgate.toml", made), rule_ids=rules.by_id)
     assert ignore in again.config.ignore
     if not listed:
@@ -131,9 +132,9 @@ def _cuts(data: bytes, made: bytes) -> range:
 def _report(data: bytes, folder: Path) -> None:
     """As `merge` does, with a sound report of another shard beside it."""
     other, _ = _shards()
-    given = [collecting.decode("a.json", data), collecting.decode("b.json", other)]
-    collected = collecting.collect(given, collecting.Expected())
-    merged = merging.merge(collected.reports, collected.gaps, "error")
+    given = [shard_report.decode_report_file("a.json", data), shard_report.decode_report_file("b.json", other)]
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+    merged = merge.merge_reports(collected.reports, collected.gaps, "error")
     text.format(merged)
     whole = len(collected.reports) == 2 and not collected.gaps
     assert merged.exit != 0 or whole, "a pass without all shards"
@@ -150,7 +151,7 @@ def _shards() -> tuple[bytes, bytes]:
         own = {path for path, shard in zip(paths, division, strict=True) if shard == index}
         part = msgspec.structs.replace(
             report,
-            onnxgate=collecting.__version__,
+            onnxgate=shard_report.__version__,
             models=tuple(sorted((each for each in report.models if each.path in own), key=lambda each: each.path)),
             cells=tuple(each for each in report.cells if each.model in own),
             findings=(),
@@ -163,7 +164,7 @@ def _shards() -> tuple[bytes, bytes]:
                 scope="", locked=report.runtimes,
             ),
         )  # fmt: skip
-        made.append(json_format.format(json_format.sealed(part)).encode())
+        made.append(json_format.format(json_format.seal_report(part)).encode())
     return made[1], made[0]
 
 
@@ -172,7 +173,7 @@ def _forged(random: Random, seed: bytes) -> bytes:
     data = mutations.of_json(random, seed)
     try:
         report = msgspec.json.decode(data, type=Report)
-        return json_format.format(json_format.sealed(report)).encode()
+        return json_format.format(json_format.seal_report(report)).encode()
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return data
 
@@ -183,7 +184,7 @@ def _job(folder: Path) -> Run:
     fed = folder / "x.npy"
     if not fed.exists():
         np.save(fed, np.ones(3, np.float32))
-    case = Case(name="a", origin="generated", inputs={"x": str(fed)})
+    case = InputCase(name="a", origin="generated", inputs={"x": str(fed)})
     return Run(model="/m.onnx", cases=(case,), output=str(output))
 
 
@@ -199,11 +200,11 @@ REPLIES = (
 
 
 def _reply(data: bytes, folder: Path) -> None:
-    line = decode.event(data, 1)
+    line = protocol.parse_event(data, 1)
     if line.reply is not None:
         for job in (_job(folder), Load(model="/m.onnx"), Probe()):
-            decode.believed(line.reply, job)
-    decode.readable(data.decode("utf-8", "replace"))
+            protocol.validate_reply(line.reply, job)
+    protocol.clean_log(data.decode("utf-8", "replace"))
 
 
 def _kept_seed() -> tuple[bytes, ...]:
@@ -233,16 +234,16 @@ def _found(entry: bytes, array: bytes, folder: Path) -> bool:
     output.parent.mkdir(exist_ok=True)
     output.write_bytes(_npy(np.ones(4)))
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(str(output),)),))
-    Store(folder / "kept", {job.model: "1" * 64}).keep(seat(), job, Completed(result=result))
+    ResultCache(folder / "kept", {job.model: "1" * 64}).keep(seat(), job, Completed(result=result))
     output.unlink()
     file = next((folder / "kept").rglob("entry.json"))
     run = json.loads(file.read_bytes())["run"]
     (file.parent / "0" / "0.npy").write_bytes(array)
     file.write_bytes(entry.replace(b"RUN", run.encode()))
-    found = Store(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
+    found = ResultCache(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
     shutil.rmtree(folder / "kept", ignore_errors=True)
     if isinstance(found, Completed):
-        decode.believed(found, job)
+        protocol.validate_reply(found, job)
     return found is not None
 
 
@@ -300,7 +301,7 @@ FACTS = ModelFacts(
 def _archive(data: bytes, folder: Path) -> None:
     _written(folder, "case.npz", data)
     shutil.rmtree(folder / "fed", ignore_errors=True)
-    user.user_cases(FACTS, "case.npz", folder, folder / "fed")
+    case_files.read_user_cases(FACTS, "case.npz", folder, folder / "fed")
 
 
 def _tensors() -> tuple[bytes, ...]:
@@ -328,49 +329,50 @@ def _tensor(data: bytes, folder: Path) -> None:
     (folder / "test_data_set_0").mkdir(exist_ok=True)
     _written(folder / "test_data_set_0", "input_0.pb", data)
     shutil.rmtree(folder / "fed", ignore_errors=True)
-    user.user_cases(FACTS, "test_data_set_0", folder, folder / "fed")
+    case_files.read_user_cases(FACTS, "test_data_set_0", folder, folder / "fed")
 
 
 def _costs(data: bytes, folder: Path) -> None:
     _written(folder, "a" * 64, data)
-    found = costs.load(folder, "a" * 64)
-    assert all(0 <= each <= costs.LONGEST_S for each in found.values())
+    found = plan.load_costs(folder, "a" * 64)
+    assert all(0 <= each <= plan.MAX_COST_S for each in found.values())
 
 
 def _shard(data: bytes, folder: Path) -> None:
-    asked = shards.parse(data.decode("utf-8", "replace"))
-    state = shards.State("0", "c", "l", tuple(f"m{index}" for index in range(5)))
-    shards.division_for(state, asked, dict.fromkeys(state.models, 7))
+    asked = plan.parse_selector(data.decode("utf-8", "replace"))
+    state = plan.CheckState("0", "c", "l", tuple(f"m{index}" for index in range(5)))
+    plan.resolve_division(state, asked, dict.fromkeys(state.models, 7))
 
 
 def _shard_seeds() -> tuple[bytes, ...]:
-    code, _ = shards.encode([10, 2000, 30, 5, 70], 4)
+    code, _ = plan.encode_weights([10, 2000, 30, 5, 70], 4)
     return (b"1/2", f"2/4@{'a' * 12}.{code}".encode(), f"1/1@{'0' * 12}".encode())
 
 
 @cache
 def _table_seeds() -> tuple[bytes, ...]:
-    from onnxgate.support import harvest, limits, table
+    from onnxgate.support.harvest import table_builder
+    from onnxgate.support.tables import limits, operators
 
-    shipped = table.shipped()
+    shipped = operators.load_shipped_table()
     release = shipped.sources[-1].release
-    small = harvest.only(shipped, [release])
+    small = table_builder.select_releases(shipped, [release])
     few = msgspec.structs.replace(
         small, operators={"ai.onnx.ml": dict(list(small.operators["ai.onnx.ml"].items())[:3])}
     )
-    kept = harvest.Harvest(limits=limits.table().releases[release], table=few)
+    kept = table_builder.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
     return (msgspec.json.encode(kept),)
 
 
 def _harvest(data: bytes, folder: Path) -> None:
-    from onnxgate.support import table
+    from onnxgate.support.tables import operators
 
-    source = table.shipped().sources[-1]
-    from onnxgate.support.harvest import key
+    source = operators.load_shipped_table().sources[-1]
+    from onnxgate.support.harvest.table_builder import make_harvest_key
 
-    name = key("onnxruntime", source.release, source.sha256)
+    name = make_harvest_key("onnxruntime", source.release, source.sha256)
     _written(folder, f"{name}.json.z", zlib.compress(data, 1))
-    found = Harvests(folder).get(name)
+    found = HarvestCache(folder).get(name)
     if found is not None and found.implementation is not None:
         for domain in found.implementation.domains():
             found.implementation.operators(domain)
@@ -385,12 +387,12 @@ EVENTS = (
 
 def _event(data: bytes, folder: Path) -> None:
     environment = {"GITHUB_EVENT_PATH": str(_written(folder, "event.json", data))}
-    found = events.read_event(environment)
+    found = baseline.read_event(environment)
     for keys in (("before",), ("pull_request", "base", "sha"), ("pull_request", "base", "ref")):
-        said = events.said(found, *keys)
-        assert not events.branch_in(said).startswith("-")
-        events.commit_in(said)
-    github_event.read_event(environment)
+        said = baseline.read_event_text(found, *keys)
+        assert not baseline.parse_branch(said).startswith("-")
+        baseline.parse_commit(said)
+    api.read_event(environment)
 
 
 def _pointer(data: bytes, folder: Path) -> None:
@@ -432,7 +434,7 @@ READERS = (
     Reader("editing", _seeds(CONFIG), _edit, (ConfigError, UsageError)),
     Reader("lock", _locks, _lock, (LockError,)),
     Reader("reports", lambda: _shards()[1:], _report, (), _forged),
-    Reader("replies", _seeds(*REPLIES), _reply, (decode.NonsenseError,), mutations.of_json),
+    Reader("replies", _seeds(*REPLIES), _reply, (protocol.ProtocolError,), mutations.of_json),
     Reader("kept results", _kept_seed, _kept, (), mutations.of_json),
     Reader("kept arrays", _arrays, _kept_array),
     Reader("npz", _archives, _archive, (ConfigError,)),

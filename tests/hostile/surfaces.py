@@ -10,31 +10,14 @@ from typing import Any
 
 import msgspec
 
-from onnxgate.config import spelled
-from onnxgate.config.toml import loads
-from onnxgate.formats import (
-    comment,
-    diff_json,
-    diff_markdown,
-    diff_text,
-    escape,
-    github,
-    gitlab,
-    html,
-    json,
-    junit,
-    markdown,
-    matrix_json,
-    matrix_markdown,
-    matrix_text,
-    mermaid,
-    preview_text,
-    sarif,
-    summary,
-    text,
-)  # fmt: skip
-from onnxgate.lock.loading import parse_lock
-from onnxgate.lock.writing import render
+from onnxgate.core import escape, report_json
+from onnxgate.formats import model_diff, support_matrix, upgrade_preview
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats.report.html import page  # fmt: skip
+from onnxgate.project.config import ignore_entries
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.toml import loads
 from tests.hostile import consumers
 from tests.hostile.documents import Pair
 
@@ -63,15 +46,15 @@ def _terminal(write: Callable[..., str]) -> Callable[[Any], str]:
 def _described(report: Any) -> str:
     """As `diff --textconv` prints a model's lines."""
     said = (f"{each.model} {each.node} {each.message}" for each in report.findings)
-    return "".join(f"{escape.log_line(line)}\n" for line in said)
+    return "".join(f"{escape.escape_log_line(line)}\n" for line in said)
 
 
 def _drawings(report: Any) -> str:
-    return "\n".join(mermaid.drawing(each) for each in report.drawings)
+    return "\n".join(markdown.render_mermaid(each) for each in report.drawings)
 
 
 def _entries(document: Any) -> str:
-    return "\n\n".join(spelled.entry(each) for each in document.entries)
+    return "\n\n".join(ignore_entries.render_entry(each) for each in document.entries)
 
 
 def _entries_read(said: str) -> Any:
@@ -88,11 +71,11 @@ SURFACES = (
         consumers.shown("report"),
         tame=True,
     ),
-    Surface("verdict", "report", text.verdict, consumers.shown("report")),
-    Surface("json", "report", json.format, consumers.data, json.parse),
-    Surface("html", "report", html.format, consumers.markup),
+    Surface("verdict", "report", text.render_verdict, consumers.shown("report")),
+    Surface("json", "report", report_json.format, consumers.data, report_json.decode_report),
+    Surface("html", "report", page.format, consumers.markup),
     Surface("markdown", "report", markdown.format, consumers.page),
-    Surface("summary", "report", summary.format, consumers.page, limit=SUMMARY_LIMIT),
+    Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),
     Surface("comment", "report", comment.format, consumers.page, limit=COMMENT_LIMIT),
     Surface("github", "report", github.format, consumers.annotated, exact=("command",)),
     Surface("sarif", "report", sarif.format, consumers.sarif),
@@ -100,17 +83,21 @@ SURFACES = (
     Surface("gitlab", "report", gitlab.format, consumers.gitlab),
     Surface("mermaid", "report", _drawings, consumers.diagram),
     Surface("description", "report", _described, consumers.logged),
-    Surface("matrix text", "matrix", matrix_text.format, consumers.shown("matrix"), tame=True),
-    Surface("matrix for a terminal", "matrix", _terminal(matrix_text.format), consumers.shown("matrix"), tame=True),
-    Surface("matrix markdown", "matrix", matrix_markdown.format, consumers.page),
-    Surface("matrix json", "matrix", matrix_json.format, consumers.data, matrix_json.parse),
-    Surface("diff text", "diff", diff_text.format, consumers.shown("diff"), tame=True),
-    Surface("diff for a terminal", "diff", _terminal(diff_text.format), consumers.shown("diff"), tame=True),
-    Surface("diff markdown", "diff", diff_markdown.format, consumers.page),
-    Surface("diff json", "diff", diff_json.format, consumers.data, diff_json.parse),
-    Surface("preview text", "preview", preview_text.format, consumers.shown("preview"), tame=True),
-    Surface("preview for a terminal", "preview", _terminal(preview_text.format), consumers.shown("preview"), tame=True),
-    Surface("lock", "lock", render, lambda said: Counter(), lambda said: parse_lock(said, "onnxgate.lock")),
+    Surface("matrix text", "matrix", support_matrix.format_text, consumers.shown("matrix"), tame=True),
+    Surface(
+        "matrix for a terminal", "matrix", _terminal(support_matrix.format_text), consumers.shown("matrix"), tame=True
+    ),
+    Surface("matrix markdown", "matrix", support_matrix.format_markdown, consumers.page),
+    Surface("matrix json", "matrix", support_matrix.format_json, consumers.data, support_matrix.parse_json),
+    Surface("diff text", "diff", model_diff.format_text, consumers.shown("diff"), tame=True),
+    Surface("diff for a terminal", "diff", _terminal(model_diff.format_text), consumers.shown("diff"), tame=True),
+    Surface("diff markdown", "diff", model_diff.format_markdown, consumers.page),
+    Surface("diff json", "diff", model_diff.format_json, consumers.data, model_diff.parse_json),
+    Surface("preview text", "preview", upgrade_preview.format, consumers.shown("preview"), tame=True),
+    Surface(
+        "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True
+    ),
+    Surface("lock", "lock", render_lock, lambda said: Counter(), lambda said: parse_lock(said, "onnxgate.lock")),
     Surface("ignores", "ignores", _entries, consumers.logged, _entries_read),
 )
 BY_KIND = {kind: [each for each in SURFACES if each.kind == kind] for kind in dict.fromkeys(s.kind for s in SURFACES)}
@@ -161,7 +148,7 @@ def _lost(surface: Surface, kept: Callable[[str], Any], document: Any, written: 
         case "lock":
             given, back = _unordered(given), _unordered(back)
         case _:
-            given = json._as_text(given)
+            given = report_json._escape_surrogates(given)
     if _plain(back) != _plain(given):
         yield "it reads back as something else"
 

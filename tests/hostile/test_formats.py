@@ -8,9 +8,10 @@ from random import Random
 
 import pytest
 
-from onnxgate.config import spelled
-from onnxgate.formats import escape, html_markup
-from onnxgate.lock import writing
+from onnxgate.core import escape
+from onnxgate.formats.report.html import markup
+from onnxgate.project.config import ignore_entries
+from onnxgate.project.lock import writer
 from tests.hostile import campaign, strings
 from tests.hostile.documents import pair, samples
 from tests.hostile.documents import strings as places
@@ -50,8 +51,8 @@ def test_a_format_without_its_escapes_is_caught(
     """Every check can fail."""
     for name in ESCAPES:
         without(name)
-    monkeypatch.setattr(html_markup, "escaped", html_markup.Markup)
-    for module in (spelled, writing):
+    monkeypatch.setattr(markup, "escape_html", markup.Markup)
+    for module in (ignore_entries, writer):
         monkeypatch.setattr(module, "string", lambda text: f'"{text}"')
 
     assert _caught(surface)

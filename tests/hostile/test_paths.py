@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper, load, save
 
-from onnxgate.config.loading import load_config
-from onnxgate.errors import OnnxgateError
-from onnxgate.formats.sarif_places import uri
-from onnxgate.inputs import stored
-from onnxgate.model.external import external_uses
-from onnxgate.runtimes.jobs import Case
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.jobs import InputCase
+from onnxgate.formats.report.sarif import path_to_uri
+from onnxgate.inputs import case_files
+from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.project.config.loader import load_config
 from tests.formats.reports import sample
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +117,7 @@ def test_where_a_model_says_that_its_data_lie(
     """What leads out of its folder is never opened; what is no file is said to be none."""
     prepare(here)
 
-    (use,) = external_uses(model(location), here / "m" / "a.onnx")
+    (use,) = check_external_data(model(location), here / "m" / "a.onnx")
 
     assert problem == use.problem
 
@@ -127,7 +127,7 @@ def test_a_model_whose_data_are_itself(here: Path) -> None:
     """Its own bytes are some bytes: they are there, and nothing is written."""
     save(model("a.onnx"), here / "m" / "a.onnx")
 
-    (use,) = external_uses(model("a.onnx"), here / "m" / "a.onnx")
+    (use,) = check_external_data(model("a.onnx"), here / "m" / "a.onnx")
 
     assert use.problem is None
 
@@ -183,7 +183,9 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
     np.save(array, np.ones(1))
     folder = tmp_path / "cache" / "inputs"
 
-    made = stored.store(Case(name="c", origin="generated", inputs={name: str(array)}), f"{name}.onnx", folder)
+    made = case_files.store_case_inputs(
+        InputCase(name="c", origin="generated", inputs={name: str(array)}), f"{name}.onnx", folder
+    )
 
     assert [made] == [each.name for each in folder.iterdir()]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["cache", "x.npy"]
@@ -196,7 +198,7 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
 )
 def test_a_path_is_no_address(path: str) -> None:
     """What code scanning links to is a file, whatever its name is."""
-    made = uri(sample(), path)
+    made = path_to_uri(sample(), path)
 
     assert made.partition("/")[0].count(":") == 0 or made.startswith("file:///")
     assert not set(made) & set("?# \\")
@@ -207,8 +209,8 @@ def test_a_model_that_is_replaced_while_it_is_read(here: Path) -> None:
     """A link that comes in the place of the data after they were looked at: what is read then is looked at again."""
     path = here / "m" / "a.onnx"
     save(model("w.bin"), path)
-    assert external_uses(load(path, load_external_data=False), path)[0].problem is None
+    assert check_external_data(load(path, load_external_data=False), path)[0].problem is None
     (here / "m" / "w.bin").unlink()
     (here / "m" / "w.bin").symlink_to(here / "outside" / "w.bin")
 
-    assert external_uses(load(path, load_external_data=False), path)[0].problem == "escapes"
+    assert check_external_data(load(path, load_external_data=False), path)[0].problem == "escapes"

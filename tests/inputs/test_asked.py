@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.errors import UsageError
-from onnxgate.inputs.asked import Asked, refuse_unknown
-from onnxgate.inputs.sample import NAME
+from onnxgate.core.errors import UsageError
+from onnxgate.inputs.case_selection import EXAMPLE_CASE_NAME, CaseSelection, require_known_cases
 from onnxgate.model.facts import ValueInfo
 
 INPUTS = (ValueInfo("ids", "tensor(int64)", ("batch", "past + time")), ValueInfo("x", "tensor(float)", ("batch", 3)))
@@ -15,19 +14,23 @@ USUAL = ("sizes batch=1 time=16", "sizes batch=3 time=16")
 
 def test_name_of_a_case_gives_its_sizes() -> None:
     """Also of one that is not tried by itself; axes may be called what they like."""
-    asked = Asked(cases=("sizes batch=7 past + time=9", "sizes batch=7", NAME))
+    asked = CaseSelection(cases=("sizes batch=7 past + time=9", "sizes batch=7", EXAMPLE_CASE_NAME))
 
     assert list(asked.settings(INPUTS)) == [{"batch": 7, "past + time": 9}]
 
 
 def test_model_without_dynamic_axes_has_no_sizes() -> None:
     """No name is one of sizes then."""
-    assert list(Asked(cases=("sizes ",)).settings(INPUTS[:0])) == []
+    assert list(CaseSelection(cases=("sizes ",)).settings(INPUTS[:0])) == []
 
 
 def test_all_cases_are_taken_unless_some_are_named() -> None:
     """A seed alone leaves none out."""
-    assert (Asked(seed=7).takes("a"), Asked(cases=("a",)).takes("a"), Asked(cases=("a",)).takes("b")) == (
+    assert (
+        CaseSelection(seed=7).takes("a"),
+        CaseSelection(cases=("a",)).takes("a"),
+        CaseSelection(cases=("a",)).takes("b"),
+    ) == (
         True,
         True,
         False,
@@ -37,7 +40,7 @@ def test_all_cases_are_taken_unless_some_are_named() -> None:
 def test_unknown_name_lists_the_nearest() -> None:
     """A typing mistake must not turn into a check of nothing."""
     with pytest.raises(UsageError) as caught:
-        refuse_unknown(Asked(cases=("sizes batch=3",)), USUAL, sourced=False)
+        require_known_cases(CaseSelection(cases=("sizes batch=3",)), USUAL, sourced=False)
 
     assert caught.value.message == "no selected model has the input case `sizes batch=3`"
     assert caught.value.hint == "there is `sizes batch=3 time=16` and `sizes batch=1 time=16`"
@@ -45,6 +48,6 @@ def test_unknown_name_lists_the_nearest() -> None:
 
 def test_example_of_a_source_is_known() -> None:
     """Only where a selected model has a source."""
-    refuse_unknown(Asked(cases=(NAME,)), USUAL, sourced=True)
+    require_known_cases(CaseSelection(cases=(EXAMPLE_CASE_NAME,)), USUAL, sourced=True)
     with pytest.raises(UsageError):
-        refuse_unknown(Asked(cases=(NAME,)), USUAL, sourced=False)
+        require_known_cases(CaseSelection(cases=(EXAMPLE_CASE_NAME,)), USUAL, sourced=False)

@@ -8,8 +8,8 @@ import numpy as np
 import onnx.numpy_helper
 import pytest
 
-from onnxgate.errors import ConfigError
-from onnxgate.inputs.user import unread_outputs, user_cases
+from onnxgate.core.errors import ConfigError
+from onnxgate.inputs.case_files import find_unread_outputs, read_user_cases
 from tests.inputs.test_user import FACTS
 
 ARRAYS = {
@@ -29,7 +29,7 @@ def _write(folder: Path, names: tuple[str, ...], order: tuple[str, ...] = tuple(
 
 def _problem(folder: Path) -> str:
     with pytest.raises(ConfigError) as caught:
-        user_cases(FACTS, "test_data_set_*", folder, folder / "cases")
+        read_user_cases(FACTS, "test_data_set_*", folder, folder / "cases")
     (problem,) = caught.value.problems
     return problem
 
@@ -46,7 +46,7 @@ def _problem(folder: Path) -> str:
 def test_by_name_else_by_order(names: tuple[str, ...], order: tuple[str, ...], tmp_path: Path) -> None:
     """The names of the tensors count where they are the model's."""
     _write(tmp_path / "test_data_set_0", names, order)
-    (case,) = user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
 
     assert (case.name, case.sizes) == ("test_data_set_0", {"batch": 2, "ids[1]": 3})
     assert {name: array.tolist() for name, array in ARRAYS.items()} == {
@@ -59,7 +59,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
     _write(tmp_path / "test_data_set_0", ("", "", ""))
     for old, new in ((0, 8), (1, 9), (2, 10)):
         (tmp_path / "test_data_set_0" / f"input_{old}.pb").rename(tmp_path / "test_data_set_0" / f"input_{new}.pb")
-    (case,) = user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
 
     assert np.load(case.inputs["words"], allow_pickle=False).tolist() == ["long word"]
 
@@ -80,6 +80,6 @@ def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:
     """Whoever has some would think that a model is held to them."""
     _write(tmp_path / "test_data_set_0", tuple(ARRAYS))
 
-    assert unread_outputs("test_data_set_*", tmp_path) == "test_data_set_0"
+    assert find_unread_outputs("test_data_set_*", tmp_path) == "test_data_set_0"
     (tmp_path / "test_data_set_0" / "output_0.pb").unlink()
-    assert unread_outputs("test_data_set_*", tmp_path) == ""
+    assert find_unread_outputs("test_data_set_*", tmp_path) == ""

@@ -10,23 +10,23 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.inputs.generate import Unfeedable, make_cases
-from onnxgate.model.reading import read
-from onnxgate.runtimes.jobs import Case
+from onnxgate.core.jobs import InputCase
+from onnxgate.inputs.cases import InputGenerationError, generate_cases
+from onnxgate.model.reading.fact_extraction import read_model
 
 ENCODER = """<ir_version: 8, opset_import: ["" : 17]>
 g (int64[batch, time] ids, bool[batch, time] mask) => (float[batch, time, 4] y) <float[50, 4] t>
 { y = Gather(t, ids) }"""
 
 
-def _cases(tmp_path: Path, text: str, sizes: Mapping[str, Sequence[int]]) -> tuple[Case, ...]:
+def _cases(tmp_path: Path, text: str, sizes: Mapping[str, Sequence[int]]) -> tuple[InputCase, ...]:
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(text), path)
-    reading = read(path, "model.onnx")
-    return make_cases(reading.facts, reading.proto, sizes, tmp_path / "cases")
+    reading = read_model(path, "model.onnx")
+    return generate_cases(reading.facts, reading.proto, sizes, tmp_path / "cases")
 
 
-def _arrays(case: Case) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def _arrays(case: InputCase) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     return {name: np.load(path, allow_pickle=False) for name, path in case.inputs.items()}
 
 
@@ -72,9 +72,9 @@ def test_another_seed_draws_other_values(tmp_path: Path) -> None:
     """Seed 0 is what no seed gives; names and sizes stay."""
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(ENCODER), path)
-    reading = read(path, "model.onnx")
+    reading = read_model(path, "model.onnx")
     usual, same, other = (
-        make_cases(reading.facts, reading.proto, {}, tmp_path / str(index), (), seed)
+        generate_cases(reading.facts, reading.proto, {}, tmp_path / str(index), (), seed)
         for index, seed in enumerate((0, 0, 7))
     )
     contents = [[Path(each).read_bytes() for case in cases for each in case.inputs.values()] for cases in (usual, same)]
@@ -103,7 +103,7 @@ def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
 def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
     """The user cannot help: no hint says so."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Identity(x) }}'
-    with pytest.raises(Unfeedable) as caught:
+    with pytest.raises(InputGenerationError) as caught:
         _cases(tmp_path, text, {})
 
     assert (reason in caught.value.message, caught.value.hint) == (True, None)
@@ -116,7 +116,7 @@ def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
 def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
     """The reason names the input; the hint says how to give real ones."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Reshape(x, s) }}'
-    with pytest.raises(Unfeedable) as caught:
+    with pytest.raises(InputGenerationError) as caught:
         _cases(tmp_path, text, {})
 
     assert reason in caught.value.message
@@ -131,10 +131,10 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
     model = onnx.helper.make_model(graph)
     path = tmp_path / "model.onnx"
     onnx.save(model, path)
-    reading = read(path, "model.onnx")
+    reading = read_model(path, "model.onnx")
 
-    with pytest.raises(Unfeedable, match="does not say how many axes"):
-        make_cases(reading.facts, reading.proto, {}, tmp_path / "cases")
+    with pytest.raises(InputGenerationError, match="does not say how many axes"):
+        generate_cases(reading.facts, reading.proto, {}, tmp_path / "cases")
 
 
 def test_functions_that_call_themselves_are_no_fault_of_ours(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxgate.inputs.guesses import LARGEST, elements, other_guesses, settings_around
+from onnxgate.inputs.axis_sizes import MAX_PROBE_ELEMENTS, count_elements, list_alternative_settings, vary_setting
 from onnxgate.model.facts import Dim, ValueInfo
 
 
@@ -16,7 +16,7 @@ STATE = _value("h", 1, "h_batch", 4)
 
 def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
     """Short lengths, large ones, an even batch, and everything of one size."""
-    found = [tuple(each.values()) for each in other_guesses([WAVE], {})]
+    found = [tuple(each.values()) for each in list_alternative_settings([WAVE], {})]
 
     assert found[:2] == [(1, 8), (1, 16)]
     assert {(1, 128), (1, 4096), (2, 1600), (2, 8), (4, 8), (1, 1), (2, 2)} <= set(found)
@@ -24,37 +24,37 @@ def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
 
 def test_guesses_leave_the_config_alone() -> None:
     """Only what it does not name is guessed."""
-    assert {each["samples"] for each in other_guesses([WAVE], {"samples": [50, 60]})} == {50}
+    assert {each["samples"] for each in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
 
 
 def test_no_guess_is_huge() -> None:
     """A picture of 4096 by 4096 would take minutes and gigabytes."""
     picture = _value("x", "n", 3, "h", "w")
-    found = list(other_guesses([picture], {}))
+    found = list(list_alternative_settings([picture], {}))
 
     assert max(each["h"] for each in found) == 256
-    assert max(elements(picture, each) for each in found) <= LARGEST
+    assert max(count_elements(picture, each) for each in found) <= MAX_PROBE_ELEMENTS
 
 
 def test_only_the_leading_axis_changes() -> None:
     """Beside a base that runs, so that a failure is the batch's; an even batch stays even."""
-    assert settings_around([WAVE], {}, {"batch": 1, "samples": 8}) == (
+    assert vary_setting([WAVE], {}, {"batch": 1, "samples": 8}) == (
         {"batch": 1, "samples": 8},
         {"batch": 3, "samples": 8},
     )
-    assert settings_around([WAVE], {}, {"batch": 2, "samples": 8})[1] == {"batch": 4, "samples": 8}
+    assert vary_setting([WAVE], {}, {"batch": 2, "samples": 8})[1] == {"batch": 4, "samples": 8}
 
 
 def test_what_may_be_the_batch_under_another_name_changes_with_it() -> None:
     """The state of an LSTM has its batch second."""
     base = {"batch": 1, "samples": 8, "h_batch": 1}
 
-    assert settings_around([WAVE, STATE], {}, base)[1] == {"batch": 3, "samples": 8, "h_batch": 3}
+    assert vary_setting([WAVE, STATE], {}, base)[1] == {"batch": 3, "samples": 8, "h_batch": 3}
 
 
 def test_rows_of_the_config_are_all_run() -> None:
     """The guess fits beside each of them; nothing else varies where the config names the leading axis."""
-    assert settings_around([WAVE], {"batch": [1, 2]}, {"batch": 1, "samples": 8}) == (
+    assert vary_setting([WAVE], {"batch": [1, 2]}, {"batch": 1, "samples": 8}) == (
         {"batch": 1, "samples": 8},
         {"batch": 2, "samples": 8},
     )

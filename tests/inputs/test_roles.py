@@ -8,9 +8,18 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.inputs.graph import Graph
-from onnxgate.inputs.roles import Category, Control, Index, Length, Mask, Plain, Role, role_of
-from onnxgate.model.reading import values
+from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.roles import (
+    CategoryRole,
+    IndexRole,
+    LengthRole,
+    MaskRole,
+    PlainRole,
+    Role,
+    UnresolvedControl,
+    find_role,
+)
+from onnxgate.model.reading.fact_extraction import read_value_infos
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
 
@@ -18,8 +27,8 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
 def _role(text: str, sizes: Mapping[str, int] | None = None) -> Role:
     """The meaning of the first input of a graph."""
     model = onnx.parser.parse_model(HEAD + text)
-    inputs = values(model.graph.input)
-    return role_of(inputs[0], inputs, Graph(model), sizes or {"N": 3, "T": 12})
+    inputs = read_value_infos(model.graph.input)
+    return find_role(inputs[0], inputs, DataflowGraph(model), sizes or {"N": 3, "T": 12})
 
 
 def test_index_into_a_table() -> None:
@@ -28,14 +37,14 @@ def test_index_into_a_table() -> None:
         { i = Cast<to = 7>(ids)  a = Constant<value_ints = [-1]>()  f = Reshape(i, a)
           w = DequantizeLinear(table, s)  y = Gather(w, f) }"""
 
-    assert Index(0, 50) == _role(text)
+    assert IndexRole(0, 50) == _role(text)
 
 
 def test_axis_of_the_table_counts() -> None:
     """`axis` says which size bounds the ids; -1 is the last."""
     text = "g (int64[N] ids) => (float[50, N] y) <float[50, 4] table> { y = Gather<axis = -1>(table, ids) }"
 
-    assert Index(0, 4) == _role(text)
+    assert IndexRole(0, 4) == _role(text)
 
 
 def test_constant_offset_moves_the_bounds() -> None:
@@ -43,21 +52,21 @@ def test_constant_offset_moves_the_bounds() -> None:
     text = """g (int64[N] p) => (float[N, 4] y) <float[20, 4] t, float[30, 4] u, int64 two = {2}, int64 one = {1}>
         { q = Add(p, two)  a = Gather(t, q)  r = Sub(p, one)  b = Gather(u, r)  y = Add(a, b) }"""
 
-    assert Index(1, 18) == _role(text)
+    assert IndexRole(1, 18) == _role(text)
 
 
 def test_index_into_a_dynamic_axis() -> None:
     """Edges of a graph refer to as many nodes as this case has."""
     text = "g (int64[E] edges, float[M, 4] nodes) => (float[E, 4] y) { y = Gather(nodes, edges) }"
 
-    assert Index(0, 3) == _role(text, {"E": 9, "M": 3})
+    assert IndexRole(0, 3) == _role(text, {"E": 9, "M": 3})
 
 
 def test_index_into_something_unknown_is_zero() -> None:
     """Only the first place is sure to exist."""
     text = "g (int64[E] i, float[M, 4] x) => (float[E, 4] y) { z = Relu(x)  y = Gather(z, i) }"
 
-    assert Index(0, 1) == _role(text, {"E": 9, "M": 3})
+    assert IndexRole(0, 1) == _role(text, {"E": 9, "M": 3})
 
 
 def test_places_that_are_written_are_distinct() -> None:
@@ -65,7 +74,7 @@ def test_places_that_are_written_are_distinct() -> None:
     text = """g (int64[N, 2] i, float[N, 2] u) => (float[N, 7] y) <float[3, 7] t>
         { y = ScatterElements<axis = 1>(t, i, u) }"""
 
-    assert Index(0, 7, distinct_along=1) == _role(text)
+    assert IndexRole(0, 7, distinct_along=1) == _role(text)
 
 
 def test_padding_token_is_known() -> None:
@@ -73,7 +82,7 @@ def test_padding_token_is_known() -> None:
     text = """g (int64[N, T] ids) => (float[N, T, 4] y, bool[N, T] m) <float[50, 4] table, int64 pad = {1}>
         { m = Equal(ids, pad)  y = Gather(table, ids) }"""
 
-    assert Index(0, 50, avoid=1) == _role(text)
+    assert IndexRole(0, 50, avoid=1) == _role(text)
 
 
 def test_table_inside_a_branch_and_a_local_function() -> None:
@@ -84,8 +93,8 @@ def test_table_inside_a_branch_and_a_local_function() -> None:
     function = """g (int64[N] ids) => (float[N, 4] y) <float[40, 4] t> { y = local.look(t, ids) }
         <domain: "local", opset_import: ["" : 17]> look (a, b) => (c) { c = Gather(a, b) }"""
 
-    assert Index(0, 50) == _role(branch)
-    assert Index(0, 40) == _role(function)
+    assert IndexRole(0, 50) == _role(branch)
+    assert IndexRole(0, 40) == _role(function)
 
 
 SCORES = "<float low = {-3.4e38}, float one = {1.0}, float zero = {0.0}>"
@@ -111,24 +120,24 @@ def test_what_a_one_of_a_mask_means(case: str) -> None:
     weights = SCORES if not own else SCORES[:-1] + ", " + own[1:] + ">"
     text = f"g ({element}[N, T] m, float[N, T] x) => (float[N, T] y) {weights} {{{nodes.removeprefix('{')}"
 
-    assert Mask(keeps) == _role(text)
+    assert MaskRole(keeps) == _role(text)
 
 
 def test_mask_by_name() -> None:
     """Where the graph tells nothing, ones keep, but of a padding mask that is not sure; one that is added is 0."""
     plain = "{m} => (float[N, T] y) {{ y = Mul({n}, x) }}"
-    for name, role in (("mask", Mask(True)), ("padding_mask", Mask(None))):
+    for name, role in (("mask", MaskRole(True)), ("padding_mask", MaskRole(None))):
         text = plain.format(m=f"g (float[N, T] {name}, float[N, T] x)", n=name)
         assert role == _role(text)
 
-    assert Plain("zero") == _role("g (float[N, T] mask, float[N, T] x) => (float[N, T] y) { y = Add(x, mask) }")
+    assert PlainRole("zero") == _role("g (float[N, T] mask, float[N, T] x) => (float[N, T] y) { y = Add(x, mask) }")
 
 
 def test_mask_that_also_selects_is_a_mask() -> None:
     """Zeros and ones fit any table of two rows."""
     text = "g (int64[N, T] attention_mask) => (float[N, T, 4] y) <float[2, 4] t> { y = Gather(t, attention_mask) }"
 
-    assert Mask(True) == _role(text)
+    assert MaskRole(True) == _role(text)
 
 
 def test_lengths() -> None:
@@ -138,16 +147,16 @@ def test_lengths() -> None:
     named = "g (int64[N] x_lengths, float[N, T] x) => (int64[N] y) { y = Identity(x_lengths) }"
     top = "g (int64[1] k, float[T] x) => (float[k] y, int64[k] i) { y, i = TopK(x, k) }"
 
-    assert Length(12) == _role(gru)
-    assert Length(12) == _role(named)
-    assert Length(1) == _role(top)
+    assert LengthRole(12) == _role(gru)
+    assert LengthRole(12) == _role(named)
+    assert LengthRole(1) == _role(top)
 
 
 def test_what_decides_a_shape_is_not_made_up() -> None:
     """No shape but the author's own is known to fit."""
     text = "g (int64[2] shape, float[N, T] x) => (float y) { y = Reshape(x, shape) }"
 
-    assert Control("Reshape") == _role(text)
+    assert UnresolvedControl("Reshape") == _role(text)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +183,9 @@ def test_categories_of_encoders() -> None:
     label = 'c = ai.onnx.ml.ArrayFeatureExtractor(x, k)  b = ai.onnx.ml.LabelEncoder<keys_strings = ["blue"]>(c)'
     for nodes, known in ((text, ("red", "blue")), (f"{text}  {label}", ("blue",))):
         model = onnx.parser.parse_model(f"{head}g (string[N] x, int64[1] k) => (float[N, 2] a) {{ {nodes} }}")
-        inputs = values(model.graph.input)
-        assert Category(known) == role_of(inputs[0], inputs, Graph(model), {"N": 3})
+        inputs = read_value_infos(model.graph.input)
+        assert CategoryRole(known) == find_role(inputs[0], inputs, DataflowGraph(model), {"N": 3})
 
     numbers = "g (int64[N] x) => (float[N, 2] a) { a = ai.onnx.ml.OneHotEncoder<cats_int64s = [5, 9]>(x) }"
     model = onnx.parser.parse_model(head + numbers)
-    assert Category((5, 9)) == role_of(values(model.graph.input)[0], [], Graph(model), {"N": 3})
+    assert CategoryRole((5, 9)) == find_role(read_value_infos(model.graph.input)[0], [], DataflowGraph(model), {"N": 3})

@@ -13,13 +13,14 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from onnxgate.inputs import generate, roles
-from onnxgate.lock.loading import load_lock
-from onnxgate.model.reading import read
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits
-from onnxgate.runtimes.jobs import Case, Completed, Run, RunResult
-from onnxgate.runtimes.seats import Seat
+from onnxgate.core.jobs import Completed, InputCase, Run, RunResult
+from onnxgate.inputs import cases as inputs_cases
+from onnxgate.inputs import roles
+from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.conftest import ROOT
 from tests.inputs.models import HEAD, MODELS
 
@@ -33,8 +34,8 @@ Try = Callable[[str, Path], list[str]]
 class Newest:
     """A real runtime, and what asks it."""
 
-    host: Host
-    seat: Seat
+    host: WorkerPool
+    seat: WorkerSpec
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,9 @@ def newest(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
     lock = load_lock(ROOT / "fixtures" / "projects" / "quickstart" / "onnxgate.lock")
     every = [runtime for target in lock.targets.values() for runtime in target.runtimes]
     (runtime,) = (each for each in every if each.release == RELEASE)
-    with Host(Environments(shared_folder / "a cache", offline=False), 1, JobLimits(time_s=60)) as host:
+    with WorkerPool(Environments(shared_folder / "a cache", offline=False), 1, JobLimits(time_s=60)) as host:
         host.show(tmp_path_factory.getbasetemp())
-        yield Newest(host, Seat.of_runtime(runtime, lock.packages, ROOT))
+        yield Newest(host, WorkerSpec.of_runtime(runtime, lock.packages, ROOT))
 
 
 @pytest.fixture
@@ -55,10 +56,10 @@ def faults(newest: Newest) -> Try:
     def attempt(text: str, folder: Path) -> list[str]:
         path = folder / "model.onnx"
         onnx.save(_filled(onnx.parser.parse_model(HEAD + text)), path)
-        reading = read(path, "model.onnx")
-        cases: list[Case] = []
+        reading = read_model(path, "model.onnx")
+        cases: list[InputCase] = []
         for seed in SEEDS:
-            made = generate.make_cases(reading.facts, reading.proto, {}, folder / str(seed), (), seed)
+            made = inputs_cases.generate_cases(reading.facts, reading.proto, {}, folder / str(seed), (), seed)
             cases += [msgspec.structs.replace(case, name=f"{case.name}, seed {seed}") for case in made]
         (folder / "output").mkdir()
         job = Run(model=str(path), cases=tuple(cases), output=str(folder / "output"))
@@ -79,7 +80,7 @@ def _filled(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _faults(cases: list[Case], answer: object) -> Iterator[str]:
+def _faults(cases: list[InputCase], answer: object) -> Iterator[str]:
     if not isinstance(answer, Completed) or not isinstance(answer.result, RunResult):
         yield str(answer)
         return

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.inputs.sample import sample_case
+from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.model.facts import ModelFacts, ValueInfo
 
 FACTS = ModelFacts(
@@ -37,7 +37,7 @@ def _paths(folder: Path, arrays: Sequence[Any]) -> list[str]:
 def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
     """The fresh export may have its inputs in another order; the case has the model's."""
     paths = _paths(tmp_path, [X, IDS])
-    case = sample_case(FACTS, ["x", "ids"], paths)
+    case = make_example_case(FACTS, ["x", "ids"], paths)
 
     assert case is not None
     assert list(case.inputs.items()) == [("ids", paths[1]), ("x", paths[0])]
@@ -47,7 +47,7 @@ def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
 def test_order_decides_where_names_differ(tmp_path: Path) -> None:
     """A committed model with other names has the same inputs in the same order."""
     paths = _paths(tmp_path, [IDS, X])
-    case = sample_case(FACTS, ["arg0", "arg1"], paths)
+    case = make_example_case(FACTS, ["arg0", "arg1"], paths)
 
     assert case is not None
     assert case.inputs == {"ids": paths[0], "x": paths[1]}
@@ -67,4 +67,4 @@ def test_order_decides_where_names_differ(tmp_path: Path) -> None:
 )
 def test_example_that_the_model_does_not_take(tmp_path: Path, arrays: list[Any]) -> None:
     """Another number, type, rank, fixed size, or sizes that contradict each other: there is no case."""
-    assert sample_case(FACTS, ["a", "b"], _paths(tmp_path, arrays)) is None
+    assert make_example_case(FACTS, ["a", "b"], _paths(tmp_path, arrays)) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.inputs.sizes import evaluate, size_settings
+from onnxgate.inputs.axis_sizes import evaluate_formula, list_size_settings
 from onnxgate.model.facts import Dim, ValueInfo
 
 
@@ -18,38 +18,38 @@ MASK = _value("mask", "batch", "time", type="tensor(bool)")
 
 def test_sizes_of_the_config_are_taken_side_by_side() -> None:
     """Two values for each axis are two cases, not four."""
-    found = size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
+    found = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
 
     assert found == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
 
 
 def test_shorter_rows_start_again() -> None:
     """Every value is tried at least once."""
-    found = size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
+    found = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
     assert [(each["batch"], each["time"]) for each in found] == [(1, 16), (2, 50), (3, 16)]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:
     """What the config says of axes that this model lacks changes nothing."""
-    assert size_settings([_value("x", 1, 3)], {"batch": [1, 3]}) == ({},)
+    assert list_size_settings([_value("x", 1, 3)], {"batch": [1, 3]}) == ({},)
 
 
 def test_one_size_for_every_axis_is_one_case() -> None:
     """The defaults add no case where the config names all axes."""
-    assert size_settings([IDS], {"batch": [2], "time": [7]}) == ({"batch": 2, "time": 7},)
+    assert list_size_settings([IDS], {"batch": [2], "time": [7]}) == ({"batch": 2, "time": 7},)
 
 
 def test_each_case_changes_one_kind_of_axis() -> None:
     """A batch of 1 and of 3, a length of 8 and of 12: what fails tells the axis."""
-    found = size_settings([IDS, MASK], {})
+    found = list_size_settings([IDS, MASK], {})
 
     assert found == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
 
 
 def test_defaults_beside_sizes_of_the_config() -> None:
     """Rows of the config vary alone; then what it does not name does, beside its first row."""
-    found = size_settings([IDS, MASK], {"batch": [2, 5]})
+    found = list_size_settings([IDS, MASK], {"batch": [2, 5]})
 
     assert found == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
 
@@ -58,7 +58,7 @@ def test_axes_without_a_name_agree_by_position() -> None:
     """Ids of whole numbers and their mask of floats, and a table of another rank, have one length."""
     inputs = [_value("ids", "?", "?", type="tensor(int64)"), _value("mask", "?", "?"), _value("z", "?", "?", 4)]
 
-    assert set(size_settings(inputs, {})[0].items()) == {
+    assert set(list_size_settings(inputs, {})[0].items()) == {
         *((f"{name}[0]", 1) for name in ("ids", "mask", "z")),
         *((f"{name}[1]", 8) for name in ("ids", "mask", "z")),
     }
@@ -69,20 +69,20 @@ def test_defaults_for_pictures_and_waveforms() -> None:
     pictures = _value("x", "n", 3, "height", "width")
     wave = _value("x", "n", "samples")
 
-    assert size_settings([pictures], {})[2] == {"n": 1, "height": 96, "width": 64}
-    assert size_settings([wave], {})[0] == {"n": 1, "samples": 1600}
+    assert list_size_settings([pictures], {})[2] == {"n": 1, "height": 96, "width": 64}
+    assert list_size_settings([wave], {})[0] == {"n": 1, "samples": 1600}
 
 
 def test_equal_positions_have_equal_defaults_whatever_their_names() -> None:
     """tf2onnx names the batch of every input differently; a text's float mask is as long as its ids."""
     inputs = [_value("a", "unk__1", "time", type="tensor(int64)"), _value("b", "unk__2", "time")]
 
-    assert size_settings(inputs, {})[1] == {"unk__1": 3, "time": 8, "unk__2": 3}
+    assert list_size_settings(inputs, {})[1] == {"unk__1": 3, "time": 8, "unk__2": 3}
 
 
 def test_unnamed_axes_get_a_name_and_can_be_set() -> None:
     """`x[1]` is the second axis of `x`."""
-    assert size_settings([_value("x", "?", "?")], {"x[0]": [2], "x[1]": [5]}) == ({"x[0]": 2, "x[1]": 5},)
+    assert list_size_settings([_value("x", "?", "?")], {"x[0]": [2], "x[1]": [5]}) == ({"x[0]": 2, "x[1]": 5},)
 
 
 def test_a_sum_follows_from_what_it_names() -> None:
@@ -91,7 +91,7 @@ def test_a_sum_follows_from_what_it_names() -> None:
     ids = _value("ids", "batch", "sequence_length", type="tensor(int64)")
     for total in ("past_sequence_length + sequence_length", "total_sequence_length"):
         mask = _value("attention_mask", "batch", total, type="tensor(int64)")
-        first = size_settings([mask, ids, past], {"past_sequence_length": [5]})[0]
+        first = list_size_settings([mask, ids, past], {"past_sequence_length": [5]})[0]
 
         assert first["past_sequence_length"] + first["sequence_length"] == first[total]
 
@@ -102,4 +102,4 @@ def test_a_sum_follows_from_what_it_names() -> None:
 )
 def test_formulas(name: str, size: int) -> None:
     """Only whole-number arithmetic is read; what cannot be computed is 1, and nothing is executed."""
-    assert size == evaluate(name, {"s0": 3})
+    assert size == evaluate_formula(name, {"s0": 3})

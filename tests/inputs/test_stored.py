@@ -8,22 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.inputs import stored
-from onnxgate.inputs.stored import store
-from onnxgate.runtimes.jobs import Case
+from onnxgate.core.jobs import InputCase
+from onnxgate.inputs import case_files
+from onnxgate.inputs.case_files import store_case_inputs
 
 
-def _case(folder: Path, **arrays: object) -> Case:
+def _case(folder: Path, **arrays: object) -> InputCase:
     paths = {}
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
         paths[name] = str(folder / f"{name}.npy")
-    return Case(name="sizes batch=1", origin="generated", inputs=paths)
+    return InputCase(name="sizes batch=1", origin="generated", inputs=paths)
 
 
 def test_file_is_what_inputs_takes(tmp_path: Path) -> None:
     """A name that numpy's own writer would take for its argument is kept, too."""
-    name = store(_case(tmp_path, file=np.arange(3), words=np.array(["a", "bc"])), "models/m.onnx", tmp_path / "kept")
+    name = store_case_inputs(
+        _case(tmp_path, file=np.arange(3), words=np.array(["a", "bc"])), "models/m.onnx", tmp_path / "kept"
+    )
     arrays = np.load(tmp_path / "kept" / name, allow_pickle=False)
 
     assert {"file": [0, 1, 2], "words": ["a", "bc"]} == {name: arrays[name].tolist() for name in arrays.files}
@@ -32,7 +34,7 @@ def test_file_is_what_inputs_takes(tmp_path: Path) -> None:
 def test_name_follows_from_the_content(tmp_path: Path) -> None:
     """Equal inputs are one file; what the model's name has of foreign characters is replaced."""
     kept = tmp_path / "kept"
-    one, same, other = (store(_case(tmp_path, x=np.arange(n)), "m/a b%0A.onnx", kept) for n in (3, 3, 4))
+    one, same, other = (store_case_inputs(_case(tmp_path, x=np.arange(n)), "m/a b%0A.onnx", kept) for n in (3, 3, 4))
 
     assert (one, {one, other}) == (same, {file.name for file in kept.iterdir()})
     assert one.startswith("a_b_0A-")
@@ -41,12 +43,12 @@ def test_name_follows_from_the_content(tmp_path: Path) -> None:
 
 def test_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was stored or used last stays."""
-    monkeypatch.setattr(stored, "KEPT", 2)
+    monkeypatch.setattr(case_files, "MAX_STORED_FILES", 2)
     names = []
     for age, number in enumerate((3, 4, 5)):
-        names.append(store(_case(tmp_path, x=np.arange(number)), "m.onnx", tmp_path / "kept"))
+        names.append(store_case_inputs(_case(tmp_path, x=np.arange(number)), "m.onnx", tmp_path / "kept"))
         os.utime(tmp_path / "kept" / names[-1], (1000 + age, 1000 + age))
-    newest = store(_case(tmp_path, x=np.arange(9)), "m.onnx", tmp_path / "kept")
+    newest = store_case_inputs(_case(tmp_path, x=np.arange(9)), "m.onnx", tmp_path / "kept")
 
     assert {names[2], newest} == {file.name for file in (tmp_path / "kept").iterdir()}
 
@@ -55,4 +57,4 @@ def test_unwritable_cache_is_no_fault(tmp_path: Path) -> None:
     """Nothing is stored then, and nothing fails."""
     (tmp_path / "kept").write_text("a file")
 
-    assert store(_case(tmp_path, x=np.arange(3)), "m.onnx", tmp_path / "kept") == ""
+    assert store_case_inputs(_case(tmp_path, x=np.arange(3)), "m.onnx", tmp_path / "kept") == ""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.errors import ConfigError
-from onnxgate.inputs.user import user_cases
+from onnxgate.core.errors import ConfigError
+from onnxgate.inputs.case_files import read_user_cases
 from onnxgate.model.facts import ModelFacts, ValueInfo
 
 FACTS = ModelFacts(
@@ -42,7 +42,7 @@ def _save(folder: Path, name: str, **changed: Any) -> None:
 
 def _problems(folder: Path) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        user_cases(FACTS, "*.npz", folder, folder / "cases")
+        read_user_cases(FACTS, "*.npz", folder, folder / "cases")
     return caught.value.problems
 
 
@@ -50,7 +50,7 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
     """In the order of the files' names, with the sizes that the arrays have."""
     _save(tmp_path, "b.npz", ids=np.zeros((4, 7), np.int64), x=np.ones((4, 3), np.float32))
     _save(tmp_path, "a.npz")
-    cases = user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
+    cases = read_user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
 
     assert [(case.name, case.origin) for case in cases] == [("a.npz", "user"), ("b.npz", "user")]
     assert cases[1].sizes == {"batch": 4, "ids[1]": 7}
@@ -98,4 +98,4 @@ def test_single_array_is_no_case(tmp_path: Path) -> None:
 def test_glob_without_files(tmp_path: Path) -> None:
     """A typing mistake must not turn into "no inputs, so generated ones"."""
     with pytest.raises(ConfigError, match="no file matches"):
-        user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path / "cases")
+        read_user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path / "cases")

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.inputs.roles import Category, Domain, Index, Length, Mask, Plain
-from onnxgate.inputs.values import DTYPES, make_values, normal
+from onnxgate.inputs.roles import CategoryRole, IndexRole, LengthRole, MaskRole, PlainRole, ValueDomain
+from onnxgate.inputs.values import DTYPES, draw_normal, generate_values
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3)
 
 
 def test_values_never_change() -> None:
     """Bounds that were measured and failures that were seen stay comparable over releases of numpy and onnxgate."""
-    floats = make_values(Plain(), "float32", [2, 3], "x\0sizes batch=2")
-    words = make_values(Plain(), "str", [4], "x")
+    floats = generate_values(PlainRole(), "float32", [2, 3], "x\0sizes batch=2")
+    words = generate_values(PlainRole(), "str", [4], "x")
 
     digest = hashlib.sha256(floats.tobytes()).hexdigest()
     assert (digest[:8], words.tolist()) == ("0e450095", ["alpha", "epsilon", "gamma", "zeta"])
@@ -26,7 +26,7 @@ def test_values_never_change() -> None:
 
 def test_normal_values_are_nearly_normal() -> None:
     """Mean 0, variance 1, no value beyond 3.47."""
-    values = normal("seed", (100, 1000))
+    values = draw_normal("seed", (100, 1000))
 
     assert (pytest.approx(values.mean(), abs=0.01), pytest.approx(values.std(), abs=0.01)) == (0.0, 1.0)
     assert 3.0 < np.abs(values).max() < 3.47
@@ -34,7 +34,7 @@ def test_normal_values_are_nearly_normal() -> None:
 
 def test_inputs_differ_from_each_other() -> None:
     """Two inputs of one shape do not get the same values, nor one input in two cases."""
-    first, second = (make_values(Plain(), "float32", [8], seed) for seed in ("a\0one", "b\0one"))
+    first, second = (generate_values(PlainRole(), "float32", [8], seed) for seed in ("a\0one", "b\0one"))
 
     assert not np.array_equal(first, second)
 
@@ -42,7 +42,7 @@ def test_inputs_differ_from_each_other() -> None:
 @given(st.sampled_from(sorted(set(DTYPES.values()))), SHAPES, st.text(max_size=3))
 def test_every_type_has_values(dtype: str, shape: list[int], seed: str) -> None:
     """Of the shape and type asked for; floating-point ones are finite; numpy can save them without pickle."""
-    values = make_values(Plain(), dtype, shape, seed)
+    values = generate_values(PlainRole(), dtype, shape, seed)
 
     assert (tuple(shape), np.dtype(dtype).kind) == (values.shape, values.dtype.kind)
     assert values.dtype.kind != "f" or np.isfinite(values).all()
@@ -51,21 +51,21 @@ def test_every_type_has_values(dtype: str, shape: list[int], seed: str) -> None:
 @given(st.integers(-3, 50), st.integers(-3, 60), SHAPES)
 def test_indices_stay_in_bounds(low: int, high: int, shape: list[int]) -> None:
     """Also where only one index is possible."""
-    values = make_values(Index(low, high), "int64", shape, "ids")
+    values = generate_values(IndexRole(low, high), "int64", shape, "ids")
 
     assert ((low <= values) & (values < max(high, low + 1))).all()
 
 
 def test_padding_token_is_avoided() -> None:
     """Rows of nothing but padding would be masked completely."""
-    values = make_values(Index(0, 3, avoid=0), "int64", [1000], "ids")
+    values = generate_values(IndexRole(0, 3, avoid=0), "int64", [1000], "ids")
 
     assert {1, 2} == set(values.tolist())
 
 
 def test_places_to_write_are_distinct() -> None:
     """What is written twice has no defined value."""
-    values = make_values(Index(0, 5, distinct_along=1), "int64", [2, 4], "where")
+    values = generate_values(IndexRole(0, 5, distinct_along=1), "int64", [2, 4], "where")
 
     assert values.tolist() == [[0, 1, 2, 3]] * 2
 
@@ -73,7 +73,7 @@ def test_places_to_write_are_distinct() -> None:
 @given(st.sampled_from([True, False, None]), st.integers(1, 4), st.integers(1, 9))
 def test_no_row_of_a_mask_is_masked_completely(keeps: bool | None, rows: int, length: int) -> None:
     """Whatever a one means: where that is not known, each row (of two or more) has ones and zeros."""
-    mask = make_values(Mask(keeps), "bool", [rows, length], "mask")
+    mask = generate_values(MaskRole(keeps), "bool", [rows, length], "mask")
     kept = ~mask if keeps is False else mask
 
     assert kept.any(axis=-1).all()
@@ -84,13 +84,13 @@ def test_no_row_of_a_mask_is_masked_completely(keeps: bool | None, rows: int, le
 
 def test_some_rows_are_padded() -> None:
     """A mask of ones only would prove nothing about masking."""
-    assert not make_values(Mask(True), "int64", [3, 12], "mask").all()
+    assert not generate_values(MaskRole(True), "int64", [3, 12], "mask").all()
 
 
 @given(st.integers(1, 20), st.integers(1, 5))
 def test_lengths_are_possible(limit: int, count: int) -> None:
     """Between 1 and the limit; the first is the limit."""
-    values = make_values(Length(limit), "int32", [count], "lengths")
+    values = generate_values(LengthRole(limit), "int32", [count], "lengths")
 
     assert limit == values[0]
     assert ((values >= 1) & (values <= limit)).all()
@@ -100,21 +100,21 @@ def test_lengths_are_possible(limit: int, count: int) -> None:
     ("domain", "low", "high"),
     [("positive", 0.05, 4), ("unit", -0.9, 0.9), ("fraction", 0, 0.9), ("above one", 1.05, 5), ("zero", 0, 0)],
 )
-def test_domains(domain: Domain, low: float, high: float) -> None:
+def test_domains(domain: ValueDomain, low: float, high: float) -> None:
     """Values lie inside the domain of the function that they feed."""
-    values = make_values(Plain(domain), "float32", [1000], "x")
+    values = generate_values(PlainRole(domain), "float32", [1000], "x")
 
     assert low <= values.min() <= values.max() <= high
 
 
 def test_integers_that_divide_are_not_zero() -> None:
     """An integer division by zero ends the process on some systems."""
-    assert make_values(Plain("positive"), "int64", [1000], "x").min() == 1
+    assert generate_values(PlainRole("positive"), "int64", [1000], "x").min() == 1
 
 
 def test_categories_are_known_ones() -> None:
     """Texts and numbers of the encoder, in the input's type."""
-    words = make_values(Category(("red", "blue")), "str", [50], "x")
-    numbers = make_values(Category((5, 9)), "float32", [50], "x")
+    words = generate_values(CategoryRole(("red", "blue")), "str", [50], "x")
+    numbers = generate_values(CategoryRole((5, 9)), "float32", [50], "x")
 
     assert ({"red", "blue"}, {5.0, 9.0}) == (set(words.tolist()), set(numbers.tolist()))

@@ -14,24 +14,25 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from onnxgate.agreement.comparability import comparability
-from onnxgate.agreement.tolerance import measure
-from onnxgate.evidence.mismatches import mismatches
+from onnxgate.core.findings import IncompleteCheck, Place
+from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation
 from onnxgate.evidence.parity import Comparison, FirstDifference
-from onnxgate.findings import Place, Undone
-from onnxgate.inputs.generate import make_cases
-from onnxgate.locating import Located, Locator
-from onnxgate.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
-from onnxgate.model.exposing import steps
-from onnxgate.model.reading import read
-from onnxgate.plan import PlannedRuntime
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Export, ExportResult, Job, Observation
-from onnxgate.stages import parity
-from onnxgate.stages.counterpart import constants
-from onnxgate.stages.export_plan import toolchain_seat
-from onnxgate.stages.parity import ParityModel
-from onnxgate.stages.runtime import Ran, runtime_jobs
+from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
+from onnxgate.inputs.cases import generate_cases
+from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.model.subgraphs.instrumented_models import list_search_nodes
+from onnxgate.numerics.tolerance import measure_tolerance
+from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.rules.parity._mismatches import find_mismatches
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from onnxgate.stages.export.jobs import create_toolchain_spec
+from onnxgate.stages.parity import stage
+from onnxgate.stages.parity.reference_values import find_node_weights
+from onnxgate.stages.parity.stage import ParityModel
+from onnxgate.stages.runtime.stage import ObservedRun, create_runtime_jobs
 
 Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 
@@ -40,19 +41,21 @@ Verdict = Literal["right", "neighbour", "wrong", "nothing"]
 class Bench:
     """Runtimes, and a folder for what is written."""
 
-    host: Host
+    host: WorkerPool
     folder: Path
-    runtimes: dict[PlannedRuntime, Seat]
+    runtimes: dict[PlannedRuntime, WorkerSpec]
     toolchain: Path | None = None
     _count: itertools.count[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, host: Host, folder: Path, locked: Sequence[tuple[LockedRuntime, tuple[LockedPackage, ...]]]) -> Bench:
+    def of(
+        cls, host: WorkerPool, folder: Path, locked: Sequence[tuple[LockedRuntime, tuple[LockedPackage, ...]]]
+    ) -> Bench:
         """Both optimisation levels on each release."""
         runtimes = {
-            PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True): Seat.of_runtime(
-                runtime, packages
-            )
+            PlannedRuntime(
+                runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), True
+            ): WorkerSpec.of_runtime(runtime, packages)
             for runtime, packages in locked
         }
         return cls(host, folder, runtimes)
@@ -65,22 +68,25 @@ class Bench:
         """Have a job done."""
         return self.host.submit(self.runtimes[planned], job, limits=limits)
 
-    def run(self, model: Path, cases: Sequence[Case]) -> list[Ran]:
+    def run(self, model: Path, cases: Sequence[InputCase]) -> list[ObservedRun]:
         """Every runtime at every level."""
         asked = [
             (planned, job)
             for planned in self.runtimes
-            for job in runtime_jobs(
+            for job in create_runtime_jobs(
                 model, tuple(cases), planned.levels, planned.providers, self.place(), planned.extensions
             )
         ]
         futures = [self.submit(planned, job, JobLimits(time_s=120)) for planned, job in asked]
-        return [Ran(planned.name, job, future.result()) for (planned, job), future in zip(asked, futures, strict=True)]
+        return [
+            ObservedRun(planned.name, job, future.result())
+            for (planned, job), future in zip(asked, futures, strict=True)
+        ]
 
     def ask(self, job: Job) -> Observation:
         """What the toolchain answers."""
         assert self.toolchain is not None
-        return self.host.submit(toolchain_seat(self.toolchain), job).result()
+        return self.host.submit(create_toolchain_spec(self.toolchain), job).result()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Sourced:
 
     asked: Export
     model: Path
-    cases: tuple[Case, ...]
+    cases: tuple[InputCase, ...]
     eager: Mapping[str, CaseResult]
     tolerance: Mapping[str, MeasuredTolerance]
 
@@ -104,30 +110,30 @@ def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[i
         ir_version_max=10,
     )
     model = Path(str(_exported(bench, asked).model))
-    reading = read(model, "model.onnx")
-    cases = make_cases(reading.facts, reading.proto, sizes, bench.place(), seed=seed)
+    reading = read_model(model, "model.onnx")
+    cases = generate_cases(reading.facts, reading.proto, sizes, bench.place(), seed=seed)
     return with_cases(bench, asked, model, cases)
 
 
-def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[Case, ...]) -> Sourced:
+def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[InputCase, ...]) -> Sourced:
     """The same with what the source computes of these cases."""
     again = {name: getattr(asked, name) for name in asked.__struct_fields__}
     again.update(output=str(_made(bench.place())), cases=cases, export=False)
     answer = _exported(bench, Export(**again))
     eager = {case.name: got for case, got in zip(cases, answer.eager, strict=False)}
-    names = [value.name for value in read(model, "model.onnx").facts.outputs]
+    names = [value.name for value in read_model(model, "model.onnx").facts.outputs]
     arrays = [
         tuple(
             {name: np.load(str(path)) for name, path in zip(names, got.outputs, strict=True)} for got in (narrow, wide)
         )
         for narrow, wide in zip(answer.eager[: len(cases)], answer.eager64, strict=False)
     ]
-    return Sourced(asked, model, cases, eager, measure(arrays))  # type: ignore[arg-type]
+    return Sourced(asked, model, cases, eager, measure_tolerance(arrays))  # type: ignore[arg-type]
 
 
 def _exported(bench: Bench, job: Export) -> ExportResult:
     assert bench.toolchain is not None
-    match bench.host.submit(toolchain_seat(bench.toolchain), job).result():
+    match bench.host.submit(create_toolchain_spec(bench.toolchain), job).result():
         case Completed(result=ExportResult(failure=None) as result):
             return result
         case other:
@@ -142,22 +148,22 @@ def _made(folder: Path) -> Path:
 def compared(
     bench: Bench,
     model: Path,
-    cases: Sequence[Case],
+    cases: Sequence[InputCase],
     *,
     eager: Mapping[str, CaseResult] | None = None,
     tolerance: Mapping[str, MeasuredTolerance] | None = None,
     fresh: Path | None = None,
     source: Export | None = None,
-) -> tuple[tuple[Comparison, ...], tuple[Undone, ...]]:
+) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
     """What the parity stage says of a model, with where each mismatch begins."""
-    reading = read(model, "model.onnx")
+    reading = read_model(model, "model.onnx")
     ran = bench.run(model, cases)
     locked = LockedModel(sha256="", size_bytes=0, ir_version=8, opsets={}, tolerance=dict(tolerance or {}))
     subject = ParityModel(
-        "model.onnx", Place("onnxgate.toml", 1), comparability(reading.facts, reading.proto), None, locked
+        "model.onnx", Place("onnxgate.toml", 1), detect_numeric_traits(reading.facts, reading.proto), None, locked
     )
-    comparisons, _ = parity.gather(subject, ran, eager, ())
-    located = Located(
+    comparisons, _ = stage.collect_evidence(subject, ran, eager, ())
+    located = SearchedModel(
         path="model.onnx",
         absolute=model,
         proto=reading.proto,
@@ -169,12 +175,12 @@ def compared(
         fresh=fresh,
         source=source,
     )
-    return Locator(bench.submit, bench.ask, bench.place).locate(located, comparisons)
+    return MismatchSearch(bench.submit, bench.ask, bench.place).locate(located, comparisons)
 
 
 def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:
     """Where the mismatches begin."""
-    return {each.first for each in comparisons if mismatches(each)}
+    return {each.first for each in comparisons if find_mismatches(each)}
 
 
 # One weight that is wrong
@@ -211,7 +217,7 @@ def scale_element(model: onnx.ModelProto, random: Random) -> str:
 def _weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
     """Floating-point initializers of at least 8 elements that a node on the way to an output uses."""
     outputs = [value.name for value in model.graph.output]
-    used = {name for step in steps(model, outputs) for name in constants(model, step.index)}
+    used = {name for step in list_search_nodes(model, outputs) for name in find_node_weights(model, step.index)}
     return [
         tensor
         for tensor in model.graph.initializer
@@ -234,8 +240,8 @@ def verdict(spoiled: Spoiled, first: FirstDifference | None) -> Verdict:
         return "nothing"
     proto = onnx.load(str(spoiled.model), load_external_data=False)
     outputs = [value.name for value in proto.graph.output]
-    every = {step.index: step for step in steps(proto, outputs)}
-    right = {index for index in every if spoiled.weight in constants(proto, index)}
+    every = {step.index: step for step in list_search_nodes(proto, outputs)}
+    right = {index for index in every if spoiled.weight in find_node_weights(proto, index)}
     named = next(step for step in every.values() if first.output in step.outputs)
     if named.index in right:
         return "right"

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.inputs.generate import make_cases
-from onnxgate.model.reading import read
+from onnxgate.inputs.cases import generate_cases
+from onnxgate.model.reading.fact_extraction import read_model
 from tests.locating.nets import convolutions
 from tests.locating.searching import Bench, compared, firsts
 
@@ -23,8 +23,8 @@ Make = Callable[..., Bench]
 
 def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], list[str]]:
     """Pair, node and operator of each mismatch's beginning; and what was not found."""
-    reading = read(model, "model.onnx")
-    cases = make_cases(reading.facts, reading.proto, {}, bench.place())
+    reading = read_model(model, "model.onnx")
+    cases = generate_cases(reading.facts, reading.proto, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
     pairs = {each.first: each.pair for each in comparisons}
     found = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
@@ -52,9 +52,9 @@ def test_nodes_that_have_no_name(bench: Make, tmp_path: Path) -> None:
     for node in model.graph.node:
         node.name = ""
     onnx.save(model, str(path))
-    reading = read(path, "model.onnx")
+    reading = read_model(path, "model.onnx")
     running = bench("1.18.1", "1.31.1")
-    comparisons, _ = compared(running, path, make_cases(reading.facts, reading.proto, {}, running.place()))
+    comparisons, _ = compared(running, path, generate_cases(reading.facts, reading.proto, {}, running.place()))
 
     assert {first and (first.node, first.output) for first in firsts(comparisons)} == {("", "pooled")}
 

@@ -10,15 +10,15 @@ import onnx
 import pytest
 from onnx import parser
 
-from onnxgate import locating
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import CaseResult, Completed, InputCase, Job, Observation, Refused, Run, RunResult, Unavailable
+from onnxgate.core.jobs import Failure as Said
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.findings import Place
-from onnxgate.locating import Located, Locator
-from onnxgate.lock.types import LockedRuntime
-from onnxgate.plan import PlannedRuntime
-from onnxgate.runtimes.host import JobLimits
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Job, Observation, Refused, Run, RunResult, Unavailable
-from onnxgate.runtimes.jobs import Failure as Said
+from onnxgate.gate.execution import parity
+from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.worker_spec import JobLimits
 
 TEXT = (
     """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { [neg] a = Neg(x) [exp] y = Exp(a) }"""
@@ -92,18 +92,18 @@ class Releases:
         return self.folder / str(self.count)
 
 
-def model(folder: Path) -> Located:
+def model(folder: Path) -> SearchedModel:
     """The model whose mismatches are looked into."""
     proto = parser.parse_model(TEXT)
     onnx.save(proto, str(folder / "m.onnx"))
     np.save(folder / "x.npy", np.array([1, 2], np.float32))
-    return Located(
+    return SearchedModel(
         path="m.onnx",
         absolute=folder / "m.onnx",
         proto=proto,
         root=folder,
         folder=folder,
-        cases={"one": Case(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
+        cases={"one": InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
         runtimes={f"onnxruntime {each}": planned(each) for each in RELEASES},
         eager=None,
         fresh=None,
@@ -120,7 +120,7 @@ def located(
     folder: Path, releases: Releases, *comparisons: Comparison
 ) -> tuple[list[str | None], list[tuple[str, str]]]:
     """The node that each comparison names; runtime and reason of each that names none."""
-    locator = Locator(releases.submit, no_toolchain, releases.place)
+    locator = MismatchSearch(releases.submit, no_toolchain, releases.place)
     named, undone = locator.locate(model(folder), comparisons)
     return [each.first and each.first.node for each in named], [(each.runtime, each.reason) for each in undone]
 
@@ -190,7 +190,7 @@ def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
 
 def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit nothing is run, and that is said."""
-    monkeypatch.setattr(locating, "MOST_SEARCHES", 1)
+    monkeypatch.setattr(parity, "MAX_SEARCHES", 1)
     found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
     nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)
 

@@ -12,9 +12,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from onnxgate.evidence.mismatches import mismatches
-from onnxgate.runtimes.jobs import Case
-from onnxgate.stages.counterpart import OTHERWISE
+from onnxgate.core.jobs import InputCase
+from onnxgate.rules.parity._mismatches import find_mismatches
+from onnxgate.stages.parity.reference_values import SAME_AS_PROGRAM
 from tests.conftest import ROOT
 from tests.locating.searching import (
     Bench,
@@ -54,7 +54,7 @@ class Study:
         """The runtimes on which the model as it was exported differs from its source."""
         sourced = self.sourced
         said, _ = compared(self.bench, sourced.model, sourced.cases, eager=sourced.eager, tolerance=sourced.tolerance)
-        return [each.runtime for each in said if mismatches(each)]
+        return [each.runtime for each in said if find_mismatches(each)]
 
     def verdicts(self, spoil: Spoil, times: int, *, fresh: Path | None = None) -> Counter[Verdict | str]:
         """How often the right node was named; "missed" counts wrong weights that no output tells."""
@@ -115,7 +115,7 @@ def test_a_source_that_knows_that_it_is_exported(bench: Make, toolchain: Path) -
         running, sourced.model, sourced.cases, eager=sourced.eager, fresh=sourced.model, source=sourced.asked
     )
 
-    assert [OTHERWISE] == [each.at_no_node for each in said if mismatches(each)]
+    assert [SAME_AS_PROGRAM] == [each.at_no_node for each in said if find_mismatches(each)]
     assert ({None}, ()) == (firsts(said), undone)
 
 
@@ -132,7 +132,7 @@ def sentences(bench: Make) -> Study:
     return Study(running, with_cases(running, sourced.asked, sourced.model, (*sourced.cases, *padded)))
 
 
-def _padded(folder: Path, batch: int, time: int, *, padded: bool) -> Case:
+def _padded(folder: Path, batch: int, time: int, *, padded: bool) -> InputCase:
     """Sentences of their own lengths, or all as long as the longest."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(batch)
@@ -144,7 +144,7 @@ def _padded(folder: Path, batch: int, time: int, *, padded: bool) -> Case:
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
     name = f"{batch} x {time}, {'padded' if padded else 'full'}"
-    return Case(name=name, origin="user", inputs={each: str(folder / f"{each}.npy") for each in arrays})
+    return InputCase(name=name, origin="user", inputs={each: str(folder / f"{each}.npy") for each in arrays})
 
 
 @pytest.mark.parametrize("spoil", [scale_tensor, scale_element])

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.lock.types import (
+from onnxgate.model.facts import ExternalFile, ValueInfo
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.lock.types import (
     Lock,
     LockedModel,
     LockedPackage,
@@ -19,7 +20,6 @@ from onnxgate.lock.types import (
     MeasuredTolerance,
     Wheel,
 )
-from onnxgate.model.facts import ExternalFile, ValueInfo
 
 MODEL = LockedModel(
     sha256="aa" * 32,

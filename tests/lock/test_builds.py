@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.project import Project
-from onnxgate.config.types import Target
-from onnxgate.errors import UsageError
-from onnxgate.lock.builds import FindBuild
-from onnxgate.lock.index import Index
-from onnxgate.lock.loading import parse_lock
-from onnxgate.lock.locking import Relocked, relock
-from onnxgate.lock.policy import policy_differences
-from onnxgate.lock.types import Lock, LockedRuntime
-from onnxgate.lock.upgrades import parse_upgrade
-from onnxgate.lock.writing import render
+from onnxgate.core.errors import UsageError
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.pins import BuildFinder
+from onnxgate.project.lock.releases import parse_upgrade
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.lock.update import LockUpdate, update_lock
+from onnxgate.project.lock.writer import render_lock
 
 from .conftest import LocalIndex
 from .locks import MODEL, project_of
@@ -26,7 +26,7 @@ OWN = '[targets.own]\nruntime = "onnxruntime>=1.23"\npython = ".venv"\n'
 EXTENDED = 'extensions = ["ort-extras>=0.1"]\n'
 
 
-def build(release: str, extras: str = "") -> FindBuild:
+def build(release: str, extras: str = "") -> BuildFinder:
     """A machine whose environment has that release, and that release of the extension."""
 
     def find(target: Target) -> LockedRuntime:
@@ -48,14 +48,16 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
 
 
-def relocked(project: Project, old: Lock | None, find: FindBuild, upgrade: tuple[str, ...] = ()) -> Relocked:
+def relocked(project: Project, old: Lock | None, find: BuildFinder, upgrade: tuple[str, ...] = ()) -> LockUpdate:
     """A new lock of one model, with its notes."""
     asked = parse_upgrade(upgrade)
     entries = {"m.onnx": MODEL}
-    return relock(project, old, entries, index=Index(), probe_toolchain=no_toolchain, find_build=find, upgrade=asked)
+    return update_lock(
+        project, old, entries, index=UvIndex(), probe_toolchain=no_toolchain, find_build=find, upgrade=asked
+    )
 
 
-def rows(relocked: Relocked) -> list[str]:
+def rows(relocked: LockUpdate) -> list[str]:
     """Names and packages of the target's runtimes."""
     runtimes = relocked.lock.targets["own"].runtimes
     return [" ".join((runtime.name, *runtime.packages)) for runtime in runtimes]
@@ -65,7 +67,7 @@ def test_first(tmp_path: Path) -> None:
     """The release that is there is locked, with those of its extensions, and no wheels; it is read again."""
     project = project_of(tmp_path, OWN + EXTENDED)
     found = relocked(project, None, build("1.24.0", "0.2"))
-    text = render(found.lock)
+    text = render_lock(found.lock)
 
     assert rows(found) == ["onnxruntime@.venv+ort-extras>=0.1 1.24.0 ort-extras==0.2"]
     assert (found.lock.packages, found.notes) == ((), ())
@@ -151,7 +153,7 @@ def test_not_locked(tmp_path: Path) -> None:
         "install one there first, or write `required = false`",
     )
     assert policy_differences(project_of(tmp_path, optional).config, said.lock) == ()
-    assert said.lock == parse_lock(render(said.lock), "onnxgate.lock")
+    assert said.lock == parse_lock(render_lock(said.lock), "onnxgate.lock")
 
 
 def test_locked_environment_instead(tmp_path: Path, local_index: LocalIndex) -> None:

@@ -8,9 +8,15 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from onnxgate.lock.changes import entry_of, facts_of, kept_pins, lock_changes, model_changes
-from onnxgate.lock.types import Lock, LockedModel, LockedTarget, LockedToolchain
 from onnxgate.model.facts import ExternalFile, ValueInfo
+from onnxgate.project.lock.comparison import (
+    count_kept_runtimes,
+    describe_lock_changes,
+    describe_model_changes,
+    entry_from_facts,
+    facts_from_entry,
+)
+from onnxgate.project.lock.types import Lock, LockedModel, LockedTarget, LockedToolchain
 
 from .locks import MODEL, models, runtime
 
@@ -57,22 +63,22 @@ X = MODEL.inputs[0]
 def test_model_changes(fields: dict[str, Any], expected: tuple[str, ...]) -> None:
     """Each fact that differs is said, and where none does, that it is the bytes alone."""
 
-    assert expected == model_changes(MODEL, msgspec.structs.replace(MODEL, sha256="dd" * 32, **fields))
+    assert expected == describe_model_changes(MODEL, msgspec.structs.replace(MODEL, sha256="dd" * 32, **fields))
 
 
 def test_data_alone() -> None:
     """External data that changed is a change, though the model's own file did not."""
     other = msgspec.structs.replace(MODEL, external=(ExternalFile("weights.bin", 4096, "ee" * 32),))
 
-    assert model_changes(MODEL, other) == ("data file `weights.bin` has other bytes",)
+    assert describe_model_changes(MODEL, other) == ("data file `weights.bin` has other bytes",)
 
 
 @given(models)
 def test_same_content(model: LockedModel) -> None:
     """A model does not differ from itself, however its facts are kept."""
-    again = entry_of(facts_of("m.onnx", model))
+    again = entry_from_facts(facts_from_entry("m.onnx", model))
 
-    assert model_changes(model, again) == ()
+    assert describe_model_changes(model, again) == ()
     assert msgspec.structs.replace(model, tolerance={}, quantization={}) == again
 
 
@@ -111,13 +117,13 @@ def test_lock_changes() -> None:
         "removed `gone.onnx`",
     )
 
-    assert expected == lock_changes(old, new)
-    assert kept_pins(old, new) == 1
-    assert lock_changes(new, new) == ()
+    assert expected == describe_lock_changes(old, new)
+    assert count_kept_runtimes(old, new) == 1
+    assert describe_lock_changes(new, new) == ()
 
 
 def test_facts_come_back() -> None:
     """What a pointer to the locked content stands for is all that was known of the model."""
-    facts = facts_of("m.onnx", msgspec.structs.replace(MODEL, function_opsets={"ai.onnx": 22}))
+    facts = facts_from_entry("m.onnx", msgspec.structs.replace(MODEL, function_opsets={"ai.onnx": 22}))
 
-    assert (facts.function_opsets, facts_of("m.onnx", entry_of(facts))) == ({"ai.onnx": 22}, facts)
+    assert (facts.function_opsets, facts_from_entry("m.onnx", entry_from_facts(facts))) == ({"ai.onnx": 22}, facts)

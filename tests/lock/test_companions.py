@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.errors import ConfigError
+from onnxgate.core.errors import ConfigError
 
 from .conftest import LocalIndex
 from .locks import project_of

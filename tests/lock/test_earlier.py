@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onnxgate.config.loading import load_config
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.policy import policy_differences, resolved_digest, target_policy
-from onnxgate.lock.writing import render
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.comparison import policy_differences, resolved_digest, target_policy
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.writer import render_lock
 
 EARLIER = Path(__file__).parent.parent.parent / "fixtures" / "locks" / "earlier"
 
@@ -27,7 +27,7 @@ def test_same_bytes() -> None:
     """Written again it is the same file, to the byte."""
     text = (EARLIER / "onnxgate.lock").read_bytes()
 
-    assert text == render(load_lock(EARLIER / "onnxgate.lock")).encode()
+    assert text == render_lock(load_lock(EARLIER / "onnxgate.lock")).encode()
 
 
 def test_same_digest_of_rows() -> None:

@@ -9,11 +9,11 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.config.project import MergedSettings, SelectedModel
-from onnxgate.findings import Place
-from onnxgate.lock.entries import UnlockableError, lock_models
-from onnxgate.lock.types import LockedModel, MeasuredQuantization, MeasuredTolerance
-from onnxgate.model.hashing import sha256_of
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.findings import Place
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import LockedModel, MeasuredQuantization, MeasuredTolerance
+from onnxgate.project.lock.update import UnlockableError, lock_models
 
 RELU = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
 EXTERNAL = """

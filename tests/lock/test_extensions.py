@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.errors import ConfigError, UsageError
-from onnxgate.lock.loading import parse_lock
-from onnxgate.lock.policy import policy_differences
-from onnxgate.lock.types import Lock
-from onnxgate.lock.writing import render
+from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.writer import render_lock
 
 from .conftest import LocalIndex, use_index
 from .locks import project_of
@@ -53,7 +53,7 @@ def test_first(tmp_path: Path) -> None:
     assert both("0.2") == pins(lock)
     assert {each.extensions for each in lock.targets["server"].runtimes} == {("ort-extras",)}
     assert [f"{each.name} {each.version}" for each in lock.packages if each.name == "ort-extras"] == ["ort-extras 0.2"]
-    assert lock == parse_lock(render(lock), "onnxgate.lock")
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
     assert policy_differences(project.config, lock) == ()
 
 
@@ -192,4 +192,4 @@ def test_libraries_alone(
     assert pins(before) == pins(lock)
     assert before.packages == lock.packages
     assert lock == locked(project_of(tmp_path, CONFIG + 'extensions = ["libs/foo.so"]\n'), lock)
-    assert lock == parse_lock(render(lock), "onnxgate.lock")
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.errors import LockError
-from onnxgate.lock.loading import load_lock, lock_place, parse_lock
+from onnxgate.core.errors import LockError
+from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
 
 LOCKS = Path(__file__).parent.parent.parent / "fixtures" / "locks"
 
@@ -84,5 +84,5 @@ def test_place() -> None:
     text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
     line = text.split("\n").index('[models."models/b.onnx"]') + 1
 
-    assert line == lock_place(text, "models/b.onnx").line
-    assert lock_place(text, "models/c.onnx").line == 0
+    assert line == find_model_place(text, "models/b.onnx").line
+    assert find_model_place(text, "models/c.onnx").line == 0

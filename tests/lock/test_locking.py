@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.config.project import Project
-from onnxgate.config.types import Target
-from onnxgate.errors import ConfigError, LockError, ResolutionError, UnavailableError, UsageError
-from onnxgate.lock.builds import FindBuild
-from onnxgate.lock.index import Index
-from onnxgate.lock.locking import relock, relock_models
-from onnxgate.lock.policy import policy_differences, toolchain_policy
-from onnxgate.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
-from onnxgate.lock.upgrades import parse_upgrade
-from onnxgate.lock.writing import render
+from onnxgate.core.errors import ConfigError, LockError, ResolutionError, UnavailableError, UsageError
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import policy_differences, toolchain_policy
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.pins import BuildFinder
+from onnxgate.project.lock.releases import parse_upgrade
+from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
+from onnxgate.project.lock.update import update_lock, update_lock_models
+from onnxgate.project.lock.writer import render_lock
 
 from .conftest import LocalIndex, use_index
 from .locks import MODEL, project_of
@@ -63,11 +63,11 @@ def locked(
     *,
     offline: bool = False,
     upgrade: tuple[str, ...] = (),
-    find: FindBuild = no_build,
+    find: BuildFinder = no_build,
 ) -> Lock:
     """A new lock of one model."""
-    index = Index(offline=offline)
-    return relock(
+    index = UvIndex(offline=offline)
+    return update_lock(
         project,
         old,
         {"m.onnx": MODEL},
@@ -104,7 +104,7 @@ def test_first(tmp_path: Path, published: LocalIndex) -> None:
 
 def test_nothing_of_the_index(tmp_path: Path, published: LocalIndex) -> None:
     """Neither where the index is nor when something was published is in the lock."""
-    text = render(locked(project_of(tmp_path, CONFIG)))
+    text = render_lock(locked(project_of(tmp_path, CONFIG)))
 
     assert "127.0.0.1" not in text
     assert "http" not in text
@@ -116,7 +116,7 @@ def test_same_bytes(tmp_path: Path, published: LocalIndex) -> None:
     for folder in folders:
         folder.mkdir(parents=True)
 
-    one, other = (render(locked(project_of(folder, CONFIG))) for folder in folders)
+    one, other = (render_lock(locked(project_of(folder, CONFIG))) for folder in folders)
 
     assert one == other
 
@@ -331,9 +331,9 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; where none is, the locked one stays, and that is said."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
-    found = relock(project, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build)
-    kept = relock(project, found.lock, {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build)
-    none = relock(project, None, {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build)
+    found = update_lock(project, None, {}, index=UvIndex(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build)
+    kept = update_lock(project, found.lock, {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build)
+    none = update_lock(project, None, {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build)
 
     assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
     assert found.lock == kept.lock
@@ -362,11 +362,13 @@ def test_another_toolchain(
     """A machine with another toolchain changes the lock where that is asked for, and is told of otherwise."""
     text = CONFIG + '[toolchain]\nrequires = ["{}"]\n'
     before = project_of(tmp_path, text.format("torch==2.13.*"))
-    first = relock(before, None, {}, index=Index(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build).lock
+    first = update_lock(before, None, {}, index=UvIndex(), probe_toolchain=lambda: TOOLCHAIN, find_build=no_build).lock
     project = project_of(tmp_path, text.format(requires))
 
     asked = parse_upgrade(upgrade)
-    again = relock(project, first, {}, index=Index(), probe_toolchain=lambda: NEWER, find_build=no_build, upgrade=asked)
+    again = update_lock(
+        project, first, {}, index=UvIndex(), probe_toolchain=lambda: NEWER, find_build=no_build, upgrade=asked
+    )
 
     assert again.lock.toolchain is not None
     assert again.lock.toolchain.packages == expected.packages
@@ -384,8 +386,8 @@ def test_no_toolchain_needed(tmp_path: Path, published: LocalIndex) -> None:
     """A project that exports nothing has no toolchain, and none is looked for."""
     project = project_of(tmp_path, CONFIG)
 
-    relocked = relock(
-        project, Lock(toolchain=TOOLCHAIN), {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build
+    relocked = update_lock(
+        project, Lock(toolchain=TOOLCHAIN), {}, index=UvIndex(), probe_toolchain=no_toolchain, find_build=no_build
     )
 
     assert (relocked.lock.toolchain, relocked.notes) == (None, ())
@@ -397,7 +399,7 @@ def test_some_models() -> None:
     old = Lock(models={"a.onnx": MODEL, "b.onnx": MODEL, "c.onnx": MODEL}, toolchain=TOOLCHAIN)
     entries: dict[str, LockedModel] = {"b.onnx": other, "d.onnx": other}
 
-    new = relock_models(old, entries, gone=("c.onnx",)).lock
+    new = update_lock_models(old, entries, gone=("c.onnx",)).lock
 
     assert {"a.onnx": MODEL, "b.onnx": other, "d.onnx": other} == new.models
     assert msgspec.structs.replace(old, models=new.models) == new
@@ -406,6 +408,6 @@ def test_some_models() -> None:
 def test_some_models_of_no_lock() -> None:
     """Without a lock there is nothing to keep."""
     with pytest.raises(LockError) as caught:
-        relock_models(None, {})
+        update_lock_models(None, {})
 
     assert caught.value.hint == "run `onnxgate lock` without paths"

@@ -9,17 +9,16 @@ import msgspec
 import pytest
 from packaging.requirements import Requirement
 
-from onnxgate.config.types import Select
-from onnxgate.errors import ConfigError, LockError, ResolutionError
-from onnxgate.lock.index import Index
-from onnxgate.lock.loading import parse_lock
-from onnxgate.lock.locking import relock
-from onnxgate.lock.npm import Npm, cause
-from onnxgate.lock.npm_pins import NpmPins
-from onnxgate.lock.policy import policy_differences
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget, NpmPackage
-from onnxgate.lock.upgrades import parse_upgrade
-from onnxgate.lock.writing import render
+from onnxgate.core.errors import ConfigError, LockError, ResolutionError
+from onnxgate.project.config.schema import ReleaseSelection
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.npm import NpmClient, NpmResolver, summarize_npm_error
+from onnxgate.project.lock.releases import parse_upgrade
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, NpmPackage
+from onnxgate.project.lock.update import update_lock
+from onnxgate.project.lock.writer import render_lock
 from tests.conftest import need
 
 from .locks import project_of
@@ -57,8 +56,15 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
     """The lock of a project without models."""
     project = project_of(folder, config)
     asked = parse_upgrade(upgrade)
-    return relock(
-        project, old, {}, index=Index(), probe_toolchain=no_toolchain, find_build=no_build, upgrade=asked, npm=Npm()
+    return update_lock(
+        project,
+        old,
+        {},
+        index=UvIndex(),
+        probe_toolchain=no_toolchain,
+        find_build=no_build,
+        upgrade=asked,
+        npm=NpmClient(),
     ).lock
 
 
@@ -72,9 +78,9 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
         ("==1.20.*,!=1.20.1", "minors", ["1.20.0"]),
     ],
 )
-def test_select(registry: Registry, specifier: str, select: Select, expected: list[str]) -> None:
+def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
     """A range means the same as for a Python package; builds of the night are no releases."""
-    found = NpmPins(Lock(), Npm()).find(Requirement(f"{ENGINE}{specifier}"), select)
+    found = NpmResolver(Lock(), NpmClient()).find(Requirement(f"{ENGINE}{specifier}"), select)
 
     assert expected == [str(each.version) for each in found]
 
@@ -85,18 +91,18 @@ def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> 
 
     assert (ROWS, NPM, ()) == (lock.targets["web"].runtimes, lock.npm, lock.packages)
     assert policy_differences(project_of(tmp_path, CONFIG).config, lock) == ()
-    assert "127.0.0.1" not in render(lock)
+    assert "127.0.0.1" not in render_lock(lock)
 
 
 def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
     """What is written is what is read; a second lock asks nobody, whatever was published since."""
     first = locked(tmp_path)
-    text = render(first)
+    text = render_lock(first)
     registry.engine("1.20.2", "1.31.0")
     registry.asked = 0
     again = locked(tmp_path, parse_lock(text, "onnxgate.lock"))
 
-    assert (text, 0) == (render(again), registry.asked)
+    assert (text, 0) == (render_lock(again), registry.asked)
 
 
 def test_an_upgrade_takes_the_place_of_the_old_pins(
@@ -145,15 +151,15 @@ def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
 def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not know the package, one that is not there, npm's empty cache, and no npm."""
     with pytest.raises(ResolutionError, match=r"npm cannot say it: 404 Not Found"):
-        Npm().releases("onnxruntime-nothing")
+        NpmClient().releases("onnxruntime-nothing")
     use_registry(monkeypatch, "http://127.0.0.1:9", tmp_path / "cold")
     with pytest.raises(ResolutionError, match=r"npm cannot say it: .*ECONNREFUSED"):
-        Npm().releases(ENGINE)
+        NpmClient().releases(ENGINE)
     with pytest.raises(ResolutionError, match=r"not in npm's cache, and `--offline` asks no registry"):
-        Npm(offline=True).releases(ENGINE)
+        NpmClient(offline=True).releases(ENGINE)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolutionError, match=r"npm is not installed") as failed:
-        Npm().releases(ENGINE)
+        NpmClient().releases(ENGINE)
     assert failed.value.hint == "install Node 18 or newer, which brings npm"
 
 
@@ -167,7 +173,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
 )
 def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
     """What no onnxgate writes is no lock."""
-    text = render(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
+    text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
     assert wrong in text
 
     with pytest.raises(LockError, match=expected):
@@ -179,4 +185,4 @@ def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
 )
 def test_a_cause_is_what_npm_says_first(said: str) -> None:
     """In the spelling of old and new releases of npm."""
-    assert cause(said) == "404 Not Found - GET x"
+    assert summarize_npm_error(said) == "404 Not Found - GET x"

@@ -8,9 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from onnxgate.config.types import Config, Target, Toolchain
-from onnxgate.lock.policy import canonical, policy_differences, resolved_digest, target_policy, toolchain_policy
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget, LockedToolchain
+from onnxgate.project.config.schema import Config, Target, Toolchain
+from onnxgate.project.lock.comparison import (
+    canonical_requirement,
+    policy_differences,
+    resolved_digest,
+    target_policy,
+    toolchain_policy,
+)
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, LockedToolchain
 
 from .locks import package, runtime
 
@@ -45,7 +51,7 @@ def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
 def test_spelling(one: str, other: str) -> None:
     """How a requirement is spelled does not matter."""
 
-    assert canonical(one) == canonical(other)
+    assert canonical_requirement(one) == canonical_requirement(other)
     assert target_policy(Target(runtime=one)) == target_policy(Target(runtime=other))
 
 

@@ -6,10 +6,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.config.types import Select
-from onnxgate.errors import ConfigError, ResolutionError
-from onnxgate.lock.index import Index, NoRelease
-from onnxgate.lock.resolving import Companions, find_releases, takes_numpy_2
+from onnxgate.core.errors import ConfigError, ResolutionError
+from onnxgate.project.config.schema import ReleaseSelection
+from onnxgate.project.lock.index import ReleaseNotFound, UvIndex
+from onnxgate.project.lock.releases import NumpyResolver, find_releases, supports_numpy_2
 
 from .conftest import LocalIndex, use_index
 
@@ -29,9 +29,9 @@ def publish_onnxruntime(index: LocalIndex) -> None:
     index.add("onnxruntime", "1.32.0rc1", ("3.11",))
 
 
-def found(requirement: str, select: Select) -> list[tuple[str, str]]:
+def found(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
     """Releases with their Python."""
-    return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, Index())]
+    return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, UvIndex())]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ def found(requirement: str, select: Select) -> list[tuple[str, str]]:
         ("onnxruntime>=1.32.0rc1", "newest", [("1.32.0rc1", "3.11")]),
     ],
 )
-def test_select(local_index: LocalIndex, requirement: str, select: Select, expected: list[tuple[str, str]]) -> None:
+def test_select(
+    local_index: LocalIndex, requirement: str, select: ReleaseSelection, expected: list[tuple[str, str]]
+) -> None:
     """A range is walked down to the last minor that any Python has, each under 3.11 or else the newest Python."""
     publish_onnxruntime(local_index)
 
@@ -95,7 +97,7 @@ def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
 
     with pytest.raises(ResolutionError) as caught:
-        Index(offline=True).newest(Requirement("onnxruntime"), "3.11")
+        UvIndex(offline=True).newest(Requirement("onnxruntime"), "3.11")
 
     assert caught.value.hint == "run it once without `--offline`"
     assert local_index.asked == 0
@@ -104,18 +106,18 @@ def test_offline_with_a_cold_cache(local_index: LocalIndex) -> None:
 def test_offline_with_a_warm_cache(local_index: LocalIndex) -> None:
     """What uv has seen before can be resolved offline."""
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
-    online = Index().newest(Requirement("onnxruntime"), "3.11")
+    online = UvIndex().newest(Requirement("onnxruntime"), "3.11")
 
-    assert online == Index(offline=True).newest(Requirement("onnxruntime"), "3.11")
+    assert online == UvIndex(offline=True).newest(Requirement("onnxruntime"), "3.11")
 
 
 def test_hashes_are_the_index_s(local_index: LocalIndex) -> None:
     """A release has the wheels of its Python alone, by file name, each with the index's hash."""
     local_index.add("onnxruntime", "1.18.0", ("3.11", "3.12"), platforms=("manylinux_2_28_x86_64", "win_amd64"))
 
-    release = Index().newest(Requirement("onnxruntime"), "3.11")
+    release = UvIndex().newest(Requirement("onnxruntime"), "3.11")
 
-    assert not isinstance(release, NoRelease)
+    assert not isinstance(release, ReleaseNotFound)
     files = [f"onnxruntime-1.18.0-cp311-cp311-{each}.whl" for each in ("manylinux_2_28_x86_64", "win_amd64")]
     assert [(file, local_index.sha256("onnxruntime", file)) for file in files] == [
         (wheel.file, wheel.sha256) for wheel in release.wheels
@@ -138,14 +140,14 @@ def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest
 def test_takes_numpy_2(release: str, expected: bool) -> None:
     """Releases before 1.19 fail to import with numpy 2."""
 
-    assert expected == takes_numpy_2(Version(release))
+    assert expected == supports_numpy_2(Version(release))
 
 
 def test_numpy_is_shared(local_index: LocalIndex) -> None:
     """Runtimes of one Python share one numpy, below 2 where the engine needs that."""
     for version in ("1.26.4", "2.4.0"):
         local_index.add("numpy", version, ("3.11",))
-    companions = Companions(Index())
+    companions = NumpyResolver(UvIndex())
     old, new, newer = (companions.numpy(Version(each), "3.11") for each in ("1.18.1", "1.19.2", "1.31.1"))
     asked = local_index.asked
 

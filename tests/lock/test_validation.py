@@ -5,15 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from onnxgate.errors import LockError
-from onnxgate.lock.loading import parse_lock
-from onnxgate.lock.types import Lock, LockedTarget
-from onnxgate.lock.writing import render
+from onnxgate.core.errors import LockError
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.lock.writer import render_lock
 
 from .locks import MODEL, package, runtime
 
 TARGET = LockedTarget(policy="aa" * 32, runtimes=(runtime("1.31.1"),))
-TEXT = render(Lock(targets={"server": TARGET}, models={"m.onnx": MODEL}, packages=(package("onnxruntime", "1.31.1"),)))
+TEXT = render_lock(
+    Lock(targets={"server": TARGET}, models={"m.onnx": MODEL}, packages=(package("onnxruntime", "1.31.1"),))
+)
 WHEEL = "onnxruntime-1.31.1-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
@@ -105,7 +107,7 @@ def test_many() -> None:
     """All problems are counted, and the first of them are said."""
     models = {f"{number:02}.onnx": msgspec.structs.replace(MODEL, sha256="") for number in range(12)}
 
-    error = refusal(render(Lock(models=models)))
+    error = refusal(render_lock(Lock(models=models)))
 
     assert error.message == "`onnxgate.lock` is damaged in 12 places"
     assert error.problems[0] == "model `00.onnx`: `` is no sha256"

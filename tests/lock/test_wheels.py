@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from onnxgate.lock.wheels import locked_wheels
+from onnxgate.project.lock.index import select_wheels
 
 NUMPY = [
     "numpy-2.4.6-cp311-cp311-macosx_10_9_x86_64.whl",
@@ -39,7 +39,7 @@ TWO_GLIBCS = [
 
 def locked(files: list[str], python: str) -> list[str]:
     """File names, each with a digest that is its own."""
-    wheels = locked_wheels({file: f"sha256 of {file}" for file in files}, python)
+    wheels = select_wheels({file: f"sha256 of {file}" for file in files}, python)
     assert all(wheel.sha256 == f"sha256 of {wheel.file}" for wheel in wheels)
     return [wheel.file for wheel in wheels]
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxgate.config.toml import loads
-from onnxgate.errors import StorageError
-from onnxgate.lock.loading import load_lock, lock_place, parse_lock
-from onnxgate.lock.types import Lock, LockedTarget, LockedToolchain
-from onnxgate.lock.writing import render, write_lock
+from onnxgate.core.errors import StorageError
+from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
+from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
+from onnxgate.project.lock.writer import render_lock, write_lock
+from onnxgate.project.toml import loads
 
 from .locks import MODEL, locks, package, runtime
 
@@ -33,7 +33,7 @@ def test_sample() -> None:
     """The text is the one that reviewers know: sorted, releases by version, one line for each value and wheel."""
     expected = (LOCKS / "sample.lock").read_text(encoding="utf-8")
 
-    assert expected == render(SAMPLE)
+    assert expected == render_lock(SAMPLE)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -41,7 +41,7 @@ def test_sample() -> None:
 def test_round_trip(lock: Lock) -> None:
     """What is written is read as it was."""
 
-    assert lock == parse_lock(render(lock), "onnxgate.lock")
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -55,24 +55,24 @@ def test_order_is_no_matter(lock: Lock) -> None:
         packages=lock.packages[::-1],
     )
 
-    assert render(lock).encode() == render(turned).encode()
+    assert render_lock(lock).encode() == render_lock(turned).encode()
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(locks)
 def test_places(lock: Lock) -> None:
     """Each model's table is found on its own line, whatever the model is called."""
-    text = render(lock)
+    text = render_lock(lock)
     lines = text.split("\n")
 
     for model in lock.models:
-        assert model in loads(lines[lock_place(text, model).line - 1])["models"]
+        assert model in loads(lines[find_model_place(text, model).line - 1])["models"]
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\ufeff", "\x1b", "\x85", "\u2028", "\U000e0041", "\n"])
 def test_nothing_hidden(hidden: str) -> None:
     """What a reviewer would not see, or what would turn the text, is written as an escape."""
-    header = render(Lock(models={f"a{hidden}b.onnx": MODEL})).split("[models.")[1].partition(".onnx")[0]
+    header = render_lock(Lock(models={f"a{hidden}b.onnx": MODEL})).split("[models.")[1].partition(".onnx")[0]
 
     assert hidden not in header
     assert header.startswith('"a\\')
@@ -86,7 +86,7 @@ def test_write(tmp_path: Path) -> None:
     os.utime(path, (0, 0))
     assert not write_lock(SAMPLE, path)
     assert path.stat().st_mtime == 0
-    assert load_lock(path) == parse_lock(render(SAMPLE), "")
+    assert load_lock(path) == parse_lock(render_lock(SAMPLE), "")
     assert list(tmp_path.iterdir()) == [path]
     assert b"\r" not in path.read_bytes()
 

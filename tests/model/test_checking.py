@@ -9,16 +9,16 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from onnxgate.model.checking import Fault, fault, unchecked
-from onnxgate.model.structure import read_structure
+from onnxgate.model.checking.validity import ModelFault, explain_unchecked, find_fault
+from onnxgate.model.reading.structure import read_structure
 from tests.model.models import make_external, parse, write
 from tests.model.test_normal import BRANCHES, FUNCTION
 
 
-def judged(tmp_path: Path, model: onnx.ModelProto | str, large_bytes: int = 10**9) -> Fault | None:
+def judged(tmp_path: Path, model: onnx.ModelProto | str, large_bytes: int = 10**9) -> ModelFault | None:
     """The fault of a model, read from a file."""
     path = write(tmp_path / "model.onnx", model)
-    return fault(read_structure(path, large_bytes=large_bytes, small_bytes=64), path)
+    return find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=64), path)
 
 
 VALID = {
@@ -75,29 +75,29 @@ def test_unchecked(head: str, unknown: str) -> None:
     """What the installed onnx does not know it does not judge, and that is said."""
     reason = f"onnx {onnx.__version__} does not know {unknown}: only onnxgate's own checks ran"
 
-    assert (reason if unknown else "") == unchecked(parse(head=head))
+    assert (reason if unknown else "") == explain_unchecked(parse(head=head))
 
 
 FAULTS = {
     "unknown operator": (
         "g (float[N] x) => (float[N] y) { [n] y = Nope (x) }",
-        Fault("No Op registered for Nope with domain_version of 18", "n", about="operator"),
+        ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator"),
     ),
     "unknown attribute": (
         "g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }",
-        Fault("Unrecognized attribute: a for operator Relu", "n", about="attribute"),
+        ModelFault("Unrecognized attribute: a for operator Relu", "n", about="attribute"),
     ),
     "types": (
         "g (float[N] x, int64[N] i) => (float[N] y) { [n] y = Add (x, i) }",
-        Fault("B has inconsistent type tensor(int64)", "n", about="type"),
+        ModelFault("B has inconsistent type tensor(int64)", "n", about="type"),
     ),
     "shapes": (
         "g (float[2, 3] x, float[4, 5] z) => (float[2, 5] y) { [n] y = MatMul (x, z) }",
-        Fault("Incompatible dimensions for matrix multiplication", "n"),
+        ModelFault("Incompatible dimensions for matrix multiplication", "n"),
     ),
     "undefined": (
         "g (float[N] x) => (float[N] y) { [n] y = Add (x, gone) }",
-        Fault(
+        ModelFault(
             "Nodes in a graph must be topologically sorted, however input 'gone' of node: name: n OpType: Add "
             "is not output of any previous nodes.",
             "n",
@@ -105,24 +105,24 @@ FAULTS = {
     ),
     "declared shape": (
         "g (float[2] x) => (float[3] y) { [n] y = Relu (x) }",
-        Fault("Inferred shape and existing shape differ in dimension 0: (2) vs (3)", "n", harmless=True),
+        ModelFault("Inferred shape and existing shape differ in dimension 0: (2) vs (3)", "n", harmless=True),
     ),
     "no rank": (
         "g (float[N] x) => (float[] y) { [n] y = Relu (x) }",
-        Fault("output `y` says no shape, not even a rank", harmless=True, about="output shape"),
+        ModelFault("output `y` says no shape, not even a rank", harmless=True, about="output shape"),
     ),
     "harm and no harm": (
         "g (float[2] x, float[2, 3] a, float[4, 5] b) => (float[3] y, float[2, 5] z)"
         " { [n] y = Relu (x) [m] z = MatMul (a, b) }",
-        Fault("Incompatible dimensions for matrix multiplication", "m"),
+        ModelFault("Incompatible dimensions for matrix multiplication", "m"),
     ),
     "node names": (
         "g (float[N] x) => (float[N] y) { [n] t = Relu (x) [n] y = Relu (t) }",
-        Fault("two nodes are named `n`", "n"),
+        ModelFault("two nodes are named `n`", "n"),
     ),
     "node names in a branch": (
         BRANCHES.replace("h = Neg (x) b = Abs (h)", "[n] h = Neg (x) [n] b = Abs (h)"),
-        Fault("two nodes are named `n`", "n"),
+        ModelFault("two nodes are named `n`", "n"),
     ),
 }
 
@@ -144,7 +144,7 @@ def test_missing_parts(tmp_path: Path, field: str, message: str) -> None:
     model = parse()
     model.ClearField(field)
 
-    assert judged(tmp_path, model) == Fault(message)
+    assert judged(tmp_path, model) == ModelFault(message)
 
 
 def weighty(data: bytes) -> onnx.ModelProto:
@@ -158,7 +158,7 @@ def weighty(data: bytes) -> onnx.ModelProto:
 @pytest.mark.parametrize("size", [156, 160, 164])
 def test_size_of_data(tmp_path: Path, size: int, large_bytes: int) -> None:
     """Data are as long as shape and type need, also where they were left in the file."""
-    expected = None if size == 160 else Fault(f"tensor `w` holds {size} bytes; its shape and type need 160")
+    expected = None if size == 160 else ModelFault(f"tensor `w` holds {size} bytes; its shape and type need 160")
 
     assert judged(tmp_path, weighty(bytes(size)), large_bytes) == expected
 
@@ -169,7 +169,7 @@ def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> 
     model = weighty(bytes(160))
     model.graph.initializer[0].data_type = TensorProto.INT32
 
-    assert judged(tmp_path, model, large_bytes) == Fault("B has inconsistent type tensor(int32)", about="type")
+    assert judged(tmp_path, model, large_bytes) == ModelFault("B has inconsistent type tensor(int32)", about="type")
 
 
 @pytest.mark.parametrize("away", [True, False])
@@ -221,7 +221,7 @@ def test_external_shapes_are_used(tmp_path: Path) -> None:
 
     said = judged(tmp_path, model)
 
-    assert said == Fault("Inferred shape and existing shape differ in dimension 0: (5) vs (6)", "n", harmless=True)
+    assert said == ModelFault("Inferred shape and existing shape differ in dimension 0: (5) vs (6)", "n", harmless=True)
 
 
 def test_judging_changes_nothing(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_judging_changes_nothing(tmp_path: Path) -> None:
     proto = read_structure(path, large_bytes=0, small_bytes=64)
     before = proto.SerializeToString(deterministic=True)
 
-    fault(proto, path)
+    find_fault(proto, path)
 
     assert before == proto.SerializeToString(deterministic=True)
 
@@ -252,7 +252,7 @@ def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
 
     said = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
 
-    assert said == [None, Fault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
+    assert said == [None, ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
 
 
 def with_sparse_weight(text: str) -> onnx.ModelProto:

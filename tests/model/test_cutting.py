@@ -6,27 +6,27 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.model import cutting
-from onnxgate.model.cutting import Surroundings
+from onnxgate.model.subgraphs import reduced_models
+from onnxgate.model.subgraphs.reduced_models import NodeSurroundings
 from tests.model.models import parse
 
 IR = 8
 
 
-def surroundings(model: onnx.ModelProto) -> Surroundings:
+def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
     """What a node of the main graph sees; `Constant` nodes are constants, too."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
     constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {each.name: each for each in model.graph.initializer}
     constants |= {node.output[0]: node for node in model.graph.node if node.op_type == "Constant"}
-    functions = {cutting.function_key(each): each for each in model.functions}
+    functions = {reduced_models.function_key(each): each for each in model.functions}
     imports = {each.domain or "ai.onnx": each.version for each in model.opset_import}
-    return Surroundings(imports, types.get, constants, functions)
+    return NodeSurroundings(imports, types.get, constants, functions)
 
 
 def cut(model: onnx.ModelProto, index: int = 0) -> onnx.ModelProto | None:
     """One node of the main graph alone."""
-    data = cutting.cut(model.graph.node[index], surroundings(model), IR)
+    data = reduced_models.extract_node(model.graph.node[index], surroundings(model), IR)
     return None if data is None else onnx.ModelProto.FromString(data)
 
 
@@ -86,7 +86,7 @@ def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
         "else_branch = other () => (float[2] e) { e = Identity (x) }> }"
     )
 
-    assert ("b", "y", "x") == cutting.needed(model.graph.node[0])
+    assert ("b", "y", "x") == reduced_models.list_needed_values(model.graph.node[0])
     assert "alone (bool b, float[2] y, float[2] x) => (float[] z) {" in shown(cut(model))
 
 

@@ -10,8 +10,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from onnxgate.model.describing import describe
-from onnxgate.model.naming import given_name
+from onnxgate.model.diff.text_description import describe_model, find_user_given_name
 from tests.model.models import make_external, parse, write
 from tests.model.test_differing import FUNCTIONS, INSIDE, NET, net, put_in
 
@@ -29,7 +28,7 @@ EXPORTED = """g (float[N, 8] x) => (float[N, 8] y)
 
 def text(folder: Path, model: onnx.ModelProto) -> list[str]:
     """The model's description."""
-    return list(describe(write(folder / "model.onnx", model)))
+    return list(describe_model(write(folder / "model.onnx", model)))
 
 
 def changed(old: list[str], new: list[str]) -> list[str]:
@@ -181,7 +180,7 @@ def test_weights_in_their_order(tmp_path: Path) -> None:
 )
 def test_numbered(name: str) -> None:
     """Names that shift when something is put in before."""
-    assert given_name(name) == ""
+    assert find_user_given_name(name) == ""
 
 
 @pytest.mark.parametrize(
@@ -189,4 +188,4 @@ def test_numbered(name: str) -> None:
 )
 def test_given(name: str) -> None:
     """Names that stay."""
-    assert given_name(name) == name
+    assert find_user_given_name(name) == name

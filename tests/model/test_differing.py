@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.model.difference import Difference
-from onnxgate.model.differing import Given, difference
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.result import Difference
 from tests.model.models import HEAD, make_external, parse, write
 
 NET = """g (float[N, 8] x) => (float[N, 8] y)
@@ -52,7 +52,7 @@ def net(text: str = NET, seed: int = 0) -> onnx.ModelProto:
 def compare(folder: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> Difference:
     """The difference of two models."""
     first, second = write(folder / "old.onnx", old), write(folder / "new.onnx", new)
-    return difference(Given("old.onnx", first), Given("new.onnx", second), "0")
+    return compute_diff(NamedModel("old.onnx", first), NamedModel("new.onnx", second), "0")
 
 
 def told(found: Difference) -> list[tuple[str, ...]]:

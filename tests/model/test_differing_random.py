@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from onnxgate.model.differing import Given, difference
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from tests.model.models import write
 
 UNARY = ("Relu", "Sigmoid", "Tanh", "Neg")
@@ -173,7 +173,7 @@ def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], ren
         new.rename()
     with tempfile.TemporaryDirectory() as folder:
         first, second = write(Path(folder, "a.onnx"), old.model()), write(Path(folder, "b.onnx"), new.model())
-        found = difference(Given("a", first), Given("b", second), "0")
+        found = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
 
     assert Counter((it.change, it.operator) for it in found.nodes) == new.expected
     assert Counter(it.change for it in found.weights) == new.moved

@@ -10,9 +10,16 @@ import pytest
 from onnx import external_data_helper, numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxgate.model.apart import SUFFIX, Known, apart
-from onnxgate.model.exposing import Step, expose, portions, steps
-from onnxgate.model.structure import read_structure
+from onnxgate.model.reading.structure import read_structure
+from onnxgate.model.subgraphs.instrumented_models import (
+    ISOLATED_SUFFIX,
+    KnownValue,
+    SearchNode,
+    expose_values,
+    isolate_nodes,
+    list_search_nodes,
+    split_by_size,
+)
 
 FLOAT = onnx.TensorProto.FLOAT
 BRANCHED = """<ir_version: 8, opset_import: ["" : 18]>
@@ -42,22 +49,22 @@ def test_steps_are_what_an_output_needs() -> None:
     """Neither what other outputs need, nor what depends on weights alone."""
     model = parser.parse_model(BRANCHED)
 
-    assert steps(model, ["y"]) == (
-        Step(1, ("x",), ("a",)),
-        Step(2, ("a",), ("b",)),
-        Step(3, ("b", "a"), ("y",)),
+    assert list_search_nodes(model, ["y"]) == (
+        SearchNode(1, ("x",), ("a",)),
+        SearchNode(2, ("a",), ("b",)),
+        SearchNode(3, ("b", "a"), ("y",)),
     )
 
 
 def test_steps_see_what_subgraphs_take() -> None:
     """A value that only a branch uses is one of the node's inputs."""
-    assert steps(parser.parse_model(NESTED), ["y"])[-1] == Step(1, ("go", "a"), ("y",))
+    assert list_search_nodes(parser.parse_model(NESTED), ["y"])[-1] == SearchNode(1, ("go", "a"), ("y",))
 
 
 def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
     """The original bytes come first, unchanged; what is computed is the same, and each value is there."""
     model, path = written(BRANCHED, tmp_path)
-    exposed = expose(model, path, ["a", "b", "y"], tmp_path / "exposed")
+    exposed = expose_values(model, path, ["a", "b", "y"], tmp_path / "exposed")
 
     x, other = np.array([[1, 2]], np.float32), np.array([[7, 8]], np.float32)
     session = ReferenceEvaluator(onnx.load(str(exposed)))
@@ -80,7 +87,7 @@ def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
     external_data_helper.convert_model_to_external_data(model, location="d/m.data", size_threshold=0)
     (tmp_path / "d").mkdir()
     onnx.save(model, str(path))
-    exposed = expose(read_structure(path), path, ["a"], tmp_path / "exposed")
+    exposed = expose_values(read_structure(path), path, ["a"], tmp_path / "exposed")
 
     assert (exposed.parent / "d" / "m.data").read_bytes() == (tmp_path / "d" / "m.data").read_bytes()
 
@@ -93,7 +100,7 @@ def test_missing_external_data_are_said(tmp_path: Path) -> None:
     tensor.data_location = onnx.TensorProto.EXTERNAL
 
     with pytest.raises(OSError, match=r"`gone\.data` are not there"):
-        expose(model, path, ["a"], tmp_path / "exposed")
+        expose_values(model, path, ["a"], tmp_path / "exposed")
 
 
 def test_portions_keep_to_the_limit() -> None:
@@ -103,14 +110,16 @@ def test_portions_keep_to_the_limit() -> None:
         value = onnx.helper.make_tensor_value_info(name, FLOAT, ["N", width])
         model.graph.value_info.append(value)
 
-    assert portions(model, ["a", "b", "c", "a"], {"N": 2}, 64) == [["a", "b"], ["c"], ["a"]]
+    assert split_by_size(model, ["a", "b", "c", "a"], {"N": 2}, 64) == [["a", "b"], ["c"], ["a"]]
 
 
 def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
     """What nodes give, each fed with these values."""
     model = parser.parse_model(text)
-    known = {name: Known(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in fed.items()}
-    made = apart(model, targets, known)
+    known = {
+        name: KnownValue(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in fed.items()
+    }
+    made = isolate_nodes(model, targets, known)
     session = ReferenceEvaluator(made.model)
     values = session.run(None, {name: fed[name] for name in made.values})
     given = dict(zip(session.output_names, values, strict=True))
@@ -144,8 +153,8 @@ def test_weights_that_are_not_at_hand_are_fed(tmp_path: Path) -> None:
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
     onnx.save(model, str(tmp_path / "m.onnx"))
     proto = read_structure(tmp_path / "m.onnx", large_bytes=0)
-    made = apart(proto, [1], {"x": Known(FLOAT, (1, 2))})
+    made = isolate_nodes(proto, [1], {"x": KnownValue(FLOAT, (1, 2))})
 
     assert [tensor.name for tensor in made.weights] == ["w"]
     assert [value.name for value in made.model.graph.input] == ["x", "w"]
-    assert list(made.outputs.items()) == [("a", f"a{SUFFIX}")]
+    assert list(made.outputs.items()) == [("a", f"a{ISOLATED_SUFFIX}")]

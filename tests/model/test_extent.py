@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.model.checking import fault
-from onnxgate.model.structure import UnreadableModel, read_structure
-from onnxgate.model.wire import length_field
+from onnxgate.model.checking.validity import find_fault
+from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix
+from onnxgate.model.reading.structure import read_structure
 from tests.model.models import write
 
 FIELDS = {
@@ -35,7 +35,7 @@ def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
     graph = helper.make_graph([node], "g", [], [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     write(path, model)
-    found = fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+    found = find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
     return found.message if found else ""
 
 
@@ -98,16 +98,16 @@ def test_strings_are_never_raw(tmp_path: Path, large_bytes: int) -> None:
 def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
     """A run of packed numbers that ends within one is what protobuf does not parse."""
     data = b"\x80" * 99
-    tensor = b"\x08\x63" + b"\x10" + bytes([{4: 1, 7: 7}[field]]) + length_field(field, len(data)) + data
-    attribute = b"\x0a\x05value" + length_field(5, len(tensor)) + tensor
-    node = b"\x12\x01y" + b"\x22\x08Constant" + length_field(5, len(attribute)) + attribute
-    graph = length_field(1, len(node)) + node
+    tensor = b"\x08\x63" + b"\x10" + bytes([{4: 1, 7: 7}[field]]) + encode_length_prefix(field, len(data)) + data
+    attribute = b"\x0a\x05value" + encode_length_prefix(5, len(tensor)) + tensor
+    node = b"\x12\x01y" + b"\x22\x08Constant" + encode_length_prefix(5, len(attribute)) + attribute
+    graph = encode_length_prefix(1, len(node)) + node
     path = tmp_path / "m.onnx"
-    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph + b"\x42\x02\x10\x12")
+    path.write_bytes(b"\x08\x08" + encode_length_prefix(7, len(graph)) + graph + b"\x42\x02\x10\x12")
 
     for large_bytes in (0, 10**9):
         with pytest.raises(UnreadableModel):
-            fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
+            find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=4), path)
 
 
 @LARGE

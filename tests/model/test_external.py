@@ -9,9 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.model.external import external_files, external_uses
 from onnxgate.model.facts import ExternalFile
-from onnxgate.model.structure import read_structure
+from onnxgate.model.reading.external_data import check_external_data, hash_external_files
+from onnxgate.model.reading.structure import read_structure
 from tests.model.models import make_external, parse, write
 from tests.model.test_identify import OID, POINTER
 
@@ -29,7 +29,7 @@ def external_model(location: str = "w.bin", *, with_length: bool = True) -> onnx
 
 def problems(path: Path) -> list[str | None]:
     """What is wrong with each use of external data."""
-    return [use.problem for use in external_uses(read_structure(path), path)]
+    return [use.problem for use in check_external_data(read_structure(path), path)]
 
 
 def test_sound(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_sound(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_bytes(bytes(32))
 
-    files = external_files(read_structure(path), path)
+    files = hash_external_files(read_structure(path), path)
 
     assert (problems(path), files) == (
         [None, None],
@@ -51,7 +51,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
     path = write(tmp_path / "model.onnx", external_model(with_length=with_length))
     (tmp_path / "w.bin").write_bytes(bytes(31))
 
-    uses = external_uses(read_structure(path), path)
+    uses = check_external_data(read_structure(path), path)
 
     assert [(use.problem, use.detail) for use in uses] == [
         (None, ""),
@@ -102,9 +102,9 @@ def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_text(POINTER)
 
-    files = external_files(read_structure(path), path)
+    files = hash_external_files(read_structure(path), path)
 
-    assert (files, external_uses(read_structure(path), path)[0].pointer_sha256) == (
+    assert (files, check_external_data(read_structure(path), path)[0].pointer_sha256) == (
         (ExternalFile("w.bin", 12345, OID),),
         OID,
     )
@@ -143,7 +143,7 @@ def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(32))
     path = write(tmp_path / "models" / "model.onnx", external_model("../w.bin"))
 
-    assert external_files(read_structure(path), path) == ()
+    assert hash_external_files(read_structure(path), path) == ()
 
 
 def test_links_into_one_folder(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.model.identify import really
-from onnxgate.model.pointer import LfsPointer, read_pointer
+from onnxgate.model.reading.file_format import LfsPointer, detect_other_type, read_pointer
 from tests.model.models import parse, write
 
 OID = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
@@ -82,14 +81,14 @@ def test_kinds(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
 
-    assert really(path) == KINDS[content]
+    assert detect_other_type(path) == KINDS[content]
 
 
 def test_no_file(tmp_path: Path) -> None:
     """A folder, a pipe and nothing at all are told apart, and none is opened."""
     os.mkfifo(tmp_path / "pipe")
 
-    said = [really(tmp_path / name) for name in ("", "pipe", "absent")]
+    said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
 
     assert said == ["a folder", "no regular file", "not there"]
 
@@ -98,7 +97,7 @@ def test_model(tmp_path: Path) -> None:
     """A model may be one, and so may a protobuf message that lacks a graph: that is judged elsewhere."""
     paths = write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", onnx.ModelProto(ir_version=8))
 
-    assert [*map(really, paths)] == ["", ""]
+    assert [*map(detect_other_type, paths)] == ["", ""]
 
 
 def test_truncated_anywhere(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
     said = set()
     for size in range(2, len(content)):
         path.write_bytes(content[:size])
-        said.add(really(path).partition(" (")[0])
+        said.add(detect_other_type(path).partition(" (")[0])
 
     assert said == {"", "a truncated model"}
 
@@ -119,7 +118,7 @@ def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content[:30])
 
-    assert really(path) == "a truncated model (it ends at byte 30; its own lengths ask for 72)"
+    assert detect_other_type(path) == "a truncated model (it ends at byte 30; its own lengths ask for 72)"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import onnx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.model.neighbourhood import MOST, Neighbourhood, neighbourhood
+from onnxgate.model.subgraphs.node_context import MAX_BOXES, Neighbourhood, extract_neighbourhood
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
@@ -14,7 +14,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Neighbourhood | None:
     """The neighbourhood in a model that is given as ONNX text."""
     imported = ', "local" : 1' if functions else ""
-    return neighbourhood(onnx.parser.parse_model(HEAD.format(imported) + text + functions), name, output)
+    return extract_neighbourhood(onnx.parser.parse_model(HEAD.format(imported) + text + functions), name, output)
 
 
 def said(found: Neighbourhood | None) -> tuple[dict[str, str], set[str]]:
@@ -152,7 +152,7 @@ def test_a_value_that_nobody_makes_is_left_out() -> None:
     """A broken model is drawn as far as it goes."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = said(neighbourhood(model, "bad"))
+    boxes, arrows = said(extract_neighbourhood(model, "bad"))
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows
@@ -174,12 +174,12 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 @given(models())
 def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
     """Any wiring gives few boxes, one of them failing, each tied to another by an arrow."""
-    found = neighbourhood(model, "n0")
+    found = extract_neighbourhood(model, "n0")
     assert found is not None
     numbers = range(len(found.boxes))
     tied = {end for each in found.arrows for end in (each.source, each.target)}
 
-    assert len(found.boxes) <= MOST + 1
+    assert len(found.boxes) <= MAX_BOXES + 1
     assert [box.kind for box in found.boxes].count("failing") == 1
     assert tied <= set(numbers)
     assert set(numbers) - {0} <= tied

@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx import AttributeProto, numpy_helper
 
-from onnxgate.model import normal, structure
-from onnxgate.model.normal import differences
+from onnxgate.model.equality import model_comparison
+from onnxgate.model.equality.model_comparison import list_differences
+from onnxgate.model.reading import structure
 from tests.model.models import HEAD, make_external, parse, write
 
 NET = """g (float[N, 3, 8, 8] x) => (float[N, 4] y)
@@ -38,7 +39,7 @@ def net(text: str = NET, seed: int = 0, head: str = HEAD) -> onnx.ModelProto:
 
 def compare(tmp_path: Path, old: onnx.ModelProto | str, new: onnx.ModelProto | str) -> tuple[str, ...]:
     """What is said of `new` against `old`."""
-    return differences(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+    return list_differences(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
 
 
 def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypat
             tensor.float_data.extend(numpy_helper.to_array(tensor).flatten().tolist())
             tensor.ClearField("raw_data")
     reading = structure.read_structure
-    monkeypatch.setattr(normal, "read_structure", lambda path: reading(path, large_bytes=0, small_bytes=64))
+    monkeypatch.setattr(model_comparison, "read_structure", lambda path: reading(path, large_bytes=0, small_bytes=64))
 
     assert (compare(tmp_path, net(), typed), len(compare(tmp_path, net(), net(seed=1)))) == ((), 2)
 
@@ -179,8 +180,10 @@ def test_rounding_is_said(tmp_path: Path) -> None:
     for path, model in zip(paths, (old, new), strict=True):
         path.write_bytes(model.SerializeToString())
 
-    assert normal.compare(*paths) == normal.Compared((), ("weight `w` in 1 of 54 elements",))
-    assert normal.compare(paths[0], paths[0]) == normal.Compared()
+    assert model_comparison.compare_models(*paths) == model_comparison.ComparisonResult(
+        (), ("weight `w` in 1 of 54 elements",)
+    )
+    assert model_comparison.compare_models(paths[0], paths[0]) == model_comparison.ComparisonResult()
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

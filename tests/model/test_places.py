@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from onnx import NodeProto
 
-from onnxgate.findings import Place
-from onnxgate.model.places import named_node, node_place
+from onnxgate.core.findings import Place
+from onnxgate.model.subgraphs.node_context import find_node, find_source_line
 from tests.model.models import parse
 from tests.model.test_normal import BRANCHES
 
@@ -44,7 +44,7 @@ def place(repository: Path, *frames: str) -> Place | None:
     node = NodeProto()
     node.metadata_props.add(key="namespace", value="x")
     node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value="".join(frames))
-    return node_place(node, repository, repository / "ml")
+    return find_source_line(node, repository, repository / "ml")
 
 
 RETURN = "return self.head(x)"
@@ -109,13 +109,13 @@ def test_files_outside_are_not_read(repository: Path) -> None:
 
 def test_node_without_trace(repository: Path) -> None:
     """Most exporters write none."""
-    assert node_place(NodeProto(), repository, repository) is None
+    assert find_source_line(NodeProto(), repository, repository) is None
 
 
 def test_named_node() -> None:
     """Nodes are found in branches too; an empty name names none."""
     model = parse(BRANCHES.replace("h = Neg", "[inner] h = Neg"))
 
-    found = named_node(model, "inner")
+    found = find_node(model, "inner")
 
-    assert (found and found.op_type, named_node(model, ""), named_node(model, "none")) == ("Neg", None, None)
+    assert (found and found.op_type, find_node(model, ""), find_node(model, "none")) == ("Neg", None, None)

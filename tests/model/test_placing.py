@@ -11,8 +11,8 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from onnxgate.model.normal import differences
-from onnxgate.model.placing import data_locations, put_in_place, unused_data
+from onnxgate.model.equality.model_comparison import list_differences
+from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from tests.model.models import parse, write
 
 TEXT = "g (float[2] x) => (float[2] y) { y = Add(x, w) }"
@@ -40,7 +40,7 @@ def test_one_file(tmp_path: Path) -> None:
     fresh = write(tmp_path / "scratch" / "model.onnx", "g (float[N] x) => (float[N] y) { y = Tanh(x) }")
     committed = write(tmp_path / "models" / "m.onnx")
     committed.chmod(0o600)
-    put_in_place(fresh, committed)
+    replace_model(fresh, committed)
 
     assert committed.read_bytes() == fresh.read_bytes()
     assert committed.stat().st_mode & 0o777 == 0o600
@@ -50,40 +50,40 @@ def test_one_file(tmp_path: Path) -> None:
 def test_where_nothing_is_yet(tmp_path: Path) -> None:
     """A new model's folder is made, and its data are called after it."""
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data")
-    put_in_place(fresh, tmp_path / "new" / "m.onnx")
+    replace_model(fresh, tmp_path / "new" / "m.onnx")
 
     assert files(tmp_path / "new") == ["m.onnx", "m.onnx.data"]
-    assert data_locations(tmp_path / "new" / "m.onnx") == ("m.onnx.data",)
-    assert differences(tmp_path / "new" / "m.onnx", fresh) == ()
+    assert read_data_locations(tmp_path / "new" / "m.onnx") == ("m.onnx.data",)
+    assert list_differences(tmp_path / "new" / "m.onnx", fresh) == ()
 
 
 def test_data_keep_their_name(tmp_path: Path) -> None:
     """A model that calls its data otherwise goes on doing so, and gets the new ones."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin", 1.0)
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data", 2.0)
-    put_in_place(fresh, committed)
+    replace_model(fresh, committed)
 
     assert files(committed.parent) == ["m.onnx", "weights.bin"]
-    assert differences(committed, fresh) == ()
+    assert list_differences(committed, fresh) == ()
     assert np.frombuffer((committed.parent / "weights.bin").read_bytes(), np.float32)[0] == 2.0
 
 
 def test_many_data_files(tmp_path: Path) -> None:
     """Several data files keep the names that the fresh model gives them."""
     fresh = external(tmp_path / "scratch" / "model.onnx", "", tensors=2)
-    put_in_place(fresh, tmp_path / "m.onnx")
+    replace_model(fresh, tmp_path / "m.onnx")
 
-    assert data_locations(tmp_path / "m.onnx") == ("w", "w1")
-    assert differences(tmp_path / "m.onnx", fresh) == ()
+    assert read_data_locations(tmp_path / "m.onnx") == ("w", "w1")
+    assert list_differences(tmp_path / "m.onnx", fresh) == ()
 
 
 def test_data_that_are_not_used_any_more(tmp_path: Path) -> None:
     """A data file of the old model stays, and is named."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin")
-    before = data_locations(committed)
-    put_in_place(write(tmp_path / "scratch" / "model.onnx"), committed)
+    before = read_data_locations(committed)
+    replace_model(write(tmp_path / "scratch" / "model.onnx"), committed)
 
-    assert unused_data(before, committed) == ("weights.bin",)
+    assert find_unused_data(before, committed) == ("weights.bin",)
     assert files(committed.parent) == ["m.onnx", "weights.bin"]
 
 
@@ -94,7 +94,7 @@ def test_link(tmp_path: Path) -> None:
     link = tmp_path / "m.onnx"
     link.symlink_to(real)
     fresh = write(tmp_path / "scratch" / "model.onnx", "g (float[N] x) => (float[N] y) { y = Tanh(x) }")
-    put_in_place(fresh, link)
+    replace_model(fresh, link)
 
     assert link.is_symlink()
     assert real.read_bytes() == fresh.read_bytes()
@@ -112,7 +112,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(shutil, "copyfile", write_half)
     with pytest.raises(OSError, match="No space left"):
-        put_in_place(fresh, committed)
+        replace_model(fresh, committed)
 
     assert {path.name: path.read_bytes() for path in committed.parent.iterdir()} == before
 
@@ -121,5 +121,5 @@ def test_no_model_has_no_data(tmp_path: Path) -> None:
     """What is no model, or not there, names no data."""
     (tmp_path / "page.onnx").write_text("<html>")
 
-    assert data_locations(tmp_path / "page.onnx") == ()
-    assert data_locations(tmp_path / "gone.onnx") == ()
+    assert read_data_locations(tmp_path / "page.onnx") == ()
+    assert read_data_locations(tmp_path / "gone.onnx") == ()

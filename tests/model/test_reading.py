@@ -9,8 +9,8 @@ import onnx
 import pytest
 
 from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.model.reading import read_facts
-from onnxgate.model.structure import UnreadableModel
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.model.reading.file_format import UnreadableModel
 from tests.model.models import HEAD, parse, write
 from tests.model.test_normal import BRANCHES, FUNCTION
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.model import sequences
-from onnxgate.model.sequences import common, increasing
+from onnxgate.model.equality import node_matching
+from onnxgate.model.equality.node_matching import common_subsequence, longest_increasing_subsequence
 
 LETTERS = st.lists(st.integers(0, 3), max_size=14)
 
@@ -26,7 +26,7 @@ def longest(old: list[int], new: list[int]) -> int:
 @given(old=LETTERS, new=LETTERS)
 def test_common(old: list[int], new: list[int]) -> None:
     """Equal elements, each once, in order in both, and as many as there can be."""
-    pairs = sorted(common(old, new))
+    pairs = sorted(common_subsequence(old, new))
 
     assert all(old[i] == new[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs))
@@ -37,8 +37,8 @@ def test_common(old: list[int], new: list[int]) -> None:
 def test_common_of_what_differs_too_much(old: list[int], new: list[int]) -> None:
     """Above a number of differences it need not be the longest, and is still in order."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequences, "_MOST_EDITS", 1)
-        pairs = sorted(common(old, new))
+        patch.setattr(node_matching, "_MAX_EDITS", 1)
+        pairs = sorted(common_subsequence(old, new))
 
     assert all(old[i] == new[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs))
@@ -47,7 +47,7 @@ def test_common_of_what_differs_too_much(old: list[int], new: list[int]) -> None
 @given(numbers=st.permutations(range(9)))
 def test_increasing(numbers: list[int]) -> None:
     """Increasing, and as many as the sorted numbers have in common with them."""
-    places = increasing(numbers)
+    places = longest_increasing_subsequence(numbers)
 
     assert places == sorted(places)
     assert [numbers[place] for place in places] == sorted(numbers[place] for place in places)

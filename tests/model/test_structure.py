@@ -11,14 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
-from onnxgate.model import structure
-from onnxgate.model.checking import fault
-from onnxgate.model.external import external_uses
-from onnxgate.model.identify import really
-from onnxgate.model.reading import facts_of
-from onnxgate.model.slim import DATA_FIELDS, OMITTED, pieces
-from onnxgate.model.structure import UnreadableModel, read_lightly, read_structure, tensors
-from onnxgate.model.wire import length_field, varint_bytes
+from onnxgate.model.checking.validity import find_fault
+from onnxgate.model.reading import structure
+from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.fact_extraction import extract_facts
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, encode_length_prefix, encode_varint
+from onnxgate.model.reading.structure import (
+    DATA_FIELDS,
+    OMITTED_KEY,
+    find_omitted_data,
+    iter_tensors,
+    read_light_structure,
+    read_structure,
+)
 from tests.model.models import parse, write
 
 names = st.text("abcxyz./_", max_size=6)
@@ -110,13 +115,13 @@ def drawn_models(draw: st.DrawFn) -> ModelProto:
 
 def restore(model: ModelProto, content: bytes) -> None:
     """Put back what was left out, from where it is said to lie."""
-    for _, tensor in tensors(model):
-        left_out = pieces(tensor)
-        for entry in [it for it in tensor.external_data if it.key == OMITTED]:
+    for _, tensor in iter_tensors(model):
+        left_out = find_omitted_data(tensor)
+        for entry in [it for it in tensor.external_data if it.key == OMITTED_KEY]:
             tensor.external_data.remove(entry)
         for piece in left_out:
             data = content[piece.offset : piece.offset + piece.length]
-            tensor.MergeFromString(length_field(piece.field, piece.length) + data)
+            tensor.MergeFromString(encode_length_prefix(piece.field, piece.length) + data)
 
 
 @many
@@ -126,7 +131,7 @@ def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: i
     path = write(tmp_path / "model.onnx", model)
 
     structure = read_structure(path, large_bytes=0, small_bytes=small)
-    held = [len(getattr(tensor, name)) for _, tensor in tensors(structure) for name in ("raw_data",)]
+    held = [len(getattr(tensor, name)) for _, tensor in iter_tensors(structure) for name in ("raw_data",)]
     restore(structure, path.read_bytes())
 
     assert (onnx.load(path, load_external_data=False), True) == (structure, all(size <= small for size in held))
@@ -134,14 +139,14 @@ def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: i
 
 def look_at_everything(path: Path, large_bytes: int) -> None:
     """All that the file stage does with a file, but for the rules."""
-    really(path)
+    detect_other_type(path)
     try:
         proto = read_structure(path, large_bytes=large_bytes, small_bytes=16)
     except UnreadableModel:
         return
-    facts_of(proto, path, "model.onnx")
-    external_uses(proto, path)
-    fault(proto, path)
+    extract_facts(proto, path, "model.onnx")
+    check_external_data(proto, path)
+    find_fault(proto, path)
 
 
 @many
@@ -170,13 +175,13 @@ def test_damage_is_unreadable(tmp_path: Path, model: ModelProto, data: st.DataOb
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_deep_nesting_is_unreadable(tmp_path: Path, large_bytes: int) -> None:
     """A file of graphs in graphs in graphs ends the reading, and not the process."""
-    graph = b"".join([length_field(2, 2000), b"x" * 2000])
+    graph = b"".join([encode_length_prefix(2, 2000), b"x" * 2000])
     for _ in range(2000):
-        attribute = length_field(6, len(graph)) + graph
-        node = length_field(5, len(attribute)) + attribute
-        graph = length_field(1, len(node)) + node
+        attribute = encode_length_prefix(6, len(graph)) + graph
+        node = encode_length_prefix(5, len(attribute)) + attribute
+        graph = encode_length_prefix(1, len(node)) + node
     path = tmp_path / "model.onnx"
-    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph)
+    path.write_bytes(b"\x08\x08" + encode_length_prefix(7, len(graph)) + graph)
 
     with pytest.raises(UnreadableModel):
         read_structure(path, large_bytes=large_bytes)
@@ -188,7 +193,7 @@ def test_forged_marks_are_ignored(tmp_path: Path) -> None:
     model.graph.initializer[0].external_data.add(key="onnxgate.omitted", value="9:0:999999999999")
     path = write(tmp_path / "model.onnx", model)
 
-    assert [pieces(tensor) for _, tensor in tensors(read_structure(path, large_bytes=0))] == [()]
+    assert [find_omitted_data(tensor) for _, tensor in iter_tensors(read_structure(path, large_bytes=0))] == [()]
 
 
 GROUP = bytes.fromhex("9b06a30608011200a4069c06")  # field 99, which holds field 100, which holds two fields
@@ -221,7 +226,7 @@ def test_damaged_groups(tmp_path: Path, group: str, large_bytes: int) -> None:
     """One that does not end, ends as another, holds what protobuf does not have, lies too deep, or is not all there."""
     content = parse().SerializeToString() + bytes.fromhex(group) + bytes(200_000)
     (tmp_path / "m.onnx").write_bytes(content)
-    assert really(tmp_path / "m.onnx")
+    assert detect_other_type(tmp_path / "m.onnx")
 
     with pytest.raises(UnreadableModel):
         read_structure(tmp_path / "m.onnx", large_bytes=large_bytes)
@@ -232,10 +237,10 @@ def test_large_file_stays_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     tensor = TensorProto(name="w", dims=[14, 1024, 1024], data_type=TensorProto.FLOAT).SerializeToString()
     size = 14 * 1024 * 1024 * 4
-    head = tensor + length_field(9, size)
-    inner = length_field(2, 1) + b"g" + length_field(5, len(head) + size) + head
+    head = tensor + encode_length_prefix(9, size)
+    inner = encode_length_prefix(2, 1) + b"g" + encode_length_prefix(5, len(head) + size) + head
     with path.open("wb") as file:
-        file.write(b"\x08" + varint_bytes(8) + length_field(7, len(inner) + size) + inner)
+        file.write(b"\x08" + encode_varint(8) + encode_length_prefix(7, len(inner) + size) + inner)
         file.truncate(file.tell() + size)
     tracemalloc.start()
 
@@ -244,7 +249,11 @@ def test_large_file_stays_on_disk(tmp_path: Path) -> None:
     tracemalloc.stop()
 
     weight = structure.graph.initializer[0]
-    assert ([14, 1024, 1024], size, True) == (list(weight.dims), pieces(weight)[0].length, peak_bytes < 2**20)
+    assert ([14, 1024, 1024], size, True) == (
+        list(weight.dims),
+        find_omitted_data(weight)[0].length,
+        peak_bytes < 2**20,
+    )
 
 
 def test_data_fields_are_those_of_onnx() -> None:
@@ -290,7 +299,7 @@ def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> No
     content = path.read_bytes()
 
     structure = read_structure(path, large_bytes=0, small_bytes=64)
-    left_out = [piece for _, tensor in tensors(structure) for piece in pieces(tensor)]
+    left_out = [piece for _, tensor in iter_tensors(structure) for piece in find_omitted_data(tensor)]
 
     assert [(9, content.index(bytes(160)), 160)] == [(it.field, it.offset, it.length) for it in left_out]
 
@@ -320,21 +329,21 @@ def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
     path = write(tmp_path / "m.onnx", model)
     monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
 
-    assert bool(pieces(read_lightly(path).graph.initializer[0])) == (not odd)
+    assert bool(find_omitted_data(read_light_structure(path).graph.initializer[0])) == (not odd)
     monkeypatch.setattr(structure, "LARGE_BYTES", 1000)
-    assert pieces(read_lightly(path).graph.initializer[0])
+    assert find_omitted_data(read_light_structure(path).graph.initializer[0])
 
 
 def test_last_data_count(tmp_path: Path) -> None:
     """Of data that are given twice protobuf takes the last, and so do we."""
-    tensor = b"".join(length_field(9, 160) + bytes([value]) * 160 for value in (1, 2))
-    graph = length_field(5, len(tensor)) + tensor
+    tensor = b"".join(encode_length_prefix(9, 160) + bytes([value]) * 160 for value in (1, 2))
+    graph = encode_length_prefix(5, len(tensor)) + tensor
     path = tmp_path / "model.onnx"
-    path.write_bytes(b"\x08\x08" + length_field(7, len(graph)) + graph)
+    path.write_bytes(b"\x08\x08" + encode_length_prefix(7, len(graph)) + graph)
 
     whole = onnx.load(path, load_external_data=False)
     structure = read_structure(path, large_bytes=0, small_bytes=64)
-    (piece,) = pieces(structure.graph.initializer[0])
+    (piece,) = find_omitted_data(structure.graph.initializer[0])
 
     assert whole.graph.initializer[0].raw_data == path.read_bytes()[piece.offset : piece.offset + piece.length]
 

@@ -13,8 +13,8 @@ from typing import Any
 import onnx
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.model.places import node_place
+from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.project.config.loader import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = ROOT / "fixtures" / "projects"
@@ -76,7 +76,7 @@ def test_no_file_names_the_machine_that_made_it() -> None:
 def test_nodes_stand_on_lines_of_the_project(path: Path) -> None:
     """Each node is found on a line of the script that made it, but for the sizes that the exporter itself asks for."""
     nodes = [node for node in onnx.load(path).graph.node if node.op_type not in ("Shape", "Squeeze")]
-    places = {node.name: node_place(node, ROOT, path.parents[1]) for node in nodes}
+    places = {node.name: find_source_line(node, ROOT, path.parents[1]) for node in nodes}
 
     assert {
         name: place for name, place in places.items() if place is None or not place.path.startswith("export/")

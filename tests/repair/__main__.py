@@ -12,34 +12,34 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnxgate.repair.replacing import place_of, replace
-from onnxgate.repairing import Repair, Wish, repairs
-from onnxgate.request import Request
-from onnxgate.runtimes.host import Host
+from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
+from onnxgate.gate.request import GateRequest
+from onnxgate.runtimes.pool.scheduler import WorkerPool
 from tests.repair import cases
 
-ASKED = Wish(unsafe=True)
+ASKED = FixOptions(unsafe=True)
 
 
-def rows(name: str, request: Request, host: Host, scratch: Path) -> Iterator[str]:
+def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
     """The models of one project that are not sound."""
     (scratch / "first").mkdir()
-    first = [each for each in repairs(request, ASKED, host, scratch / "first") if each.findings]
+    first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
     for each in first:
         if each.state == "repaired" and each.fresh is not None:
-            place = place_of(each.model.absolute, request.project.root, each.sha256)
-            replace(place, each.fresh, scratch / "backups")
+            place = find_replacement_target(each.model.absolute, request.project.root, each.sha256)
+            replace_model_file(place, each.fresh, scratch / "backups")
     (scratch / "second").mkdir()
-    second = {each.model.path: each for each in repairs(request, ASKED, host, scratch / "second")}
+    second = {each.model.path: each for each in fix_models(request, ASKED, host, scratch / "second")}
     for each in first:
         yield f"| {name} `{each.model.path}` | {_before(each)} | {_after(each, second[each.model.path])} |"
 
 
-def _before(repair: Repair) -> str:
+def _before(repair: FixResult) -> str:
     return ", ".join(dict.fromkeys(f"`{each.rule}`" for each in repair.findings))
 
 
-def _after(repair: Repair, again: Repair) -> str:
+def _after(repair: FixResult, again: FixResult) -> str:
     left = _before(again) or "none"
     if repair.state != "repaired" or repair.proof is None:
         why = "; ".join([repair.reason, *(left.reason for _, left in repair.left)]).strip("; ")

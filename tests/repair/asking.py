@@ -9,23 +9,23 @@ from pathlib import Path
 
 import onnx
 
-from onnxgate.model.structure import LARGE_BYTES, read_structure
-from onnxgate.repair import Asked, Bounds, Change, Fix, Left
-from onnxgate.repair.parts import write
-from onnxgate.trying import CHILD
+from onnxgate.commands.fix.model_file import write_parts
+from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
+from onnxgate.commands.fix.types import Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
 def asked(
     path: Path, *rules: str, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool
-) -> Asked:
+) -> FixRequest:
     """A fix is asked about the model at that path."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)
-    return Asked(
+    return FixRequest(
         path=path,
         proto=read_structure(path, large_bytes=large_bytes),
         rules=frozenset(rules),
-        bounds=Bounds(**bounds),  # type: ignore[arg-type]
+        bounds=VersionLimits(**bounds),  # type: ignore[arg-type]
         root=root or path.parent,
         scratch=scratch,
         elsewhere=elsewhere,
@@ -34,21 +34,23 @@ def asked(
 
 def elsewhere(arguments: Sequence[str]) -> str:
     """`repair/child.py` in a process of its own."""
-    done = subprocess.run([sys.executable, str(CHILD), *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(ONNX_SUBPROCESS), *arguments], capture_output=True, text=True, check=False
+    )
     return "" if done.returncode == 0 else done.stdout.strip() or "it failed"
 
 
-def changed(fix: Fix, question: Asked) -> tuple[onnx.ModelProto, Change]:
+def changed(fix: Fix, question: FixRequest) -> tuple[onnx.ModelProto, Change]:
     """The model that the fix makes; it must make one."""
     change = fix.propose(question)
     assert isinstance(change, Change), change
     made = question.scratch / "made.onnx"
-    write(change.parts, made)
+    write_parts(change.parts, made)
     return onnx.load(str(made), load_external_data=False), change
 
 
-def refused(fix: Fix, question: Asked) -> str:
+def refused(fix: Fix, question: FixRequest) -> str:
     """Why the fix leaves the model; it must."""
     left = fix.propose(question)
-    assert isinstance(left, Left), left
+    assert isinstance(left, NoFix), left
     return left.reason

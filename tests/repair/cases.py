@@ -13,18 +13,18 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import rules
-from onnxgate.baseline.choosing import choose
-from onnxgate.cli.hosting import open_host
-from onnxgate.cli.options import CommonOptions
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.findings import STATIC_STAGES, Stage
-from onnxgate.lock.entries import UnlockableError, lock_models
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.types import Lock, LockedModel
-from onnxgate.repairing import rules_with_fixes
-from onnxgate.request import Request
-from onnxgate.runtimes.host import Host
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.cli.shared.worker_pool import open_host
+from onnxgate.commands.fix.pipeline import fixable_rules
+from onnxgate.core.findings import STATIC_STAGES, Stage
+from onnxgate.gate.request import GateRequest
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.git.baseline import choose_baseline
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.project.lock.update import UnlockableError, lock_models
+from onnxgate.runtimes.pool.scheduler import WorkerPool
 from tests.conftest import ROOT
 from tests.github.checkout import commit
 from tests.rules.cases import CASES, every_case, unfold
@@ -44,7 +44,7 @@ OWN_TARGETS = re.compile(r'\[targets\.\w+\]\nruntime = "onnxruntime"\n')
 
 def names() -> list[str]:
     """The cases that fire for a rule that some fix answers: "input-passthrough/input-is-output"."""
-    said = "|".join(map(re.escape, sorted(rules_with_fixes())))
+    said = "|".join(map(re.escape, sorted(fixable_rules())))
     return [
         case.relative_to(CASES).as_posix()
         for case in every_case()
@@ -53,7 +53,7 @@ def names() -> list[str]:
     ]
 
 
-def make(name: str, folder: Path) -> Request:
+def make(name: str, folder: Path) -> GateRequest:
     """The case as a repository: the lock is of the model as it was before, where the case says how it was."""
     unfold(CASES / name, folder)
     config = folder / "onnxgate.toml"
@@ -69,7 +69,7 @@ def make(name: str, folder: Path) -> Request:
         return request(folder, None)
 
 
-def _since(folder: Path) -> Request:
+def _since(folder: Path) -> GateRequest:
     """The model beside the commit in which it was what `before.onnx` is."""
     model = folder / "model.onnx"
     after = model.read_bytes()
@@ -77,21 +77,21 @@ def _since(folder: Path) -> Request:
     commit(folder)
     model.write_bytes(after)
     entries = lock_models(_project(folder).models(), {}, {})
-    return replace(request(folder, entries), against=choose(folder, "HEAD", {}).revision)
+    return replace(request(folder, entries), against=choose_baseline(folder, "HEAD", {}).revision)
 
 
-def broken(folder: Path) -> Request:
+def broken(folder: Path) -> GateRequest:
     """The project in which everything is broken once."""
     shutil.copytree(BROKEN, folder, symlinks=True, dirs_exist_ok=True)
     (folder / ".git").mkdir()
     return request(folder, load_lock(folder / "onnxgate.lock").models)
 
 
-def request(folder: Path, entries: dict[str, LockedModel] | None) -> Request:
+def request(folder: Path, entries: dict[str, LockedModel] | None) -> GateRequest:
     """What `onnxgate fix` asks of the gate; the lock's runtimes are those of the broken project."""
     project = _project(folder)
     lock: Lock = msgspec.structs.replace(load_lock(BROKEN / "onnxgate.lock"), models=entries or {})
-    return Request(
+    return GateRequest(
         project=project,
         lock=lock,
         lock_text="",
@@ -103,7 +103,7 @@ def request(folder: Path, entries: dict[str, LockedModel] | None) -> Request:
     )
 
 
-def hosting(project: Project) -> AbstractContextManager[Host]:
+def hosting(project: Project) -> AbstractContextManager[WorkerPool]:
     """A host of two seats at a time."""
     return open_host(project, CommonOptions(jobs=2))
 

@@ -10,15 +10,13 @@ import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxgate.model.leaks import leaked_paths
-from onnxgate.repair import FIXES, Change
-from onnxgate.repair.external_data import ExternalData
-from onnxgate.repair.ir_version import IrVersion
-from onnxgate.repair.leaked_paths import LeakedPaths
-from onnxgate.repair.missing_types import MissingTypes
-from onnxgate.repair.opset import Opset
-from onnxgate.repair.parts import Span
-from onnxgate.repair.passthrough import Passthrough
+from onnxgate.commands.fix import FIXES
+from onnxgate.commands.fix.fixes.external_data import ExternalData
+from onnxgate.commands.fix.fixes.graph_interface import MissingTypes, Passthrough
+from onnxgate.commands.fix.fixes.metadata import IrVersion, LeakedPaths, Opset
+from onnxgate.commands.fix.model_file import Span
+from onnxgate.commands.fix.types import Change
+from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.rules import by_id
 from tests.model.models import make_external, parse, write
 from tests.repair.asking import asked, changed, refused
@@ -287,7 +285,7 @@ def test_paths_taken_out(tmp_path: Path) -> None:
     assert proto.graph.doc_string == "train.py"
     assert proto.metadata_props[0].value == "y.py and /home/runner/z.py"
     assert proto.graph.initializer[0].name == "/home/ada/weight"
-    assert leaked_paths(proto) == ()
+    assert find_leaked_paths(proto) == ()
 
 
 # Opset

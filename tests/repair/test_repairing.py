@@ -9,20 +9,23 @@ from typing import Protocol
 import onnx
 import pytest
 
-from onnxgate.repair import FIXES, Asked, Change, Fix
-from onnxgate.repairing import Repair, Wish, repairs
-from onnxgate.request import Request
+from onnxgate.commands.fix import FIXES
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
+from onnxgate.commands.fix.types import Change, Fix, FixRequest
+from onnxgate.gate.request import GateRequest
 from tests.model.models import parse, write
 from tests.repair import cases
 
-ALL = Wish(unsafe=True)
+ALL = FixOptions(unsafe=True)
 TOO_NEW = "ir-version-too-new/stamped-by-newest-onnx"
 
 
 class Repairs(Protocol):
     """What comes of the one model of a project, where no runtime can be started."""
 
-    def __call__(self, request: Request, scratch: Path, wish: Wish = ALL, fixes: tuple[Fix, ...] = FIXES) -> Repair:
+    def __call__(
+        self, request: GateRequest, scratch: Path, wish: FixOptions = ALL, fixes: tuple[Fix, ...] = FIXES
+    ) -> FixResult:
         """The one."""
         ...
 
@@ -33,9 +36,11 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
     folder = tmp_path_factory.mktemp("host")
     with cases.make(TOO_NEW, folder).open_host() as host:
 
-        def only(request: Request, scratch: Path, wish: Wish = ALL, fixes: tuple[Fix, ...] = FIXES) -> Repair:
+        def only(
+            request: GateRequest, scratch: Path, wish: FixOptions = ALL, fixes: tuple[Fix, ...] = FIXES
+        ) -> FixResult:
             scratch.mkdir()
-            (one,) = repairs(request, wish, host, scratch, fixes, runs=False)
+            (one,) = fix_models(request, wish, host, scratch, fixes, runs=False)
             return one
 
         yield only
@@ -50,7 +55,7 @@ class Wrong:
     def __init__(self, edit: Callable[[onnx.ModelProto], object]) -> None:
         self.edit = edit
 
-    def propose(self, asked: Asked) -> Change:
+    def propose(self, asked: FixRequest) -> Change:
         """The model with the stamp lowered, and edited."""
         proto = onnx.ModelProto()
         proto.CopyFrom(asked.proto)
@@ -141,8 +146,8 @@ def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
     folder.mkdir()
     request = cases.make("input-passthrough/input-is-output", folder)
 
-    assert repaired(request, tmp_path / "1", Wish(frozenset({"path-leaked"}), unsafe=True)).state == "sound"
-    waiting = repaired(request, tmp_path / "2", Wish())
+    assert repaired(request, tmp_path / "1", FixOptions(frozenset({"path-leaked"}), unsafe=True)).state == "sound"
+    waiting = repaired(request, tmp_path / "2", FixOptions())
     assert (waiting.state, waiting.fresh) == ("unsafe", None)
     ignored = (folder / "onnxgate.toml").read_text() + '\n[[ignore]]\nrule = "input-passthrough"\nreason = "known"\n'
     (folder / "onnxgate.toml").write_text(ignored)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.errors import OnnxgateError
-from onnxgate.model.hashing import sha256_of
-from onnxgate.repair.replacing import place_of, replace
+from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.file_hashes import sha256_of
 
 OLD, NEW = b"the old model", b"the new model"
 
@@ -38,7 +38,9 @@ def fresh(tmp_path: Path) -> Path:
 
 def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
     """Replace it; the path of the old one."""
-    return replace(place_of(model, tmp_path / "repository", sha256_of(model)), fresh, tmp_path / "backups")
+    return replace_model_file(
+        find_replacement_target(model, tmp_path / "repository", sha256_of(model)), fresh, tmp_path / "backups"
+    )
 
 
 def left_beside(model: Path) -> list[str]:
@@ -97,11 +99,11 @@ def test_read_only_is_respected(model: Path, fresh: Path, tmp_path: Path) -> Non
 
 def test_changed_meanwhile(model: Path, fresh: Path, tmp_path: Path) -> None:
     """What somebody else wrote since is not overwritten."""
-    place = place_of(model, tmp_path / "repository", sha256_of(model))
+    place = find_replacement_target(model, tmp_path / "repository", sha256_of(model))
     model.write_bytes(b"somebody else's")
 
     with pytest.raises(OnnxgateError, match="changed by somebody else"):
-        replace(place, fresh, tmp_path / "backups")
+        replace_model_file(place, fresh, tmp_path / "backups")
     assert model.read_bytes() == b"somebody else's"
 
 
@@ -112,11 +114,11 @@ def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    place = place_of(model, tmp_path / "repository", sha256_of(model))
+    place = find_replacement_target(model, tmp_path / "repository", sha256_of(model))
     monkeypatch.setattr(step, fail)
 
     with pytest.raises(OnnxgateError, match="no space left on device"):
-        replace(place, fresh, tmp_path / "backups")
+        replace_model_file(place, fresh, tmp_path / "backups")
     assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
 
 
@@ -132,8 +134,8 @@ def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.
 KILLED = """
 import sys
 from pathlib import Path
-from onnxgate.repair.replacing import place_of, replace
-from onnxgate.model.hashing import sha256_of
+from onnxgate.commands.fix.model_file import place_of, replace
+from onnxgate.core.file_hashes import sha256_of
 model, one, two, backups = map(Path, sys.argv[1:])
 print("begun", flush=True)
 while True:

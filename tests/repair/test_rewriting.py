@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxgate.model.wire import UnreadableModel, length_field, varint_bytes
-from onnxgate.repair.parts import Span, size_of, write
-from onnxgate.repair.rewriting import Edits, Found, rewritten
+from onnxgate.commands.fix.model_file import Edits, FieldMatch, Span, rewrite_fields, total_size, write_parts
+from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix, encode_varint
 from tests.model.models import parse
 from tests.model.models import write as write_model
 
@@ -25,10 +24,10 @@ NESTED = (
 def made(path: Path, edits: Edits) -> bytes:
     """The bytes of the rewritten file."""
     target = path.with_suffix(".made")
-    parts = rewritten(path, edits)
-    write(parts, target)
+    parts = rewrite_fields(path, edits)
+    write_parts(parts, target)
 
-    assert target.stat().st_size == size_of(parts)
+    assert target.stat().st_size == total_size(parts)
     return target.read_bytes()
 
 
@@ -36,7 +35,7 @@ def test_nothing_asked_nothing_changed(tmp_path: Path) -> None:
     """Without an edit the file is one span of itself."""
     path = write_model(tmp_path / "m.onnx", NESTED)
 
-    assert rewritten(path, {}) == (Span(path, 0, path.stat().st_size),)
+    assert rewrite_fields(path, {}) == (Span(path, 0, path.stat().st_size),)
 
 
 def test_deep_inside(tmp_path: Path) -> None:
@@ -45,7 +44,7 @@ def test_deep_inside(tmp_path: Path) -> None:
     wanted = parse(NESTED)
     wanted.graph.node[0].attribute[0].g.node[0].name = "a name that is longer " * 20
 
-    def renamed(found: Found) -> list[bytes] | None:
+    def renamed(found: FieldMatch) -> list[bytes] | None:
         return found.replaced([b"a name that is longer " * 20]) if found.content() == b"inner" else None  # type: ignore[return-value]
 
     assert onnx.ModelProto.FromString(made(path, {("NodeProto", "name"): renamed})) == wanted
@@ -53,7 +52,7 @@ def test_deep_inside(tmp_path: Path) -> None:
 
 def test_unknown_fields_stay(tmp_path: Path) -> None:
     """What the installed onnx does not know is copied, where it stood."""
-    unknown = length_field(999, 3) + b"new" + varint_bytes(1000 << 3) + varint_bytes(7)
+    unknown = encode_length_prefix(999, 3) + b"new" + encode_varint(1000 << 3) + encode_varint(7)
     path = tmp_path / "m.onnx"
     path.write_bytes(unknown + parse(NESTED).SerializeToString())
 
@@ -93,7 +92,7 @@ def test_no_model(content: bytes, tmp_path: Path) -> None:
     path.write_bytes(content)
 
     with pytest.raises(UnreadableModel):
-        rewritten(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+        rewrite_fields(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
 
 
 def test_too_deep(tmp_path: Path) -> None:
@@ -101,12 +100,12 @@ def test_too_deep(tmp_path: Path) -> None:
     inner = b""
     for _ in range(120):  # graph > node > attribute > graph
         for number in (6, 5, 1):
-            inner = length_field(number, len(inner)) + inner
+            inner = encode_length_prefix(number, len(inner)) + inner
     path = tmp_path / "m.onnx"
-    path.write_bytes(length_field(7, len(inner)) + inner)
+    path.write_bytes(encode_length_prefix(7, len(inner)) + inner)
 
     with pytest.raises(UnreadableModel, match="nested more than 100"):
-        rewritten(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+        rewrite_fields(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
 
 
 def test_shrinking_source(tmp_path: Path) -> None:
@@ -115,4 +114,4 @@ def test_shrinking_source(tmp_path: Path) -> None:
     path.write_bytes(b"abc")
 
     with pytest.raises(OSError, match="became shorter"):
-        write([Span(path, 0, 10)], tmp_path / "copy")
+        write_parts([Span(path, 0, 10)], tmp_path / "copy")

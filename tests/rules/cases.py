@@ -14,15 +14,17 @@ import msgspec
 import onnx
 import onnx.parser
 
-from onnxgate import gate, judge, rules
-from onnxgate.config.loading import load_config
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.findings import STATIC_STAGES
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.model.reading import read_facts
-from onnxgate.report import Finding
-from onnxgate.request import Request
+from onnxgate import rules
+from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.report import Finding
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.gate import pipeline
+from onnxgate.gate.request import GateRequest
+from onnxgate.gate.results import resolution
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 
 CASES = Path(__file__).parent.parent.parent / "fixtures" / "rules"
 TODAY = datetime.date(2026, 11, 20)
@@ -86,9 +88,9 @@ def findings_of_evidence(recorded: Path) -> list[Finding]:
 
 def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
     """What all rules say of the subjects, weighed and merged."""
-    judged = list(judge.judge(subjects, rules.ALL, {}))
+    judged = list(resolution.apply_rules(subjects, rules.ALL, {}))
     known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
-    return judge.merge(judge.weigh(judged), known)
+    return resolution.merge_runtimes(resolution.resolve_hits(judged), known)
 
 
 def decode_subject(record: dict[str, object]) -> object:
@@ -110,8 +112,8 @@ def findings_of_project(folder: Path) -> list[Finding]:
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock_path, runtimes = folder / "onnxgate.lock", folder / "runtimes.txt"
     lock = load_lock(lock_path) if lock_path.exists() else _lock_of(runtimes)
-    stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {gate.Stage.LOCK}
-    request = Request(
+    stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {pipeline.Stage.LOCK}
+    request = GateRequest(
         project=project,
         lock=lock,
         lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
@@ -122,8 +124,8 @@ def findings_of_project(folder: Path) -> list[Finding]:
         open_host=_no_host,
         static_folder=lambda: folder / ".git" / "kept",
     )
-    findings = list(gate.run(request).findings)
-    assert list(gate.run(request).findings) == findings, "what was kept says something else"
+    findings = list(pipeline.run(request).findings)
+    assert list(pipeline.run(request).findings) == findings, "what was kept says something else"
     return findings
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import onnxgate.rules
 from onnxgate import rules
-from onnxgate.evidence.changes import ModelChange
+from onnxgate.evidence.lock import ModelChange
 from tests.rules.cases import CASES, change_of, every_case, findings_of, judged_by_all, say, unfold
 
 RULE_FILES = sorted(

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxgate import judge, rules
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.findings import Place
+from onnxgate import rules
+from onnxgate.core.findings import Place
+from onnxgate.core.report import Finding
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.gate.results import resolution
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
-from onnxgate.report import Finding
 
 CHANGE_RULES = [rule for rule in rules.ALL if rule.subject is ModelChange]
 TYPES = ("tensor(float)", "tensor(float16)", "tensor(int64)", "tensor(bool)")
@@ -38,7 +39,9 @@ def facts(inputs: Values, outputs: Values = ONE_OUTPUT) -> ModelFacts:
 def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> list[Finding]:
     """All that the rules about change find."""
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`", from_lock=from_lock)
-    return judge.merge(judge.weigh(list(judge.judge([change], CHANGE_RULES, {}))), ())
+    return resolution.merge_runtimes(
+        resolution.resolve_hits(list(resolution.apply_rules([change], CHANGE_RULES, {}))), ()
+    )
 
 
 def breaks(before: ModelFacts, after: ModelFacts) -> list[str]:
@@ -179,7 +182,10 @@ def test_the_order_of_the_rules_tells_nothing(before: Values, after: Values, ran
     shuffled = list(CHANGE_RULES)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    found = [judge.merge(judge.weigh(list(judge.judge([change], each, {}))), ()) for each in (CHANGE_RULES, shuffled)]
+    found = [
+        resolution.merge_runtimes(resolution.resolve_hits(list(resolution.apply_rules([change], each, {}))), ())
+        for each in (CHANGE_RULES, shuffled)
+    ]
 
     assert found[0] == found[1]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.evidence.changes import Minimum, ModelChange
-from onnxgate.findings import Level, Place
+from onnxgate.core.findings import Level, Place
+from onnxgate.evidence.lock import MinimumRelease, ModelChange
 from onnxgate.model.facts import ModelFacts
 from onnxgate.rules.lock.minimum_runtime_raised import minimum_runtime_raised
 
@@ -16,26 +16,26 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
     ("minimum", "expected"),
     [
         (None, []),
-        (Minimum(before="1.9.0", after="1.9.0"), []),
-        (Minimum(before="1.10.0", after="1.9.0"), []),
-        (Minimum(before="", after="1.9.0"), []),  # it loaded nowhere: nothing is lost
+        (MinimumRelease(before="1.9.0", after="1.9.0"), []),
+        (MinimumRelease(before="1.10.0", after="1.9.0"), []),
+        (MinimumRelease(before="", after="1.9.0"), []),  # it loaded nowhere: nothing is lost
         (
-            Minimum(before="1.9.0", after="1.10.0"),
+            MinimumRelease(before="1.9.0", after="1.10.0"),
             ["note: is predicted to need onnxruntime 1.10.0; 1.9.0 was enough at `main`"],
         ),
         (
-            Minimum(before="1.9.0", after=""),
+            MinimumRelease(before="1.9.0", after=""),
             ["note: is predicted to load on no known release of onnxruntime; it did from 1.9.0 on at `main`"],
         ),
         (
-            Minimum(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
+            MinimumRelease(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
             [
                 "error: is predicted to load on fewer releases of onnxruntime than at `main`; "
                 "of what the targets promise, it loses 1.31.0"
             ],
         ),
         (
-            Minimum(before="1.9.0", after="1.18.0", lost=tuple(f"1.{minor}.0" for minor in range(10, 18))),
+            MinimumRelease(before="1.9.0", after="1.18.0", lost=tuple(f"1.{minor}.0" for minor in range(10, 18))),
             [
                 "error: is predicted to need onnxruntime 1.18.0; 1.9.0 was enough at `main`; of what the targets "
                 "promise, it loses 1.10.0, 1.11.0, 1.12.0, 1.13.0, 1.14.0, 1.15.0 and 2 more"
@@ -43,7 +43,7 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         ),
     ],
 )
-def test_minimum(minimum: Minimum | None, expected: list[str]) -> None:
+def test_minimum(minimum: MinimumRelease | None, expected: list[str]) -> None:
     """An error is only what was promised."""
     change = ModelChange(before=FACTS, after=FACTS, place=Place("m.onnx"), baseline="at `main`", minimum=minimum)
     hits = minimum_runtime_raised.judge(change)

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from onnxgate.evidence.mismatches import figure
+from onnxgate.core.findings import Place
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.findings import Place
+from onnxgate.rules.parity._mismatches import describe_worst
 from onnxgate.rules.parity.optimization_mismatch import optimization_mismatch
 from onnxgate.rules.parity.runtime_mismatch import runtime_mismatch
 from onnxgate.rules.parity.source_mismatch import source_mismatch
@@ -88,7 +88,7 @@ def test_figure_says_how_many_elements_may_differ() -> None:
     """Where a share is allowed, it is said; where none is, nothing."""
     some = msgspec.structs.replace(LABELS, bound=1.0)
 
-    assert figure(_comparison("source", LABELS)) == "is off: 2 of 64 elements differ, in `sizes batch=1`"
-    assert figure(_comparison("source", some)) == (
+    assert describe_worst(_comparison("source", LABELS)) == "is off: 2 of 64 elements differ, in `sizes batch=1`"
+    assert describe_worst(_comparison("source", some)) == (
         "is off: 2 of 64 elements differ, where 1 may by default for its type, in `sizes batch=1`"
     )

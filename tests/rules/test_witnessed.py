@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxgate import judge, rules
-from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
-from onnxgate.evidence.support import Nodes, RefusedOperation
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Failure
+from onnxgate import rules
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import Failure
+from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
+from onnxgate.evidence.support import NodeGroup, RefusedOperation
+from onnxgate.gate.results import resolution
 
 PLACE, LINE = Place("onnxgate.lock", 7), Place("export/model.py", 12)
 RUNTIME = "onnxruntime 1.16.3"
@@ -19,7 +20,15 @@ SHAPES = Failure(type="Fail", text="Node () Op (Range) [ShapeInferenceError] Inp
 def predicted(operator: str) -> RefusedOperation:
     """A node that is predicted to be refused."""
     return RefusedOperation(
-        "missing-kernel", "m.onnx", PLACE, RUNTIME, f"no kernel for {operator}", "", operator, "ai.onnx", Nodes("", "y")
+        "missing-kernel",
+        "m.onnx",
+        PLACE,
+        RUNTIME,
+        f"no kernel for {operator}",
+        "",
+        operator,
+        "ai.onnx",
+        NodeGroup("", "y"),
     )
 
 
@@ -29,9 +38,9 @@ def attempt(level: str, failure: Failure | None, family: str) -> Attempt:
     return Attempt(optimization=level, outcome=outcome, failure=failure, family=family)  # type: ignore[arg-type]
 
 
-def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> Alone:
+def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> IsolatedNode:
     """A node, and what became of it."""
-    return Alone(
+    return IsolatedNode(
         operator=operator,
         words=f"node `{operator.lower()}`",
         outcome=outcome,  # type: ignore[arg-type]
@@ -47,11 +56,13 @@ def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kern
 
 def said(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
     """Rule, message up to the runtimes, and whether an observation confirms it."""
-    findings = judge.merge(judge.weigh(list(judge.judge(subjects, rules.ALL, {}))), [RUNTIME])
+    findings = resolution.merge_runtimes(
+        resolution.resolve_hits(list(resolution.apply_rules(subjects, rules.ALL, {}))), [RUNTIME]
+    )
     return [(each.rule, each.message.partition(";")[0], each.confirmed) for each in findings]
 
 
-def runs(*attempts: Attempt, alone: Sequence[Alone] = ()) -> ModelRuns:
+def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
     """The model on its runtime."""
     return ModelRuns(
         model="m.onnx",
@@ -92,7 +103,9 @@ def test_each_level_is_explained_by_itself() -> None:
     """What is refused at another level for something else is said, with the level."""
     both = attempt("all", SHAPES, "shape_inference"), attempt("disabled", NO_DET, "no_kernel")
     model = runs(*both, alone=[alone("Det", "refused", "disabled")])
-    findings = judge.merge(judge.weigh(list(judge.judge([predicted("Det"), model], rules.ALL, {}))), [RUNTIME])
+    findings = resolution.merge_runtimes(
+        resolution.resolve_hits(list(resolution.apply_rules([predicted("Det"), model], rules.ALL, {}))), [RUNTIME]
+    )
 
     assert [("load-failed", False), ("missing-kernel", True)] == [(each.rule, each.confirmed) for each in findings]
     assert findings[0].message.endswith("should be scalars` with optimisation `all`")
@@ -102,7 +115,9 @@ def test_nodes_that_nobody_predicted_are_said_in_place_of_the_model() -> None:
     """Each on its line; what the model stops at is not said a second time."""
     nodes = [alone("Det", "refused", "all", "disabled", rule=""), alone("Conv", "refused", rule="")]
     nodes.append(alone("Mul", "unknown", rule=""))
-    findings = judge.merge(judge.weigh(list(judge.judge([runs(*BOTH, alone=nodes)], rules.ALL, {}))), [RUNTIME])
+    findings = resolution.merge_runtimes(
+        resolution.resolve_hits(list(resolution.apply_rules([runs(*BOTH, alone=nodes)], rules.ALL, {}))), [RUNTIME]
+    )
 
     assert [("Conv", LINE), ("Det", LINE)] == [
         (each.message.partition("`")[2].partition("`")[0], Place(each.place.path, each.place.line)) for each in findings

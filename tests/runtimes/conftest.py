@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import WORKER, Host, JobLimits, Seat
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -65,9 +66,9 @@ def locked() -> Callable[..., Locked]:
 
 
 @pytest.fixture
-def host(cache: Path) -> Iterator[Host]:
+def host(cache: Path) -> Iterator[WorkerPool]:
     """A host of real runtimes."""
-    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
         yield host
 
 
@@ -75,7 +76,7 @@ def host(cache: Path) -> Iterator[Host]:
 def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The worker's folder with adapters that do what no engine should."""
     folder = tmp_path_factory.mktemp("a worker") / "worker"
-    shutil.copytree(WORKER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(WORKER_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in (HERE / "fakes").glob("*.py"):
         shutil.copy(adapter, folder / "adapters")
     shutil.copy(HERE / "fakes" / "exporter" / "dispatch.py", folder / "exporters")
@@ -83,17 +84,17 @@ def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[Host]:
+def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[WorkerPool]:
     """A host of fakes, which have all rights; two seconds are the limit of a job."""
     limits = JobLimits(time_s=2, memory_mib=1024)
-    with Host(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker, limited=False) as host:
+    with WorkerPool(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker, limited=False) as host:
         yield host
 
 
 @pytest.fixture
-def fake() -> Seat:
+def fake() -> WorkerSpec:
     """A seat of the fake engine."""
-    return Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
+    return WorkerSpec.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
 
 
 def alive(pid: int) -> bool:

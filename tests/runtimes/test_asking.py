@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.stages.harvest import UntoldError, ask
-from onnxgate.support.table import Source
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.support.tables.operators import TableSource
 
-SOURCE = Source(release="1.0", wheel="", sha256="0" * 64)
+SOURCE = TableSource(release="1.0", wheel="", sha256="0" * 64)
 
 
-def test_a_build_that_fails_is_not_harvested(fake_host: Host, fake: Seat) -> None:
+def test_a_build_that_fails_is_not_harvested(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The reason is what can be said of it."""
-    with pytest.raises(UntoldError, match=r"^it fails on the question for its kernels: answered nonsense$"):
-        ask(fake_host, fake, SOURCE)
+    with pytest.raises(HarvestError, match=r"^it fails on the question for its kernels: answered nonsense$"):
+        harvest_build(fake_host, fake, SOURCE)
 
 
-def test_a_build_that_is_not_there_says_nothing(fake_host: Host) -> None:
+def test_a_build_that_is_not_there_says_nothing(fake_host: WorkerPool) -> None:
     """The runtime stage says so."""
-    with pytest.raises(UntoldError, match=r"^$"):
-        ask(fake_host, Seat("nothing 1.0", engine="absent"), SOURCE)
+    with pytest.raises(HarvestError, match=r"^$"):
+        harvest_build(fake_host, WorkerSpec("nothing 1.0", engine="absent"), SOURCE)

@@ -11,13 +11,14 @@ import msgspec
 import onnx
 import pytest
 
-from onnxgate.config.types import Target
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.builds import build_identity, find_build
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.runtimes.jobs import Completed, Load, LoadResult, Observation, Unavailable
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, Load, LoadResult, Observation, Unavailable
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.user_environment import build_identity, find_user_build
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
@@ -57,15 +58,15 @@ def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str
     model = folder / "add.onnx"
     onnx.save(onnx.parser.parse_model(ADD), model)
     job = Load(model=str(model), providers=(*providers, "CPUExecutionProvider"))
-    with Host(Environments(cache, offline=True), 1) as host:
-        return host.submit(Seat.of_runtime(runtime, (), folder), job).result(200)
+    with WorkerPool(Environments(cache, offline=True), 1) as host:
+        return host.submit(WorkerSpec.of_runtime(runtime, (), folder), job).result(200)
 
 
 @pytest.mark.index
 @pytest.mark.parametrize("python", [".venv", ".venv/bin/python"])
 def test_found(own: Path, tmp_path: Path, python: str) -> None:
     """Release and extensions are what is there; the runtime runs there, and nothing is made."""
-    found = find_build(own, target(python=python, extensions=EXTENSIONS))
+    found = find_user_build(own, target(python=python, extensions=EXTENSIONS))
 
     assert found == LockedRuntime(
         engine="onnxruntime",
@@ -96,7 +97,7 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
 def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
     """What lies there is none of what the target asks for, and the message says what it is."""
     with pytest.raises(UnavailableError) as caught:
-        find_build(own, asked)
+        find_user_build(own, asked)
 
     assert expected == caught.value.message
 
@@ -151,7 +152,7 @@ def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
     """Another local build of a release is the same release."""
     fake_environment(tmp_path, version)
 
-    assert release == find_build(tmp_path, target()).release
+    assert release == find_user_build(tmp_path, target()).release
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) ->
     fake_environment(tmp_path, version)
 
     with pytest.raises(UnavailableError) as caught:
-        find_build(tmp_path, target())
+        find_user_build(tmp_path, target())
 
     assert expected == caught.value.message
 
@@ -176,7 +177,7 @@ def test_an_environment_without_an_engine(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
 
     with pytest.raises(UnavailableError, match="has no onnxruntime that works: ModuleNotFoundError"):
-        find_build(tmp_path, target())
+        find_user_build(tmp_path, target())
 
 
 def build_of(folder: Path, libraries: dict[str, bytes], site: str = "lib/python3.11/site-packages") -> Path:
@@ -234,6 +235,6 @@ def test_build_under_another_name(tmp_path: Path) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.23.2\n")
 
-    assert find_build(tmp_path, target("onnxruntime-gpu")).name == "onnxruntime-gpu@.venv 1.23.2"
+    assert find_user_build(tmp_path, target("onnxruntime-gpu")).name == "onnxruntime-gpu@.venv 1.23.2"
     with pytest.raises(UnavailableError, match="has no onnxruntime-qnn that works"):
-        find_build(tmp_path, target("onnxruntime-qnn"))
+        find_user_build(tmp_path, target("onnxruntime-qnn"))

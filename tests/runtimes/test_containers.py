@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.runtimes.worker import containers
+from onnxgate.runtimes.worker import arrays
 
 ONE, TWO = np.array([1.0], np.float32), np.array([1.0, 2.0], np.float32)
 
 
 def _flat(value: Any) -> tuple[list[Any], list[str]]:
-    values, layout = containers.flat(value)
+    values, layout = arrays.flatten(value)
     return values.tolist(), layout.tolist()
 
 
@@ -61,6 +61,6 @@ def test_order_of_keys_is_no_difference() -> None:
 
 def test_words_stay_words() -> None:
     """A sequence of strings can be written without pickle."""
-    values, _ = containers.flat([np.array(["a"], dtype=object), np.array(["b"], dtype=object)])
+    values, _ = arrays.flatten([np.array(["a"], dtype=object), np.array(["b"], dtype=object)])
 
     assert values.astype(np.str_).tolist() == [["a"], ["b"]]

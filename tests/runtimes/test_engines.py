@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Crashed, Observation, Refused, Run, RunResult
+from onnxgate.core.jobs import CaseResult, Completed, Crashed, InputCase, Observation, Refused, Run, RunResult
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 Runs = Callable[[str, str, dict[str, np.ndarray]], Observation]
@@ -68,7 +69,7 @@ def locked() -> Callable[[str], Locked]:
 @pytest.fixture
 def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterator[Runs]:
     """Runs a model of ONNX text on an engine, with one case."""
-    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
 
         def once(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
             model, output = tmp_path / "model.onnx", tmp_path / "out"
@@ -77,9 +78,9 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
             inputs = {name: str(tmp_path / f"{name}.npy") for name in feeds}
             for name, value in feeds.items():
                 np.save(inputs[name], value)
-            case = Case(name="c", origin="user", inputs=inputs)
+            case = InputCase(name="c", origin="user", inputs=inputs)
             job = Run(model=str(model), cases=(case,), output=str(output), providers=())
-            return host.submit(Seat.of_runtime(*locked(engine)), job).result(300)
+            return host.submit(WorkerSpec.of_runtime(*locked(engine)), job).result(300)
 
         yield once
 

@@ -18,12 +18,11 @@ import pytest
 from filelock import FileLock
 from packaging.tags import platform_tags
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes import store
-from onnxgate.runtimes.commands import Commands
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.interpreters import find_interpreter
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments.builder import Environments, find_interpreter
+from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refused at once
@@ -54,7 +53,7 @@ def invented() -> Locked:
 
 def _need_python(minor: str) -> None:
     try:
-        find_interpreter(minor, Commands(), offline=True)
+        find_interpreter(minor, CommandRunner(), offline=True)
     except UnavailableError as error:
         pytest.skip(error.message)
 
@@ -76,7 +75,7 @@ def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("nothing had to be built")
 
-    monkeypatch.setattr(Commands, "run", forbidden)
+    monkeypatch.setattr(CommandRunner, "run", forbidden)
 
 
 @pytest.mark.index
@@ -146,7 +145,7 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
         case "state":
             state.write_bytes(state.read_bytes()[:-2])
         case "key":
-            said = msgspec.json.decode(state.read_bytes(), type=store.State)
+            said = msgspec.json.decode(state.read_bytes(), type=storage.ReadyMarker)
             state.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, key="0" * 64)))
         case "discarded":
             Environments(cache, offline=True).discard(*small)
@@ -209,13 +208,13 @@ def test_an_index_that_does_not_answer_is_asked_once(
     """The reason is one line, and the next runtime does not wait for it again."""
     environments = Environments(tmp_path, offline=False)
     asked: list[list[str]] = []
-    uv = Commands.uv
+    uv = CommandRunner.uv
 
-    def remember(self: Commands, arguments: list[str], **options: float) -> object:
+    def remember(self: CommandRunner, arguments: list[str], **options: float) -> object:
         asked.append(arguments)
         return uv(self, arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Commands, "uv", remember)
+    monkeypatch.setattr(CommandRunner, "uv", remember)
     messages = []
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:
@@ -279,11 +278,11 @@ def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, t
     """Else it is the user's cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("ONNXGATE_CACHE_DIR", raising=False)
-    usual = store.cache_dir()
+    usual = storage.cache_dir()
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path / "own"))
 
     assert usual.name == "onnxgate"
-    assert tmp_path / "own" == store.cache_dir()
+    assert tmp_path / "own" == storage.cache_dir()
 
 
 def _start_gate(cache: Path, small: Locked) -> subprocess.Popen[str]:
@@ -292,8 +291,8 @@ def _start_gate(cache: Path, small: Locked) -> subprocess.Popen[str]:
         import sys
         from pathlib import Path
         import msgspec
-        from onnxgate.lock.types import LockedPackage, LockedRuntime
-        from onnxgate.runtimes.environments import Environments
+        from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+        from onnxgate.runtimes.environments.builder import Environments
         runtime, packages = msgspec.json.decode(sys.argv[2], type=tuple[LockedRuntime, tuple[LockedPackage, ...]])
         print(Environments(Path(sys.argv[1]), offline=False).prepare(runtime, packages))
     """
@@ -319,7 +318,7 @@ def test_interpreters_are_found_by_path(tmp_path: Path, monkeypatch: pytest.Monk
     named = {"python": python, "bin": home / "bin", ".": home, "..": home.parent}[entry]
     monkeypatch.setenv("ONNXGATE_PYTHON_PATH", os.pathsep.join(["", str(tmp_path / "nothing"), str(named)]))
 
-    assert python == find_interpreter(MINOR, Commands(), offline=True)
+    assert python == find_interpreter(MINOR, CommandRunner(), offline=True)
 
 
 def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +327,7 @@ def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkey
     shutil.copy("/bin/sh", liar)
     monkeypatch.setenv("ONNXGATE_PYTHON_PATH", str(tmp_path))
     with pytest.raises(UnavailableError) as caught:
-        find_interpreter("3.99", Commands(), offline=True)
+        find_interpreter("3.99", CommandRunner(), offline=True)
 
     assert caught.value.message == "no Python 3.99 was found here"
     assert caught.value.hint == "run `uv python install 3.99`, or name its folder in `ONNXGATE_PYTHON_PATH`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.rules.export._causes import cause_of
+from onnxgate.rules.export._causes import find_cause
 from tests.runtimes.test_exporters import Asker, project, worker
 
 __all__ = ["project", "worker"]
@@ -80,7 +80,7 @@ def test_cause(project: Asker, name: str) -> None:
     project.write("m.py", SOURCE.format(body=body, more=more, options=options))
     result = project.ask("m.py:build")
     failure = result["failure"]
-    cause = cause_of(failure["type"], failure["text"], result["told"]["exporter"])
+    cause = find_cause(failure["type"], failure["text"], result["told"]["exporter"])
 
     assert kind == failure["type"]
     assert cause is not None
@@ -102,7 +102,7 @@ def test_error_of_the_source(project: Asker) -> None:
     failure = project.ask("m.py:build")["failure"]
 
     assert failure["type"] == "ValueError"
-    assert cause_of(failure["type"], failure["text"], "dynamo") is None
+    assert find_cause(failure["type"], failure["text"], "dynamo") is None
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ JOB = {"argv": [sys.executable, "-c", "print(input('continue? '))"], "environmen
 def run(folder: Path, *argv: str, **environment: str) -> dict[str, Any]:
     """The result of a command in a folder."""
     job = {"kind": "command", "argv": list(argv), "folder": str(folder), "environment": environment}
-    return command.run(job, lambda phase: None)
+    return command.run_command(job, lambda phase: None)
 
 
 def python(folder: Path, code: str, **environment: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_long_output_keeps_its_end(tmp_path: Path) -> None:
     """A flood is bounded, and its last words are kept."""
     result = python(tmp_path, "for i in range(200000): print('line', i)\nprint('the end')")
 
-    assert len(result["log"]) <= command.KEPT_BYTES
+    assert len(result["log"]) <= command.LOG_TAIL_BYTES
     assert result["log"].endswith("line 199999\nthe end\n")
 
 

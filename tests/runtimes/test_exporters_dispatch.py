@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from onnxgate.runtimes.worker.exporters import arrays, dispatch, estimators, results, seeding
+from onnxgate.runtimes.worker.exporters import estimators, export_result, numpy_eager, source, source_jobs
 from tests.model.models import parse
 
 FRAMEWORKS = "PyTorch, XGBoost, LightGBM, scikit-learn, Keras, TensorFlow, JAX"
@@ -23,7 +23,7 @@ FRAMEWORKS = "PyTorch, XGBoost, LightGBM, scikit-learn, Keras, TensorFlow, JAX"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of sources; no framework is imported, whatever other tests did."""
     for name in list(sys.modules):
-        if name.partition(".")[0] in {package for each in dispatch.FRAMEWORKS for package in each.packages}:
+        if name.partition(".")[0] in {package for each in source_jobs.FRAMEWORKS for package in each.packages}:
             monkeypatch.delitem(sys.modules, name)
     return tmp_path
 
@@ -34,7 +34,7 @@ def export(project: Path, text: str, **job: Any) -> dict[str, Any]:
     (project / "out").mkdir(exist_ok=True)
     asked = {"source": f"{project / 'm.py'}:build", "folder": str(project), "output": str(project / "out")}
     usual = {"opset": None, "ir_version_max": None, "cases": [], "export": True, "float64": True, "eager": True}
-    return dispatch.export({**asked, **usual, **job}, lambda _: None)
+    return source_jobs.export({**asked, **usual, **job}, lambda _: None)
 
 
 def failure(result: dict[str, Any]) -> tuple[str, str]:
@@ -100,8 +100,8 @@ def test_seed_of_the_job() -> None:
     """The standard library and numpy start from the job's seed."""
     drawn = []
     for number in (1, 1, 2):
-        seeding.choose(number)
-        seeding.seed()
+        source.choose_seed(number)
+        source.seed_generators()
         drawn.append((random.random(), np.random.random()))
 
     assert drawn[0] == drawn[1] != drawn[2]
@@ -116,11 +116,11 @@ def case(folder: Path, **inputs: Any) -> dict[str, Any]:
     return {"name": "c", "inputs": paths}
 
 
-def run(folder: Path, call: arrays.Call, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
+def run(folder: Path, call: numpy_eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
     """What came of running a call on the cases."""
-    result = results.nothing()
+    result = export_result.empty_result()
     job = {"cases": cases, "output": str(folder), "float64": True, "source": "m.py:build", "folder": str(folder)}
-    arrays.run(job, call, result, lambda _: None, wide)
+    numpy_eager.run_cases(job, call, result, lambda _: None, wide)
     return result
 
 
@@ -135,7 +135,9 @@ FLOAT = np.dtype("float32")
 
 def test_cases_by_name_and_sample(tmp_path: Path) -> None:
     """Inputs are found by name, whatever order a case has; the sample comes last; a float64 is taken as a float32."""
-    call = arrays.Call(lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])])
+    call = numpy_eager.ArrayCall(
+        lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])]
+    )
     result = run(tmp_path, call, case(tmp_path, b=np.float32([1]), a=np.float64([5])))
 
     assert [outputs(each)[0].tolist() for each in result["eager"]] == [[4], [7]]
@@ -145,7 +147,7 @@ def test_cases_by_name_and_sample(tmp_path: Path) -> None:
 
 def test_another_number_of_inputs(tmp_path: Path) -> None:
     """Nothing is run, and it is said why."""
-    call = arrays.Call(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
+    call = numpy_eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
 
     assert (result["eager"], result["eager_reason"]) == ([], "the source takes 2 arrays and the model 1")
@@ -153,7 +155,7 @@ def test_another_number_of_inputs(tmp_path: Path) -> None:
 
 def test_another_type(tmp_path: Path) -> None:
     """Words where the source takes numbers: that case fails, and says so."""
-    call = arrays.Call(lambda v: v, ["a"], [FLOAT])
+    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
 
     assert result["eager"][0]["failure"]["text"] == "the source takes float32 where the model takes <U1"
@@ -162,7 +164,7 @@ def test_another_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
 def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
     """A source that falls back to single precision on the way would seem to be exact."""
-    call = arrays.Call(lambda v: v, ["a"], [FLOAT])
+    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])
 
     assert len(result["eager64"]) == runs
@@ -181,7 +183,7 @@ def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
 def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, expected: list[Any]) -> None:
     """Vectors of scikit-learn are columns in a graph; one score of two classes may be two columns."""
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    found = estimators.shaped(np.array(value), output, signs)
+    found = estimators.reshape_result(np.array(value), output, signs)
 
     assert (found.tolist(), found.dtype) == (expected, FLOAT)
 
@@ -190,7 +192,7 @@ def test_words_stay_words() -> None:
     """Labels may be words."""
     output = helper.make_tensor_value_info("y", TensorProto.STRING, [None])
 
-    assert estimators.shaped(np.array(["a", "bc"]), output).tolist() == ["a", "bc"]
+    assert estimators.reshape_result(np.array(["a", "bc"]), output).tolist() == ["a", "bc"]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_words_stay_words() -> None:
 )
 def test_method_of_an_output(output: str, methods: tuple[str, ...], raw: bool, expected: str | None) -> None:
     """The converter's names say what computes an output; of other names nothing is known."""
-    assert estimators.method_of(output, SimpleNamespace(**dict.fromkeys(methods)), raw) == expected
+    assert estimators.find_method(output, SimpleNamespace(**dict.fromkeys(methods)), raw) == expected
 
 
 def test_renamed_outputs() -> None:
@@ -216,7 +218,7 @@ def test_renamed_outputs() -> None:
         " z = If (b) <then_branch = t () => (float[2] t)"
         " { t = Abs (y) }, else_branch = e () => (float[2] e) { e = Exp (y) }> }"
     )
-    results.rename_outputs(model.graph, {"y": "score"})
+    export_result.rename_outputs(model.graph, {"y": "score"})
 
     assert [each.name for each in model.graph.output] == ["score", "z"]
     assert model.graph.node[0].output[0] == "score"

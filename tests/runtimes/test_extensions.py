@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.runtimes.jobs import Case, Completed, Load, Observation, Refused, Run, RunResult, Unavailable
+from onnxgate.core.jobs import Completed, InputCase, Load, Observation, Refused, Run, RunResult, Unavailable
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
@@ -31,8 +32,8 @@ UPPER = NODE.format(domain="ai.onnx.contrib", name="StringUpper", type="string")
 class Bench:
     """A release with the real package of extensions in its environment, and a folder to work in."""
 
-    host: Host
-    seat: Seat
+    host: WorkerPool
+    seat: WorkerSpec
     interpreter: Path
     folder: Path
 
@@ -53,12 +54,12 @@ class Bench:
 
 @pytest.fixture(params=["1.16.3", "1.31.1"])
 def bench(
-    host: Host, locked: Callable[..., Locked], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
+    host: WorkerPool, locked: Callable[..., Locked], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Bench:
     """An old and a new release with one release of the package."""
     runtime, packages = locked(request.param, extension=f"{PACKAGE}==0.15.2")
     interpreter = Environments(cache, offline=False).prepare(runtime, packages)
-    return Bench(host, Seat.of_runtime(runtime, packages), interpreter, tmp_path)
+    return Bench(host, WorkerSpec.of_runtime(runtime, packages), interpreter, tmp_path)
 
 
 pytestmark = pytest.mark.index
@@ -68,7 +69,7 @@ def test_package(bench: Bench) -> None:
     """Its operators load, and run on real inputs; without it they are not known."""
     array = bench.folder / "x.npy"
     np.save(array, np.array(["a", "bC"]))
-    case = Case(name="one", origin="user", inputs={"x": str(array)})
+    case = InputCase(name="one", origin="user", inputs={"x": str(array)})
     job = Run(model=bench.model(UPPER), cases=(case,), output=str(bench.folder), extensions=(PACKAGE,))
     observation = bench.host.submit(bench.seat, job).result(200)
 

@@ -7,8 +7,8 @@ from textwrap import dedent
 
 import pytest
 
-from onnxgate.config.types import Config, ModelSettings
-from onnxgate.runtimes.frameworks import deciding, needs
+from onnxgate.project.config.schema import Config, ModelSettings
+from onnxgate.runtimes.environments.toolchain import packages_to_record, required_frameworks
 
 
 def config(*sources: str, command: tuple[str, ...] | None = None) -> Config:
@@ -40,7 +40,7 @@ def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> Non
     """Wherever in the file; what it can do without does not count."""
     write(tmp_path, m=text)
 
-    assert [each[0] for each in needs(config("m.py:build"), tmp_path)] == found
+    assert [each[0] for each in required_frameworks(config("m.py:build"), tmp_path)] == found
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_imports_of_the_projects_own_modules(tmp_path: Path, line: str) -> None:
     text = "import xgboost\ndef other():\n    import torch\n"
     write(tmp_path, export__m=line, export__net=text, lib__deep__net=text, lib__deep__INIT="from . import net\n")
 
-    assert needs(config("export/m.py:build"), tmp_path) == (("xgboost", "xgboost-cpu"),)
+    assert required_frameworks(config("export/m.py:build"), tmp_path) == (("xgboost", "xgboost-cpu"),)
 
 
 def test_modules_that_import_each_other(tmp_path: Path) -> None:
     """A circle ends."""
     write(tmp_path, a="import b", b="import a, lightgbm")
 
-    assert needs(config("a.py:build"), tmp_path) == (("lightgbm",),)
+    assert required_frameworks(config("a.py:build"), tmp_path) == (("lightgbm",),)
 
 
 @pytest.mark.parametrize("text", ["from timm import create_model", "not python", None])
@@ -68,24 +68,24 @@ def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         write(tmp_path, m=text)
     asked = config("m.py:build")
-    (group,) = needs(asked, tmp_path)
+    (group,) = required_frameworks(asked, tmp_path)
 
     assert group == ("torch", "scikit-learn", "xgboost", "lightgbm", "keras", "tensorflow", "jax")
-    assert set(deciding(asked, tmp_path)) >= {"torch", "skl2onnx", "jax2onnx", "xgboost-cpu"}
+    assert set(packages_to_record(asked, tmp_path)) >= {"torch", "skl2onnx", "jax2onnx", "xgboost-cpu"}
 
 
 def test_recorded_of_a_framework(tmp_path: Path) -> None:
     """The framework and its converter, and no other framework that may be installed beside."""
     write(tmp_path, m="import sklearn")
 
-    assert deciding(config("m.py:build"), tmp_path) == ("onnx", "scikit-learn", "skl2onnx")
+    assert packages_to_record(config("m.py:build"), tmp_path) == ("onnx", "scikit-learn", "skl2onnx")
 
 
 @pytest.mark.parametrize("sources", [(), ("m.py:build",)])
 def test_recorded_of_a_command(tmp_path: Path, sources: tuple[str, ...]) -> None:
     """A command may use anything: PyTorch's packages are recorded as well."""
     write(tmp_path, m="import sklearn")
-    found = set(deciding(config(*sources, command=("make",)), tmp_path))
+    found = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
 
     assert found >= {"torch", "onnx", "onnxscript", "onnx-ir"}
     assert ("skl2onnx" in found) == bool(sources)

@@ -8,40 +8,43 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.commands import Commands
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.runtimes.interpreters import find_interpreter
-from onnxgate.runtimes.jobs import Completed, Crashed, Harvest, HarvestResult
-from onnxgate.stages.harvest import UntoldError, ask
-from onnxgate.support.dump import Dump, DumpedKernel, decode_dump
-from onnxgate.support.table import Source
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, Crashed, Harvest, HarvestResult
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import find_interpreter
+from onnxgate.runtimes.environments.command_runner import CommandRunner
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, decode_dump
+from onnxgate.support.tables.operators import TableSource
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
 OLD_NUMPY = "1.26.4"
 
 
-def harvest(host: Host, locked: Locked, output: Path) -> tuple[HarvestResult, Dump]:
+def harvest(host: WorkerPool, locked: Locked, output: Path) -> tuple[HarvestResult, BuildDump]:
     """What a release answers, and what it writes."""
     try:
-        find_interpreter(locked[0].python, Commands(), offline=True)
+        find_interpreter(locked[0].python, CommandRunner(), offline=True)
     except UnavailableError as error:
         pytest.skip(f"{error.message}: {error.hint}")
-    observation = host.submit(Seat.of_runtime(*locked), Harvest(output=str(output))).result(200)
+    observation = host.submit(WorkerSpec.of_runtime(*locked), Harvest(output=str(output))).result(200)
     assert isinstance(observation, Completed), observation
     assert isinstance(observation.result, HarvestResult)
     return observation.result, decode_dump(output.read_bytes())
 
 
-def kernels(dump: Dump, domain: str, name: str) -> list[DumpedKernel]:
+def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
     """Those of one operator."""
     return [each for each in dump.kernels if (each.domain, each.name) == (domain, name)]
 
 
 @pytest.mark.index
-def test_a_release_says_its_kernels_and_schemas(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+def test_a_release_says_its_kernels_and_schemas(
+    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
+) -> None:
     """With versions and types. Source: 1.31.1 registers Det since opset 22 for float alone."""
     result, dump = harvest(host, locked("1.31.1"), tmp_path / "a file.json")
 
@@ -62,7 +65,7 @@ def test_a_release_says_its_kernels_and_schemas(host: Host, locked: Callable[...
 
 
 @pytest.mark.index
-def test_patch_releases_differ(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """MatMulNBits came with a patch: 1.16.1 has neither schema nor kernel."""
     found = {}
     for release in ("1.16.1", "1.16.3"):
@@ -75,7 +78,7 @@ def test_patch_releases_differ(host: Host, locked: Callable[..., Locked], tmp_pa
 
 @pytest.mark.index
 def test_an_older_release_says_that_it_has_no_registry(
-    host: Host, locked: Callable[..., Locked], tmp_path: Path
+    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
 ) -> None:
     """That is a result, and no failure."""
     result, dump = harvest(host, locked("1.15.1", numpy=OLD_NUMPY), tmp_path / "dump.json")
@@ -85,7 +88,7 @@ def test_an_older_release_says_that_it_has_no_registry(
 
 
 @pytest.mark.index
-def test_two_pythons_hear_the_same(host: Host, locked: Callable[..., Locked], tmp_path: Path) -> None:
+def test_two_pythons_hear_the_same(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """Byte for byte, under the oldest interpreter too, though each has a wheel of its own."""
     for name, python, numpy in (("one", "3.8", "1.24.4"), ("other", "3.11", OLD_NUMPY)):
         harvest(host, locked("1.16.3", python, numpy), tmp_path / name)
@@ -93,15 +96,15 @@ def test_two_pythons_hear_the_same(host: Host, locked: Callable[..., Locked], tm
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_a_file_that_was_not_written_is_no_answer(fake_host: Host, fake: Seat, tmp_path: Path) -> None:
+def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
     """A worker is not believed."""
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
     assert Crashed(signal="answered nonsense", during="start", log="") == observation
 
 
-def test_nonsense_is_not_kept(fake_host: Host, fake: Seat) -> None:
+def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """A build that is patched may say what nobody understands; that is no fault of ours."""
     seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
-    with pytest.raises(UntoldError, match=r"^what it says cannot be read: ValidationError$"):
-        ask(fake_host, seat, Source(release="1.0", wheel="", sha256="0" * 64))
+    with pytest.raises(HarvestError, match=r"^what it says cannot be read: ValidationError$"):
+        harvest_build(fake_host, seat, TableSource(release="1.0", wheel="", sha256="0" * 64))

@@ -16,15 +16,13 @@ from typing import Any
 
 import pytest
 
-from onnxgate.runtimes import process
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core import subprocesses
+from onnxgate.core.jobs import (
     Completed,
     Crashed,
     Export,
     ExportResult,
+    InputCase,
     Load,
     LoadResult,
     Observation,
@@ -35,6 +33,9 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 GOOD = Completed(result=LoadResult(providers=("Fake",)))
 
@@ -54,12 +55,12 @@ class Recorder:
         self.events.append(("finished", seat, what, outcome))
 
 
-def ask(host: Host, seat: Seat, model: str) -> Observation:
+def ask(host: WorkerPool, seat: WorkerSpec, model: str) -> Observation:
     """What comes of loading it."""
     return host.submit(seat, Load(model=model)).result(60)
 
 
-def pid_of(host: Host, seat: Seat) -> int:
+def pid_of(host: WorkerPool, seat: WorkerSpec) -> int:
     """The process that serves a seat."""
     observation = host.submit(seat, Probe()).result(60)
     assert isinstance(observation, Completed)
@@ -75,14 +76,14 @@ def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
     return not is_alive(pid)
 
 
-def test_one_process_serves_all_jobs_of_a_seat(fake_host: Host, fake: Seat) -> None:
+def test_one_process_serves_all_jobs_of_a_seat(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The second job finds the first one's worker."""
     pids = {pid_of(fake_host, fake) for _ in range(3)}
 
     assert len(pids) == 1
 
 
-def test_a_segfault_costs_one_job(fake_host: Host, fake: Seat) -> None:
+def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The signal, the phase and the log are told; the next job has a new worker."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("segfault", "good")]
 
@@ -92,7 +93,9 @@ def test_a_segfault_costs_one_job(fake_host: Host, fake: Seat) -> None:
 @pytest.mark.parametrize(
     ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "no end within 2 s")]
 )
-def test_extensions_that_fall_are_no_fault_of_the_model(fake_host: Host, fake: Seat, model: str, expected: str) -> None:
+def test_extensions_that_fall_are_no_fault_of_the_model(
+    fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str
+) -> None:
     """What ends the worker while libraries are registered leaves the model undecided; the next job gets its worker."""
     observation = ask(fake_host, fake, model)
 
@@ -100,12 +103,12 @@ def test_extensions_that_fall_are_no_fault_of_the_model(fake_host: Host, fake: S
     assert ask(fake_host, fake, "good") == GOOD
 
 
-def test_a_worker_that_ends_by_itself_has_crashed(fake_host: Host, fake: Seat) -> None:
+def test_a_worker_that_ends_by_itself_has_crashed(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """`os._exit` in native code is no answer."""
     assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")
 
 
-def test_a_source_that_ends_the_program_is_refused(fake_host: Host, fake: Seat) -> None:
+def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """`sys.exit` does not end the worker."""
     before = pid_of(fake_host, fake)
     observation = ask(fake_host, fake, "system_exit")
@@ -116,7 +119,7 @@ def test_a_source_that_ends_the_program_is_refused(fake_host: Host, fake: Seat) 
 
 
 @pytest.mark.parametrize("model", ["hang", "hang_with_the_lock"])
-def test_what_does_not_end_is_ended(fake_host: Host, fake: Seat, tmp_path: Path, model: str) -> None:
+def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
     """Also native code that holds the interpreter's lock; the next job works."""
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
@@ -124,21 +127,21 @@ def test_what_does_not_end_is_ended(fake_host: Host, fake: Seat, tmp_path: Path,
     assert ask(fake_host, fake, "good") == GOOD
 
 
-def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: Host, fake: Seat) -> None:
+def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """200 MB on both streams are read and forgotten."""
     limits = JobLimits(time_s=60)
 
     assert fake_host.submit(fake, Load(model="flood"), limits=limits).result(60) == GOOD
 
 
-def test_a_flood_of_phases_is_ended(fake_host: Host, fake: Seat) -> None:
+def test_a_flood_of_phases_is_ended(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The time limit holds however much a worker says."""
     assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
     assert ask(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
-def test_memory_is_limited_per_job(fake_host: Host, fake: Seat) -> None:
+def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """2 GiB are refused under a limit of 1 GiB and given under one of 4 GiB, by the same worker."""
     before = pid_of(fake_host, fake)
     refused = ask(fake_host, fake, "allocate")
@@ -150,7 +153,7 @@ def test_memory_is_limited_per_job(fake_host: Host, fake: Seat) -> None:
     assert before == pid_of(fake_host, fake)
 
 
-def test_jobs_cannot_be_read_by_what_is_run(fake_host: Host, fake: Seat) -> None:
+def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """A source that reads its standard input finds it empty."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
 
@@ -158,7 +161,7 @@ def test_jobs_cannot_be_read_by_what_is_run(fake_host: Host, fake: Seat) -> None
     assert jobs[1].result(60) == GOOD
 
 
-def test_a_hostile_text_arrives_harmless(fake_host: Host, fake: Seat) -> None:
+def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Escapes and surrogates are gone, and its length is bounded."""
     observation = ask(fake_host, fake, "raise_hostile")
 
@@ -170,7 +173,7 @@ def test_a_hostile_text_arrives_harmless(fake_host: Host, fake: Seat) -> None:
 @pytest.mark.parametrize(
     "model", ["wrong_kind", "wrong_type", "overlong", "no_json", "no_utf8", "deep", "not_to_us", "twice"]
 )
-def test_nonsense_is_no_answer(fake_host: Host, fake: Seat, model: str) -> None:
+def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
     """Whatever else a worker says is a crash, its own or that of the next job, and never a pass of the next."""
     first = ask(fake_host, fake, model)
     if model == "twice":
@@ -183,18 +186,20 @@ def test_nonsense_is_no_answer(fake_host: Host, fake: Seat, model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
-def test_outputs_that_are_not_there_are_no_answer(fake_host: Host, fake: Seat, tmp_path: Path, model: str) -> None:
+def test_outputs_that_are_not_there_are_no_answer(
+    fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str
+) -> None:
     """A run is believed only with every case, every output, and every file where it belongs."""
     output = tmp_path / "output"
     output.mkdir()
     (tmp_path / "foreign.npy").touch()
-    case = Case(name="one", origin="generated", inputs={})
+    case = InputCase(name="one", origin="generated", inputs={})
     observation = fake_host.submit(fake, Run(model=model, cases=(case,), output=str(output))).result(60)
 
     assert Crashed(signal="answered nonsense", during="load", log="") == observation
 
 
-def test_a_worker_that_died_at_rest_is_replaced(fake_host: Host, fake: Seat) -> None:
+def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Its death is no job's."""
     os.kill(pid_of(fake_host, fake), signal.SIGKILL)
     time.sleep(0.5)
@@ -202,7 +207,9 @@ def test_a_worker_that_died_at_rest_is_replaced(fake_host: Host, fake: Seat) -> 
     assert ask(fake_host, fake, "good") == GOOD
 
 
-def test_children_of_a_worker_end_with_it(fake_host: Host, fake: Seat, is_alive: Callable[[int], bool]) -> None:
+def test_children_of_a_worker_end_with_it(
+    fake_host: WorkerPool, fake: WorkerSpec, is_alive: Callable[[int], bool]
+) -> None:
     """What a job left running does not outlive the crash."""
     observation = ask(fake_host, fake, "with_a_child")
 
@@ -210,9 +217,9 @@ def test_children_of_a_worker_end_with_it(fake_host: Host, fake: Seat, is_alive:
     assert gone(is_alive, json.loads(observation.log)["child"])
 
 
-def test_seats_work_side_by_side(fake_host: Host, tmp_path: Path) -> None:
+def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
     """Two jobs that wait for each other end."""
-    seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+    seats = [WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
     jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
 
     assert [job.result(60) for job in jobs] == [GOOD, GOOD]
@@ -222,8 +229,10 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     """With one at once, two jobs that wait for each other do not meet."""
     recorder = Recorder()
     limits = JobLimits(time_s=1)
-    with Host(Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False) as host:
-        seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
+    with WorkerPool(
+        Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False
+    ) as host:
+        seats = [WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake") for name in ("a", "b")]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
 
@@ -233,18 +242,22 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
 
 def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
     """However many may be busy: two jobs that wait for each other do not meet."""
-    with Host(Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False) as host:
-        seats = [Seat.of_interpreter(name, Path(sys.executable), engine="fake", turn="one") for name in ("a", "b")]
+    with WorkerPool(
+        Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
+    ) as host:
+        seats = [
+            WorkerSpec.of_interpreter(name, Path(sys.executable), engine="fake", turn="one") for name in ("a", "b")
+        ]
         jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
 
 
-def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: Seat) -> None:
+def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
     """First come, first served; a display is told each."""
     recorder = Recorder()
-    with Host(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
+    with WorkerPool(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
         jobs = [host.submit(fake, Load(model=name)) for name in ("exit_3", "good", "wrong_type")]
         for job in jobs:
             job.result(60)
@@ -260,16 +273,22 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
     ("seat", "reason"),
     [
         (
-            Seat.of_interpreter("x", Path("/nowhere/python"), engine="fake"),
+            WorkerSpec.of_interpreter("x", Path("/nowhere/python"), engine="fake"),
             "`python` of `x` cannot be started: No such",
         ),
-        (Seat.of_interpreter("x", Path("/bin/false")), "its worker does not start: exit status 1"),
-        (Seat.of_interpreter("x", Path(sys.executable), engine="unheard-of"), "this onnxgate cannot run `unheard-of`"),
-        (Seat.of_interpreter("x", Path(sys.executable), engine="absent"), "ImportError: libwonder.so.3: cannot open"),
-        (Seat.of_interpreter("x", Path(sys.executable), engine="falling"), "its worker does not start: SIGILL"),
+        (WorkerSpec.of_interpreter("x", Path("/bin/false")), "its worker does not start: exit status 1"),
+        (
+            WorkerSpec.of_interpreter("x", Path(sys.executable), engine="unheard-of"),
+            "this onnxgate cannot run `unheard-of`",
+        ),
+        (
+            WorkerSpec.of_interpreter("x", Path(sys.executable), engine="absent"),
+            "ImportError: libwonder.so.3: cannot open",
+        ),
+        (WorkerSpec.of_interpreter("x", Path(sys.executable), engine="falling"), "its worker does not start: SIGILL"),
     ],
 )
-def test_a_seat_that_cannot_start_is_unavailable(fake_host: Host, seat: Seat, reason: str) -> None:
+def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
     """That is nobody's finding: every job is told why, and nothing is tried twice."""
     observations = [ask(fake_host, seat, "good") for _ in range(2)]
 
@@ -278,10 +297,10 @@ def test_a_seat_that_cannot_start_is_unavailable(fake_host: Host, seat: Seat, re
     assert observations[0] == observations[1]
 
 
-def test_the_environment_of_a_seat_reaches_its_worker(fake_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own variables are added; what would change a runtime's mind is taken away."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    seat = Seat.of_interpreter("x", Path(sys.executable), {"GREETING": "grüezi"}, engine="fake")
+    seat = WorkerSpec.of_interpreter("x", Path(sys.executable), {"GREETING": "grüezi"}, engine="fake")
     observation = fake_host.submit(seat, Probe()).result(60)
 
     assert isinstance(observation, Completed)
@@ -293,8 +312,8 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: Host, monkeypat
 def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two workers of one hash seed agree; the path is the user's, and the worker's own modules are not on it."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
-    seat = Seat.of_interpreter("toolchain", Path(sys.executable), {"PYTHONHASHSEED": "7"})
-    seen = [_export(Host(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
+    seat = WorkerSpec.of_interpreter("toolchain", Path(sys.executable), {"PYTHONHASHSEED": "7"})
+    seen = [_export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
 
     assert seen[0] == seen[1]
     assert seen[0]["path"].count(str(tmp_path / "theirs")) == 1
@@ -303,7 +322,7 @@ def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monk
 
 
 def test_an_engine_sees_only_its_environment(
-    fake_host: Host, fake: Seat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    fake_host: WorkerPool, fake: WorkerSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """What the user set for Python does not reach it."""
     (tmp_path / "json.py").write_text("raise SystemExit('not for you')")
@@ -312,7 +331,7 @@ def test_an_engine_sees_only_its_environment(
     assert ask(fake_host, fake, "good") == GOOD
 
 
-def _export(host: Host, seat: Seat) -> dict[str, Any]:
+def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
     with host:
         job = Export(source="x.py:build", output="/nowhere", folder="/nowhere", opset=None, ir_version_max=None)
         observation = host.submit(seat, job).result(60)
@@ -321,7 +340,7 @@ def _export(host: Host, seat: Seat) -> dict[str, Any]:
     return dict(json.loads(observation.result.log))
 
 
-def test_a_crash_comes_with_its_own_log(fake_host: Host, fake: Seat) -> None:
+def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """What an earlier job printed is not in it."""
     ask(fake_host, fake, "flood")
     time.sleep(0.3)
@@ -332,20 +351,20 @@ def test_a_crash_comes_with_its_own_log(fake_host: Host, fake: Seat) -> None:
 def test_of_a_log_the_end_is_kept() -> None:
     """However long it is."""
     script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
-    child = process.Child(process.start([sys.executable, "-c", script], dict(os.environ)))
+    child = subprocesses.WorkerProcess(subprocesses.start_in_group([sys.executable, "-c", script], dict(os.environ)))
     end_of_lines = child.receive(30)
     child.end()
 
     assert end_of_lines is None
-    assert len(child.log()) == process.LOG_LIMIT_BYTES
+    assert len(child.log()) == subprocesses.LOG_LIMIT_BYTES
     assert child.log().endswith("xthe end")
 
 
 def test_closing_ends_what_runs_and_cancels_what_waits(
-    fake_worker: Path, tmp_path: Path, fake: Seat, is_alive: Callable[[int], bool]
+    fake_worker: Path, tmp_path: Path, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
     """Nobody is told that the model hung."""
-    with Host(Environments(tmp_path, offline=True), 2, worker=fake_worker, limited=False) as host:
+    with WorkerPool(Environments(tmp_path, offline=True), 2, worker=fake_worker, limited=False) as host:
         pid = pid_of(host, fake)
         jobs = [host.submit(fake, Load(model=str(tmp_path / name))) for name in ("hang_with_the_lock", "good")]
         _wait_for(tmp_path / "pid")
@@ -366,9 +385,9 @@ def test_no_worker_outlives_its_host(
     script = f"""
         import sys
         from pathlib import Path
-        from onnxgate.runtimes.environments import Environments
-        from onnxgate.runtimes.host import Host, Seat
-        from onnxgate.runtimes.jobs import Load, Probe
+        from onnxgate.runtimes.environments.builder import Environments
+        from onnxgate.runtimes.pool.scheduler import Host, Seat
+        from onnxgate.core.jobs import Load, Probe
         fake = Seat.of_interpreter("fake 1.0", Path(sys.executable), engine="fake")
         folder = Path({str(tmp_path)!r})
         worker = Path({str(fake_worker)!r})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.runtimes.commands import Commands
+from onnxgate.runtimes.environments.command_runner import CommandRunner
 
 ASK = "import json, os; print(json.dumps([os.getcwd(), os.listdir(), sorted(os.environ)]))"
 
@@ -19,7 +19,7 @@ def test_settings_of_the_project_do_not_reach_uv(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UV_CONSTRAINT", "constraints.txt")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://index.example.org/simple")
-    folder, names, variables = json.loads(Commands().run([sys.executable, "-c", ASK], timeout_s=60).out)
+    folder, names, variables = json.loads(CommandRunner().run([sys.executable, "-c", ASK], timeout_s=60).out)
 
     assert (folder != str(tmp_path), names) == (True, [])
     assert ("UV_CONSTRAINT" in variables, "UV_DEFAULT_INDEX" in variables) == (False, True)

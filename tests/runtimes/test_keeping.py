@@ -13,15 +13,13 @@ import pytest
 from filelock import FileLock
 from packaging.tags import platform_tags
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
-from onnxgate.runtimes import fetching
-from onnxgate.runtimes.commands import Commands
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.interpreters import find_interpreter
-from onnxgate.runtimes.keeping import Keeper, Source, sweep
-from onnxgate.runtimes.node import Builder
-from onnxgate.runtimes.wheels import by_preference
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, NpmPackage, Wheel
+from onnxgate.runtimes.environments import wheels
+from onnxgate.runtimes.environments.builder import Environments, find_interpreter
+from onnxgate.runtimes.environments.command_runner import CommandRunner
+from onnxgate.runtimes.environments.node import NodeBuilder
+from onnxgate.runtimes.environments.wheels import WheelCache, WheelSource, rank_wheels, remove_unlocked
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{MINOR.replace('.', '')}"
@@ -58,7 +56,7 @@ class Index:
         self.contents = contents
         self.asked: list[str] = []
 
-    def __call__(self, packages: Sequence[LockedPackage]) -> Mapping[str, Source]:
+    def __call__(self, packages: Sequence[LockedPackage]) -> Mapping[str, WheelSource]:
         """Where its wheels are."""
         self.asked += [each.name for each in packages]
         return {wheel.file: _Opened(self.contents.get(each.name)) for each in packages for wheel in each.wheels}
@@ -87,10 +85,10 @@ def test_what_is_fetched_is_kept_and_taken_the_next_time(tmp_path: Path, target:
     """The second machine asks no index."""
     first, second = Index(engine=GOOD), Index()
     kept = package(wheel())
-    gathered = Keeper(tmp_path / "kept", first).gather([kept], target)
+    gathered = WheelCache(tmp_path / "kept", first).gather([kept], target)
     shutil.rmtree(target)
     target.mkdir()
-    again = Keeper(tmp_path / "kept", second).gather([kept], target)
+    again = WheelCache(tmp_path / "kept", second).gather([kept], target)
 
     assert (True, ["engine"]) == (gathered, first.asked)
     assert (True, []) == (again, second.asked)
@@ -134,9 +132,9 @@ def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack:
     """It is fetched as if it were not there, and where nobody has it, nothing is gathered."""
     kept = wheel()
     attack(leave(tmp_path / "kept", kept, GOOD), tmp_path)
-    nowhere = Keeper(tmp_path / "kept", lambda _: {}).gather([package(kept)], target)
+    nowhere = WheelCache(tmp_path / "kept", lambda _: {}).gather([package(kept)], target)
     left = list(target.iterdir())
-    fetched = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(kept)], target)
+    fetched = WheelCache(tmp_path / "kept", Index(engine=GOOD)).gather([package(kept)], target)
 
     assert (False, [], True) == (nowhere, left, fetched)
     assert [GOOD] == [path.read_bytes() for path in target.iterdir()]
@@ -145,7 +143,7 @@ def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack:
 @pytest.mark.parametrize("content", [EVIL, None])
 def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: Path, content: bytes | None) -> None:
     """What came is not kept either."""
-    gathered = Keeper(tmp_path / "kept", Index(engine=content)).gather([package(wheel())], target)
+    gathered = WheelCache(tmp_path / "kept", Index(engine=content)).gather([package(wheel())], target)
 
     assert (False, [], False) == (gathered, list(target.iterdir()), (tmp_path / "kept").exists())
 
@@ -155,7 +153,7 @@ def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platfor
     """A lock that somebody wrote by hand leads out of no folder, though packaging 24 finds a tag that fits."""
     (target / "engine-1.0-py3-none-").mkdir()
     strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
-    gathered = Keeper(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
+    gathered = WheelCache(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
 
     assert (False, [target]) == (gathered, list(tmp_path.iterdir()))
     assert ["engine-1.0-py3-none-"] == [path.name for path in target.rglob("*")]
@@ -165,7 +163,7 @@ def test_the_most_specific_wheel_is_preferred() -> None:
     """As an installer does, whatever the order in the lock; what is for another system is left out."""
     general, specific, foreign = wheel(PLATFORMS[-1]), wheel(PLATFORMS[0]), wheel("plan9_x86_64")
 
-    assert (specific, general) == by_preference(package(general, foreign, specific))
+    assert (specific, general) == rank_wheels(package(general, foreign, specific))
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -174,7 +172,7 @@ def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
     forged, right = wheel(content=GOOD), wheel(content=b"another", name="numpy")
     attack(leave(tmp_path / "kept", forged, GOOD), tmp_path)
     place = leave(tmp_path / "kept", right, b"another")
-    said = sweep(tmp_path / "kept", [package(forged), package(right)])
+    said = remove_unlocked(tmp_path / "kept", [package(forged), package(right)])
 
     assert [forged.file] == said
     assert [place] == list((tmp_path / "kept").rglob("*.whl"))
@@ -193,7 +191,7 @@ def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> N
         (kept / name).write_bytes(EVIL)
     (kept / "npm" / "out").symlink_to(tmp_path)
     (kept / "wheels" / ("0" * 64)).symlink_to(tmp_path)
-    said = sweep(kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")])
+    said = remove_unlocked(kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")])
 
     assert [] == said
     assert {place, kept / "npm/_cacache/content"} == {
@@ -206,13 +204,13 @@ def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
     """The first run of all has nothing, and a link in its place is removed."""
     (tmp_path / "link").symlink_to(tmp_path)
 
-    assert ([], []) == (sweep(tmp_path / "none", []), sweep(tmp_path / "link", []))
+    assert ([], []) == (remove_unlocked(tmp_path / "none", []), remove_unlocked(tmp_path / "link", []))
     assert not (tmp_path / "link").is_symlink()
 
 
 def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """npm is told where, and that it need not ask for what is there."""
-    commands = Commands()
+    commands = CommandRunner()
     asked: list[Sequence[str]] = []
 
     def remember(argv: Sequence[str], **_: object) -> None:
@@ -223,7 +221,7 @@ def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(shutil, "which", lambda _: "npm")
     runtime = LockedRuntime(engine="onnxruntime-web", release="1.0")
     with pytest.raises(RuntimeError):
-        Builder(commands, offline=False, kept=tmp_path / "npm").build(tmp_path / "attempt", runtime, [])
+        NodeBuilder(commands, offline=False, kept=tmp_path / "npm").build(tmp_path / "attempt", runtime, [])
 
     assert ["--cache", str(tmp_path / "npm"), "--prefer-offline"] == list(asked[0][asked[0].index("--cache") :][:3])
 
@@ -232,7 +230,7 @@ def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def small(locked: Callable[[str], Locked]) -> Locked:
     """A real release."""
     try:
-        find_interpreter("3.11", Commands(), offline=True)
+        find_interpreter("3.11", CommandRunner(), offline=True)
     except UnavailableError as error:
         pytest.skip(error.message)
     return locked("1.18.1")
@@ -250,7 +248,7 @@ def filled(shared_folder: Path, locked: Callable[[str], Locked]) -> Path:
 def _no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", NOWHERE)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setattr(fetching, "find", lambda *_: {})
+    monkeypatch.setattr(wheels, "find_downloads", lambda *_: {})
 
 
 @pytest.mark.index

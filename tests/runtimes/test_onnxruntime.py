@@ -10,18 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.commands import Commands
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.interpreters import find_interpreter
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import (
     CaseResult,
     Completed,
     Crashed,
     Failure,
+    InputCase,
     Load,
     LoadResult,
     Observation,
@@ -34,7 +29,12 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.texts.families import family
+from onnxgate.diagnostics.classification import failure_family
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments, find_interpreter
+from onnxgate.runtimes.environments.command_runner import CommandRunner
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
@@ -121,8 +121,8 @@ g (float[] table, int64[] q, int64[] k) => (float[] y) {
 class Bench:
     """One release, and a folder to work in."""
 
-    host: Host
-    seat: Seat
+    host: WorkerPool
+    seat: WorkerSpec
     folder: Path
 
     def model(self, text: str) -> str:
@@ -149,11 +149,11 @@ class Bench:
         job = Run(model=model, cases=cases, output=str(output), optimization=level)
         return self.host.submit(self.seat, job, limits=limits).result(200)
 
-    def _case(self, name: str, feed: dict[str, object]) -> Case:
+    def _case(self, name: str, feed: dict[str, object]) -> InputCase:
         paths = {key: self.folder / f"{name} {key}.npy" for key in feed}
         for key, path in paths.items():
             np.save(path, np.asarray(feed[key]))
-        return Case(name=name, origin="generated", inputs={key: str(path) for key, path in paths.items()})
+        return InputCase(name=name, origin="generated", inputs={key: str(path) for key, path in paths.items()})
 
 
 def results(observation: Observation) -> tuple[CaseResult, ...]:
@@ -177,17 +177,17 @@ def failure(case: CaseResult) -> Failure:
 
 
 @pytest.fixture(params=RELEASES)
-def bench(request: pytest.FixtureRequest, host: Host, locked: Callable[..., Locked], tmp_path: Path) -> Bench:
+def bench(request: pytest.FixtureRequest, host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> Bench:
     """One of the releases, with the Python that the lock gives it."""
     return _bench(host, locked(request.param), tmp_path)
 
 
-def _bench(host: Host, locked: Locked, folder: Path) -> Bench:
+def _bench(host: WorkerPool, locked: Locked, folder: Path) -> Bench:
     try:
-        find_interpreter(locked[0].python, Commands(), offline=True)
+        find_interpreter(locked[0].python, CommandRunner(), offline=True)
     except UnavailableError as error:
         pytest.skip(f"{error.message}: {error.hint}")
-    return Bench(host, Seat.of_runtime(*locked), folder)
+    return Bench(host, WorkerSpec.of_runtime(*locked), folder)
 
 
 def test_a_model_is_loaded_and_run(bench: Bench) -> None:
@@ -269,7 +269,7 @@ def test_one_failing_case_does_not_stop_the_next(bench: Bench) -> None:
     cases = results(bench.run(ADD, good, bad, good))
 
     assert [case.failure is None for case in cases] == [True, False, True]
-    assert family(failure(cases[1]).text) == "run_shape"
+    assert failure_family(failure(cases[1]).text) == "run_shape"
     assert "onnxruntime_src" not in failure(cases[1]).text
 
 
@@ -278,7 +278,7 @@ def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
     observation = bench.load(ADD.replace("ir_version: 8", "ir_version: 99"))
 
     assert isinstance(observation, Refused)
-    assert family(observation.failure.text) == "ir"
+    assert failure_family(observation.failure.text) == "ir"
     assert "Load model from " in observation.failure.text
     assert "/" not in observation.failure.text
     assert not observation.failure.memory
@@ -316,7 +316,9 @@ def test_a_missing_kernel_is_refused(bench: Bench) -> None:
     """By every release and level alike."""
     observations = [bench.load(NO_KERNEL), bench.load(NO_KERNEL, "disabled")]
 
-    assert [family(each.failure.text) for each in observations if isinstance(each, Refused)] == ["no_kernel"] * 2
+    assert [failure_family(each.failure.text) for each in observations if isinstance(each, Refused)] == [
+        "no_kernel"
+    ] * 2
 
 
 def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:
@@ -362,7 +364,7 @@ def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> 
     """The job is undecided; the worker goes on."""
     broken = bench.folder / "x.npy"
     broken.write_bytes(b"\x93NUMPY")
-    case = Case(name="one", origin="user", inputs={"x": str(broken)})
+    case = InputCase(name="one", origin="user", inputs={"x": str(broken)})
     job = Run(model=bench.model(ADD), cases=(case,), output=str(bench.folder))
     observation = bench.host.submit(bench.seat, job).result(200)
 
@@ -384,7 +386,7 @@ def test_a_provider_that_is_not_there(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("release", "python", "numpy"), [("1.19.2", "3.8", "1.24.4"), ("1.8.1", "3.8", "1.23.5")])
 def test_the_worker_runs_under_python_3_8(
-    host: Host, locked: Callable[..., Locked], tmp_path: Path, release: str, python: str, numpy: str
+    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path, release: str, python: str, numpy: str
 ) -> None:
     """The oldest interpreter that runtimes need."""
     bench = _bench(host, locked(release, python, numpy), tmp_path)
@@ -401,8 +403,8 @@ def test_the_worker_runs_under_python_3_8(
 def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked], tmp_path: Path) -> None:
     """Its reason and hint are those of the environment."""
     runtime, packages = locked("1.18.1")
-    elsewhere = dataclasses.replace(Seat.of_runtime(runtime, packages), packages=())
-    with Host(Environments(tmp_path, offline=True), 1) as host:
+    elsewhere = dataclasses.replace(WorkerSpec.of_runtime(runtime, packages), packages=())
+    with WorkerPool(Environments(tmp_path, offline=True), 1) as host:
         observation = host.submit(elsewhere, Probe()).result(60)
 
     assert isinstance(observation, Unavailable)

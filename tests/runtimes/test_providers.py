@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import WORKER, Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import Case, Completed, Failure, Load, Refused, Run, RunResult, Unavailable
+from onnxgate.core.jobs import Completed, Failure, InputCase, Load, Refused, Run, RunResult, Unavailable
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.test_onnxruntime import ADD, CPU, Bench
 
 pytestmark = pytest.mark.index
@@ -33,20 +34,20 @@ def bench(
     Source: onnxruntime-gpu 1.23.2 on a machine without CUDA lists it, warns, and runs on the processor.
     """
     worker = tmp_path / "doctored"
-    shutil.copytree(WORKER, worker, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(WORKER_FOLDER, worker, ignore=shutil.ignore_patterns("__pycache__"))
     adapter = worker / "adapters" / "onnxruntime.py"
     code, ask = adapter.read_text(encoding="utf-8"), "ort.get_available_providers()"
     assert ask in code
     adapter.write_text(code.replace(ask, f"[*{ask}, 'CUDAExecutionProvider']"), encoding="utf-8")
     (tmp_path / "work").mkdir()
-    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60), worker=worker) as host:
-        yield Bench(host, Seat.of_runtime(*locked(request.param)), tmp_path / "work")
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60), worker=worker) as host:
+        yield Bench(host, WorkerSpec.of_runtime(*locked(request.param)), tmp_path / "work")
 
 
 def _run(bench: Bench, providers: tuple[str, ...]) -> Run:
     np.save(bench.folder / "x.npy", np.ones((3, 4), np.float32))
     (bench.folder / "out").mkdir()
-    case = Case(name="one", origin="generated", inputs={"x": str(bench.folder / "x.npy")})
+    case = InputCase(name="one", origin="generated", inputs={"x": str(bench.folder / "x.npy")})
     return Run(model=bench.model(ADD), cases=(case,), output=str(bench.folder / "out"), providers=providers)
 
 

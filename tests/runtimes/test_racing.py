@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate import racing
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import Benchmark, BenchmarkResult, Completed, InputCase, Observation
 from onnxgate.evidence.budget import Raced
-from onnxgate.findings import Place
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import Case, Completed, Observation, Race, RaceResult
+from onnxgate.gate.execution import benchmark
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 pytestmark = pytest.mark.index
 
@@ -42,18 +43,20 @@ def chain(path: Path, length: int, *, first: str = "x") -> Path:
 class Course:
     """One release, on which models are raced."""
 
-    def __init__(self, host: Host, seat: Seat, folder: Path) -> None:
+    def __init__(self, host: WorkerPool, seat: WorkerSpec, folder: Path) -> None:
         self._host, self._seat, self.folder = host, seat, folder
 
-    def case(self, width: int = WIDTH) -> Case:
+    def case(self, width: int = WIDTH) -> InputCase:
         """A case that the chains take, if it is of their width."""
         path = self.folder / f"x{width}.npy"
         np.save(path, np.ones((3, width), np.float32))
-        return Case(name=f"width {width}", origin="generated", inputs={"x": str(path)})
+        return InputCase(name=f"width {width}", origin="generated", inputs={"x": str(path)})
 
-    def race(self, model: Path, baseline: Path, *cases: Case, rounds: int = ROUNDS, weighings: int = 0) -> Observation:
+    def race(
+        self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, weighings: int = 0
+    ) -> Observation:
         """What comes of one race."""
-        job = Race(
+        job = Benchmark(
             model=str(model),
             baseline=str(baseline),
             cases=cases or (self.case(),),
@@ -63,11 +66,11 @@ class Course:
         )
         return self._host.submit(self._seat, job).result(200)
 
-    def raced(self, *arguments: Path, **more: int) -> RaceResult:
+    def raced(self, *arguments: Path, **more: int) -> BenchmarkResult:
         """What was measured."""
         observation = self.race(*arguments, **more)  # type: ignore[arg-type]
         assert isinstance(observation, Completed), observation
-        assert isinstance(observation.result, RaceResult)
+        assert isinstance(observation.result, BenchmarkResult)
         assert observation.result.reason == ""
         return observation.result
 
@@ -80,11 +83,11 @@ def course(
     tmp_path: Path,
 ) -> Iterator[Course]:
     """One of the releases."""
-    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
-        yield Course(host, Seat.of_runtime(*locked(request.param)), tmp_path)
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+        yield Course(host, WorkerSpec.of_runtime(*locked(request.param)), tmp_path)
 
 
-def _verdict(measure: str, figures: racing.Figures, budget: float) -> str:
+def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> str:
     return Raced(
         model="m.onnx",
         place=Place("m.onnx"),
@@ -106,9 +109,9 @@ def test_three_times_the_work_is_found(course: Course) -> None:
     result, turned = course.raced(long, short, weighings=2), course.raced(short, long)
 
     assert (len(result.model_s), len(result.baseline_s), result.case) == (ROUNDS, ROUNDS, f"width {WIDTH}")
-    assert _verdict("time", racing.of_times(result), 1.5) == "over"
-    assert _verdict("memory", racing.of_weights(result, 1.5), 1.5) == "over"
-    assert racing.of_times(turned).high < 0.67
+    assert _verdict("time", benchmark.compute_time_ratio(result), 1.5) == "over"
+    assert _verdict("memory", benchmark.compute_memory_ratio(result, 1.5), 1.5) == "over"
+    assert benchmark.compute_time_ratio(turned).high < 0.67
     assert min(result.baseline_mib) > 9  # ten weights of 1 MiB
 
 
@@ -117,8 +120,8 @@ def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
     one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
     found = [course.raced(one, other, weighings=1) for _ in range(10)]
 
-    assert [_verdict("time", racing.of_times(each), 1.2) for each in found] == ["within"] * 10
-    assert [_verdict("memory", racing.of_weights(each, 1.2), 1.2) for each in found] == ["within"] * 10
+    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in found] == ["within"] * 10
+    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in found] == ["within"] * 10
 
 
 def test_what_is_not_asked_is_not_measured(course: Course) -> None:
@@ -136,13 +139,13 @@ def test_first_case_that_both_can_run(course: Course) -> None:
     observation = course.race(model, model, course.case(3), course.case(), rounds=1)
 
     assert isinstance(observation, Completed)
-    assert isinstance(observation.result, RaceResult)
+    assert isinstance(observation.result, BenchmarkResult)
     assert observation.result.case == f"width {WIDTH}"
 
 
 def _reason(observation: Observation) -> str:
     assert isinstance(observation, Completed), observation
-    assert isinstance(observation.result, RaceResult)
+    assert isinstance(observation.result, BenchmarkResult)
     return observation.result.reason
 
 

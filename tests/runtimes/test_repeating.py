@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import CaseResult, Optimization
-from onnxgate.runtimes.worker import repeating
+from onnxgate.core.jobs import CaseResult, Optimization
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker.adapters import onnxruntime
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.runtimes.test_onnxruntime import Bench, results, value
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
@@ -46,8 +47,8 @@ def bench(
     request: pytest.FixtureRequest, cache: Path, locked: Callable[..., Locked], tmp_path: Path
 ) -> Iterator[Bench]:
     """One of the releases."""
-    with Host(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
-        yield Bench(host, Seat.of_runtime(*locked(request.param, numpy=NUMPY[request.param])), tmp_path)
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+        yield Bench(host, WorkerSpec.of_runtime(*locked(request.param, numpy=NUMPY[request.param])), tmp_path)
 
 
 def _only(bench: Bench, text: str, feed: Feed, level: Optimization = "all") -> CaseResult:
@@ -121,7 +122,7 @@ def test_first_case_that_runs_is_the_one_that_is_repeated(bench: Bench) -> None:
 
 def _unstable(folder: Path, first: object, again: object, exact: bool = True) -> list[str]:
     np.save(folder / "y.npy", np.asarray(first))
-    return repeating.unstable(["y"], [np.asarray(again)], [str(folder / "y.npy")], exact)
+    return onnxruntime.find_unstable_outputs(["y"], [np.asarray(again)], [str(folder / "y.npy")], exact)
 
 
 def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
@@ -145,7 +146,7 @@ def test_shared_memory_alone_proves_nothing() -> None:
     around = block[::9]  # its ends lie before and behind what was fed
     outputs = {"copy": fed.copy(), "around": around, "none": None}
 
-    assert ["part"] == repeating.aliased(["part"], [fed[1:3]], {"x": fed})
+    assert ["part"] == onnxruntime.find_aliased_outputs(["part"], [fed[1:3]], {"x": fed})
     assert before.tobytes() == block.tobytes()
-    assert [] == repeating.aliased(list(outputs), list(outputs.values()), {"x": fed})
+    assert [] == onnxruntime.find_aliased_outputs(list(outputs), list(outputs.values()), {"x": fed})
     assert before.tobytes() == block.tobytes()

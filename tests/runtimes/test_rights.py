@@ -12,31 +12,34 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.runtimes import rights
-from onnxgate.runtimes.desk import WITHOUT_LIMITS
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core.jobs import (
+    Benchmark,
+    BenchmarkResult,
     Completed,
     Crashed,
+    InputCase,
     Load,
     LoadResult,
     Observation,
     Probe,
     ProbeResult,
-    Race,
-    RaceResult,
     Refused,
     Run,
 )
-from onnxgate.runtimes.rights import Rights
-from onnxgate.runtimes.worker import landlock
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool import sandbox
+from onnxgate.runtimes.pool.sandbox import Permissions
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
+from onnxgate.runtimes.worker import linux_sandbox
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 from .conftest import Locked
 
 LINUX = sys.platform.startswith("linux")
-held = pytest.mark.skipif(not LINUX or not landlock.version(), reason="files are limited by Landlock alone")
+held = pytest.mark.skipif(
+    not LINUX or not linux_sandbox.landlock_version(), reason="files are limited by Landlock alone"
+)
 
 FILES = (
     *("read_a_key", "list_keys", "read_what_git_signs_in_with", "write_outside", "change_a_key", "remove_a_key"),
@@ -56,7 +59,7 @@ NEEDS = {
 class Den:
     """Where a hostile engine lives, and what lies around it."""
 
-    def __init__(self, folder: Path, seat: Seat, worker: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, seat: WorkerSpec, worker: Path, cache: Path) -> None:
         self.folder = folder
         self.outside = folder / "outside"
         self.models = folder / "models"
@@ -67,12 +70,12 @@ class Den:
         self._cache = cache
         self._seat = seat
 
-    def host(self, *, limited: bool) -> Host:
+    def host(self, *, limited: bool) -> WorkerPool:
         """One that runs it."""
         environments = Environments(self._cache, offline=False)
-        return Host(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
+        return WorkerPool(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
 
-    def seat(self, port: int) -> Seat:
+    def seat(self, port: int) -> WorkerSpec:
         """A locked runtime whose engine is hostile."""
         return replace(self._seat, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
 
@@ -88,7 +91,7 @@ class Den:
 def den(tmp_path: Path, fake_worker: Path, cache: Path, locked: Callable[[str], Locked]) -> Den:
     """A hostile engine in the environment of a real one."""
     runtime, packages = locked("1.31.1")
-    return Den(tmp_path, Seat("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
+    return Den(tmp_path, WorkerSpec("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
 
 
 @pytest.fixture
@@ -157,17 +160,17 @@ def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
 @held
 def test_only_a_race_starts_programs(den: Den, port: int) -> None:
     """It weighs models in fresh processes; there is no network even so."""
-    job = Race(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
+    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
     with den.host(limited=True) as host:
         raced = host.submit(den.seat(port), job).result(60)
 
-    assert raced == Completed(result=RaceResult(reason="children, and no network"))
+    assert raced == Completed(result=BenchmarkResult(reason="children, and no network"))
 
 
 def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Path) -> None:
     """Whatever it links to."""
     (tmp_path / "out").mkdir()
-    case = Case(name="one", origin="generated", inputs={})
+    case = InputCase(name="one", origin="generated", inputs={})
     with den.host(limited=True) as host:
         ran = host.submit(den.seat(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out")))
         observation = ran.result(60)
@@ -190,18 +193,18 @@ def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.Mo
     seen = observation.result.packages
     assert "secret" not in seen.values()
     assert seen["OMP_NUM_THREADS"] == "2"
-    assert {seen[name] for name in rights.SCRATCH} == {seen["HOME"]}
+    assert {seen[name] for name in sandbox.HOME_VARIABLES} == {seen["HOME"]}
     assert not Path(seen["HOME"]).exists()  # it is gone with the host
 
 
 def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
     """And is told no key either."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
-    own = rights.for_runtime(variables, Path("/scratch"), own=True)
-    locked = rights.for_runtime(variables, Path("/scratch"), own=False)
+    own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
+    locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
 
-    assert own.keys() - set(rights.SCRATCH) == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
-    assert locked.keys() - set(rights.SCRATCH) == {"LD_LIBRARY_PATH"}
+    assert own.keys() - set(sandbox.HOME_VARIABLES) == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
+    assert locked.keys() - set(sandbox.HOME_VARIABLES) == {"LD_LIBRARY_PATH"}
 
 
 def test_a_source_loses_what_is_the_runner_s_alone() -> None:
@@ -209,7 +212,7 @@ def test_a_source_loses_what_is_the_runner_s_alone() -> None:
     variables = dict.fromkeys(("HF_TOKEN", "SSH_AUTH_SOCK", "GITHUB_WORKSPACE", "GITHUB_ACTIONS", "HOME"), "x")
     taken = ("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "INPUT_TOKEN")
 
-    assert variables == rights.for_source({**variables, **dict.fromkeys(taken, "x")})
+    assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
 
 
 def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_path: Path) -> None:
@@ -261,8 +264,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
     shutil.copytree(fake_worker, old)
     (old / "landlock.py").write_text("def version():\n    return 0\n")
     (old / "seccomp.py").write_text("def restrict(**_):\n    raise OSError(38, 'Function not implemented')\n")
-    with Host(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
-        seat = Seat.of_interpreter("x", Path(sys.executable), engine="hostile")
+    with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
+        seat = WorkerSpec.of_interpreter("x", Path(sys.executable), engine="hostile")
         assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
 
         assert host.notes == (
@@ -274,28 +277,28 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
 @pytest.mark.skipif(not LINUX, reason="engines are limited on Linux alone")
 def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
     """Which is said: the model is not to blame for it."""
-    with Host(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
-        seat = Seat.of_interpreter("shy 1.0", Path(sys.executable), engine="shy")
+    with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
+        seat = WorkerSpec.of_interpreter("shy 1.0", Path(sys.executable), engine="shy")
         observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
 
         assert observation == Completed(result=LoadResult(providers=("Shy",)))
-        assert host.notes == (f"shy 1.0: {WITHOUT_LIMITS}",)
+        assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE}",)
 
 
 @pytest.mark.parametrize(
     ("has", "wants", "covered"),
     [
-        (Rights(frozenset(["/a"])), Rights(frozenset(["/a/b/c"])), True),
-        (Rights(frozenset(["/a/b"])), Rights(frozenset(["/a"])), False),
-        (Rights(frozenset(["/a"])), Rights(frozenset(["/ab"])), False),
-        (Rights(all_reads=True), Rights(frozenset(["/a"])), True),
-        (Rights(frozenset(["/a"])), Rights(all_reads=True), False),
-        (Rights(), Rights(processes=True), False),
-        (Rights(), Rights(devices=True), False),
-        (Rights(file_mib=1), Rights(file_mib=2), False),
+        (Permissions(frozenset(["/a"])), Permissions(frozenset(["/a/b/c"])), True),
+        (Permissions(frozenset(["/a/b"])), Permissions(frozenset(["/a"])), False),
+        (Permissions(frozenset(["/a"])), Permissions(frozenset(["/ab"])), False),
+        (Permissions(all_reads=True), Permissions(frozenset(["/a"])), True),
+        (Permissions(frozenset(["/a"])), Permissions(all_reads=True), False),
+        (Permissions(), Permissions(processes=True), False),
+        (Permissions(), Permissions(devices=True), False),
+        (Permissions(file_mib=1), Permissions(file_mib=2), False),
     ],
 )
-def test_what_rights_cover(has: Rights, wants: Rights, *, covered: bool) -> None:
+def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: bool) -> None:
     """A folder is shown with all below it; together they cover both."""
     assert covered is has.covers(wants)
     assert (has | wants).covers(wants)
@@ -304,4 +307,4 @@ def test_what_rights_cover(has: Rights, wants: Rights, *, covered: bool) -> None
 @pytest.mark.parametrize(("memory_mib", "file_mib"), [(None, 8192), (8192, 8192), (8193, 16384), (40_000, 65536)])
 def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mib: int) -> None:
     """An output was in memory before it was written."""
-    assert rights.needed(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib
+    assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib

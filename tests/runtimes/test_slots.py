@@ -5,19 +5,19 @@ from __future__ import annotations
 import threading
 import time
 
-from onnxgate.runtimes.slots import Rank, Slots
+from onnxgate.runtimes.pool.worker_thread import Priority, WorkerSlots
 
 
 def test_the_most_awaited_goes_first() -> None:
     """However long the others have waited."""
-    slots, order, threads = Slots(1), list[Rank](), list[threading.Thread]()
+    slots, order, threads = WorkerSlots(1), list[Priority](), list[threading.Thread]()
 
-    def work(rank: Rank) -> None:
+    def work(rank: Priority) -> None:
         with slots.taken(rank):
             order.append(rank)
 
     with slots.taken():
-        for rank in (Rank.AHEAD, Rank.USUAL, Rank.AWAITED):
+        for rank in (Priority.AHEAD, Priority.USUAL, Priority.AWAITED):
             threads.append(threading.Thread(target=work, args=(rank,)))
             threads[-1].start()
             while not slots._waiting[rank]:
@@ -25,12 +25,12 @@ def test_the_most_awaited_goes_first() -> None:
     for thread in threads:
         thread.join(10)
 
-    assert order == [Rank.AWAITED, Rank.USUAL, Rank.AHEAD]
+    assert order == [Priority.AWAITED, Priority.USUAL, Priority.AHEAD]
 
 
 def test_no_more_than_there_are() -> None:
     """Nobody gets in while all are taken, and a fault gives its own back."""
-    slots, inside, most = Slots(2), list[int](), list[int]()
+    slots, inside, most = WorkerSlots(2), list[int](), list[int]()
 
     def work(number: int) -> None:
         try:

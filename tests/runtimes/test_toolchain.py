@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.types import Config, ModelSettings, Toolchain
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedToolchain
-from onnxgate.runtimes import toolchain
-from onnxgate.runtimes.frameworks import needs
-from onnxgate.runtimes.toolchain import find_toolchain, locked_toolchain, probe
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.config.schema import Config, ModelSettings, Toolchain
+from onnxgate.project.lock.types import LockedToolchain
+from onnxgate.runtimes.environments import toolchain
+from onnxgate.runtimes.environments.toolchain import (
+    find_toolchain,
+    lock_toolchain,
+    probe_interpreter,
+    required_frameworks,
+)
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="environments are made in the layout of POSIX")
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -145,10 +149,10 @@ def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:
 
     (tmp_path / "m.py").write_text("import torch\n")
 
-    assert needs(config, tmp_path) == (("torch",),)
-    assert needs(Config(model=(ModelSettings(path="m.onnx", command=("make",)),)), tmp_path) == ()
+    assert required_frameworks(config, tmp_path) == (("torch",),)
+    assert required_frameworks(Config(model=(ModelSettings(path="m.onnx", command=("make",)),)), tmp_path) == ()
     with pytest.raises(UnavailableError, match=r"\(\.venv\) has no torch$"):
-        find_toolchain(tmp_path, Toolchain(python=".venv"), needs(config, tmp_path))
+        find_toolchain(tmp_path, Toolchain(python=".venv"), required_frameworks(config, tmp_path))
     assert find_toolchain(tmp_path, Toolchain()) == tmp_path / ".venv/bin/python"
 
 
@@ -184,7 +188,7 @@ def test_python_path(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     (lent,) = make("lent", torch="2.13.0").glob("lib/python*/site-packages")
     monkeypatch.setenv("PYTHONPATH", str(lent))
 
-    assert probe(folder / "bin" / "python", ["torch"]).packages == {"torch": "2.13.0"}
+    assert probe_interpreter(folder / "bin" / "python", ["torch"]).packages == {"torch": "2.13.0"}
 
 
 def test_folder_with_a_module_of_a_known_name(make: Make, tmp_path: Path) -> None:
@@ -192,14 +196,14 @@ def test_folder_with_a_module_of_a_known_name(make: Make, tmp_path: Path) -> Non
     folder = make(".venv", torch="2.13.0")
     (tmp_path / "json.py").write_text("raise RuntimeError\n")
 
-    assert probe(folder / "bin" / "python", ["torch"], folder=tmp_path).packages == {"torch": "2.13.0"}
+    assert probe_interpreter(folder / "bin" / "python", ["torch"], folder=tmp_path).packages == {"torch": "2.13.0"}
 
 
 def test_locked(make: Make) -> None:
     """The lock holds public versions of what decides an export and of what is required, and of nothing else."""
     folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2", onnx_ir="1.1.0", numpy="2.4.6", timm="1.0.20")
     python = folder / "bin" / "python"
-    locked = locked_toolchain(python, Toolchain(requires=("timm>=1",)))
+    locked = lock_toolchain(python, Toolchain(requires=("timm>=1",)))
 
     assert locked.python == MINOR
     assert locked.packages == {"onnx-ir": "1.1.0", "onnxscript": "0.7.2", "timm": "1.0.20", "torch": "2.13.0"}
@@ -208,10 +212,10 @@ def test_locked(make: Make) -> None:
 def test_drift(make: Make) -> None:
     """Each locked package is compared by its public version; one that is gone is drift, one that came is none."""
     folder = make(".venv", torch="2.13.0+cu130", onnxscript="0.7.3", onnx="1.23.2")
-    found = probe(folder / "bin" / "python", toolchain.DECIDING)
+    found = probe_interpreter(folder / "bin" / "python", toolchain.RECORDED_PACKAGES)
     packages = {"torch": "2.13.0", "onnxscript": "0.7.2", "onnx-ir": "1.1.0"}
 
-    assert toolchain.drift(LockedToolchain(policy="", python="3.9", packages=packages), found) == {
+    assert toolchain.find_drift(LockedToolchain(policy="", python="3.9", packages=packages), found) == {
         "onnx-ir": ("1.1.0", ""),
         "onnxscript": ("0.7.2", "0.7.3"),
     }
@@ -223,4 +227,4 @@ def test_interpreter_that_hangs(tmp_path: Path, nothing_on_path: Path, monkeypat
     hanging = script(nothing_on_path / "python", "while :; do :; done")
 
     with pytest.raises(toolchain.ProbeError, match=r"does not answer within 0\.3 s"):
-        probe(hanging, [])
+        probe_interpreter(hanging, [])

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from onnx import ModelProto
 
-from onnxgate.lock.types import LockedPackage, LockedRuntime
-from onnxgate.runtimes.host import Host, Seat
-from onnxgate.runtimes.jobs import Completed, Load, Refused
+from onnxgate.core.jobs import Completed, Load, Refused
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
 from tests.support.test_ways import CASES, Case, changed, kept, predictions, refusals
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
@@ -20,13 +21,13 @@ pytestmark = pytest.mark.index
 
 
 @pytest.fixture
-def loads(host: Host, locked: Callable[[str], Locked], tmp_path: Path) -> Callable[[ModelProto, str], bool]:
+def loads(host: WorkerPool, locked: Callable[[str], Locked], tmp_path: Path) -> Callable[[ModelProto, str], bool]:
     """Whether a release makes a session of a model."""
 
     def loads(model: ModelProto, release: str) -> bool:
         path = tmp_path / "m.onnx"
         path.write_bytes(model.SerializeToString())
-        ended = host.submit(Seat.of_runtime(*locked(release)), Load(model=str(path))).result()
+        ended = host.submit(WorkerSpec.of_runtime(*locked(release)), Load(model=str(path))).result()
         assert isinstance(ended, Completed | Refused), ended
         return isinstance(ended, Completed)
 

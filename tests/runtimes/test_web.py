@@ -13,11 +13,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedRuntime, NpmPackage
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import Host, JobLimits, Seat
-from onnxgate.runtimes.jobs import Case, Completed, Load, Observation, Probe, Refused, Run, RunResult, Unavailable
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, InputCase, Load, Observation, Probe, Refused, Run, RunResult, Unavailable
+from onnxgate.project.lock.types import LockedRuntime, NpmPackage
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from tests.conftest import need
 
 ENGINE, COMPANION, RELEASE = "onnxruntime-web", "onnxruntime-common", "1.30.0"
@@ -67,15 +68,15 @@ def registry() -> None:
 
 
 @pytest.fixture
-def web(cache: Path) -> Iterator[Host]:
+def web(cache: Path) -> Iterator[WorkerPool]:
     """A host of the real engine."""
-    with Host(Environments(cache, offline=False), 1, JobLimits(time_s=60)) as host:
+    with WorkerPool(Environments(cache, offline=False), 1, JobLimits(time_s=60)) as host:
         yield host
 
 
-def ask(host: Host, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
+def ask(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
     """What becomes of a job."""
-    return host.submit(Seat.of_runtime(RUNTIME, NPM), job, limits=limits).result(300)
+    return host.submit(WorkerSpec.of_runtime(RUNTIME, NPM), job, limits=limits).result(300)
 
 
 def model(folder: Path, text: str, head: str = HEAD) -> str:
@@ -84,14 +85,14 @@ def model(folder: Path, text: str, head: str = HEAD) -> str:
     return str(folder / "m.onnx")
 
 
-def run(host: Host, folder: Path, path: str, *cases: dict[str, object]) -> Observation:
+def run(host: WorkerPool, folder: Path, path: str, *cases: dict[str, object]) -> Observation:
     """A model on some inputs, at no optimisation."""
     made = []
     for index, inputs in enumerate(cases):
         files = {name: str(folder / f"{index}-{name}.npy") for name in inputs}
         for name, value in inputs.items():
             np.save(files[name], np.asarray(value), allow_pickle=False)
-        made.append(Case(name=f"case {index}", origin="generated", inputs=files))
+        made.append(InputCase(name=f"case {index}", origin="generated", inputs=files))
     (folder / "out").mkdir()
     job = Run(model=path, cases=tuple(made), output=str(folder / "out"), optimization="disabled", providers=())
     return ask(host, job)
@@ -109,7 +110,7 @@ def arrays(found: RunResult, case: int = 0) -> list[object]:
     return [None if path is None else np.load(path) for path in found.cases[case].outputs]
 
 
-def test_the_environment_has_what_is_locked(web: Host) -> None:
+def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
     """And nothing else of what the packages' own manifests name."""
     found = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
@@ -119,7 +120,7 @@ def test_the_environment_has_what_is_locked(web: Host) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_goes_through(web: Host, tmp_path: Path, name: str) -> None:
+def test_every_type_goes_through(web: WorkerPool, tmp_path: Path, name: str) -> None:
     """Unchanged, and as numpy's own type."""
     value = np.array([[0, 1, 1], [1, 0, 1]]).astype(TYPES[name])
     path = model(tmp_path, f"g ({name}[N, 3] x) => ({name}[N, 3] y) {{ y = Identity (x) }}")
@@ -130,7 +131,7 @@ def test_every_type_goes_through(web: Host, tmp_path: Path, name: str) -> None:
     assert value.dtype == found.dtype
 
 
-def test_strings_go_through(web: Host, tmp_path: Path) -> None:
+def test_strings_go_through(web: WorkerPool, tmp_path: Path) -> None:
     """Of any length and any plane of Unicode."""
     path = model(tmp_path, "g (string[N] x) => (string[N] y) { y = Identity (x) }")
     (found,) = arrays(result(run(web, tmp_path, path, {"x": ["", "zwölf", "😀"]})))
@@ -139,7 +140,7 @@ def test_strings_go_through(web: Host, tmp_path: Path) -> None:
     assert found.tolist() == ["", "zwölf", "😀"]
 
 
-def test_outputs_are_in_the_graph_s_order(web: Host, tmp_path: Path) -> None:
+def test_outputs_are_in_the_graph_s_order(web: WorkerPool, tmp_path: Path) -> None:
     """What is no tensor has no array; the others have."""
     text = (
         "g (float[N] x) => (float[N] z, seq(float[N]) s, float[N] a) "
@@ -155,7 +156,7 @@ def test_outputs_are_in_the_graph_s_order(web: Host, tmp_path: Path) -> None:
     assert ([-1, 2], [1, 2]) == (z.tolist(), a.tolist())
 
 
-def test_a_failing_case_does_not_stop_the_next(web: Host, tmp_path: Path) -> None:
+def test_a_failing_case_does_not_stop_the_next(web: WorkerPool, tmp_path: Path) -> None:
     """Its failure has the runtime's words."""
     path = model(tmp_path, "g (float[N] x, int64[K] s) => (float[A] y) { y = Reshape (x, s) }")
     good, bad = {"x": np.ones(4, "f4"), "s": np.array([2, 2])}, {"x": np.ones(5, "f4"), "s": np.array([7, 7])}
@@ -177,7 +178,9 @@ def test_a_failing_case_does_not_stop_the_next(web: Host, tmp_path: Path) -> Non
         ('<ir_version: 8, opset_import: ["" : 17, "d" : 1]> ', "d.MyOp", "d:MyOp(-1) is not a registered function/op"),
     ],
 )
-def test_a_refusal_has_the_runtime_s_words(web: Host, tmp_path: Path, head: str, text: str, expected: str) -> None:
+def test_a_refusal_has_the_runtime_s_words(
+    web: WorkerPool, tmp_path: Path, head: str, text: str, expected: str
+) -> None:
     """Which are matched as those of the Python package."""
     path = model(tmp_path, f"g (float[N] x) => (float[N] y) {{ y = {text} (x) }}", head)
     found = ask(web, Load(model=path, providers=()))
@@ -189,7 +192,7 @@ def test_a_refusal_has_the_runtime_s_words(web: Host, tmp_path: Path, head: str,
 @pytest.mark.parametrize(
     ("content", "expected"), [(b"garbage" * 9, "protobuf parsing failed"), (b"", "No graph was found")]
 )
-def test_garbage_is_refused(web: Host, tmp_path: Path, content: bytes, expected: str) -> None:
+def test_garbage_is_refused(web: WorkerPool, tmp_path: Path, content: bytes, expected: str) -> None:
     """And the worker does the next job."""
     (tmp_path / "bad.onnx").write_bytes(content)
     bad = ask(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
@@ -200,7 +203,7 @@ def test_garbage_is_refused(web: Host, tmp_path: Path, content: bytes, expected:
     assert isinstance(good, Completed)
 
 
-def test_external_data_is_read(web: Host, tmp_path: Path) -> None:
+def test_external_data_is_read(web: WorkerPool, tmp_path: Path) -> None:
     """From the file beside the model; without it the runtime refuses."""
     proto = onnx.parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Add (x, w) }")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([10, 20], "f4"), "w"))
@@ -213,12 +216,12 @@ def test_external_data_is_read(web: Host, tmp_path: Path) -> None:
     assert isinstance(ask(web, Load(model=str(tmp_path / "m.onnx"), providers=())), Refused)
 
 
-def test_memory_is_limited(web: Host, tmp_path: Path) -> None:
+def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
     """What goes beyond the limit ends the job, whatever the engine is doing, and no other."""
     limits = JobLimits(time_s=60, memory_mib=20)
     np.save(tmp_path / "x.npy", np.ones(4, "f4"))
     (tmp_path / "out").mkdir()
-    case = Case(name="endless", origin="generated", inputs={"x": str(tmp_path / "x.npy")})
+    case = InputCase(name="endless", origin="generated", inputs={"x": str(tmp_path / "x.npy")})
     job = Run(model=model(tmp_path, ENDLESS), cases=(case,), output=str(tmp_path / "out"), providers=())
     found, after = ask(web, job, limits), ask(web, Probe())
 
@@ -301,7 +304,7 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
         (tmp_path / "node").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "node").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
-    with Host(Environments(tmp_path / "cache", offline=True), 1) as host:
+    with WorkerPool(Environments(tmp_path / "cache", offline=True), 1) as host:
         found = ask(host, Probe())
 
     assert isinstance(found, Unavailable)
@@ -315,5 +318,5 @@ def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, m
     environments = Environments(cache, offline=False)
     environments.node.node()
     monkeypatch.setenv("NODE_OPTIONS", f"--require {tmp_path / 'nothing.js'}")
-    with Host(environments, 1) as host:
+    with WorkerPool(environments, 1) as host:
         assert isinstance(ask(host, Probe()), Completed)

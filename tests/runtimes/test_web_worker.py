@@ -16,13 +16,12 @@ import numpy as np
 import onnx
 import pytest
 
-from onnxgate.runtimes import process
-from onnxgate.runtimes.host import WORKER
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core import subprocesses
+from onnxgate.core.jobs import (
     Completed,
     Crashed,
     Harvest,
+    InputCase,
     Job,
     Load,
     Observation,
@@ -34,13 +33,14 @@ from onnxgate.runtimes.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.talk import Talk
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
+from onnxgate.runtimes.pool.session import WorkerSession
 from onnxgate.runtimes.worker import failures
 from tests.conftest import need
 
 from .test_worker import SIGNATURES
 
-WEB = WORKER / "web"
+WEB = WORKER_FOLDER / "web"
 FAKE = Path(__file__).parent / "fakes" / "onnxruntime-web"
 ELEMENTS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
 COPY = """
@@ -124,7 +124,7 @@ def test_all_versions_of_the_format(node: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("printed", [*SIGNATURES, "\x1b[31mred\x1b[0m", "\x9b31mred\x07", "a\r\nb\rc\td\n", "x" * 5000])
 def test_texts_are_cleaned_as_those_of_other_engines(node: str, printed: str) -> None:
     """By the same rules as in Python."""
-    assert [failures.clean(printed)] == script(node, "clean", printed)
+    assert [failures.clean_text(printed)] == script(node, "clean", printed)
 
 
 def external(folder: Path) -> Path:
@@ -188,7 +188,7 @@ def test_what_is_no_model_names_no_files(node: str, tmp_path: Path, content: byt
 # The protocol, with an engine that does what no engine should
 
 
-Start = Callable[..., Talk]
+Start = Callable[..., WorkerSession]
 
 
 @pytest.fixture(scope="session")
@@ -202,9 +202,11 @@ def start(node: str, package: Path) -> Iterator[Start]:
     """Starts workers of the fake engine, which are greeted."""
     talks = []
 
-    def started(folder: Path = package) -> Talk:
+    def started(folder: Path = package) -> WorkerSession:
         argv = [node, str(WEB / "main.mjs"), str(folder), str(os.getpid())]
-        talks.append(Talk(process.Child(process.start(argv, os.environ)), "onnxruntime_web"))
+        talks.append(
+            WorkerSession(subprocesses.WorkerProcess(subprocesses.start_in_group(argv, os.environ)), "onnxruntime_web")
+        )
         assert talks[-1].greet() is None
         return talks[-1]
 
@@ -223,11 +225,11 @@ def run(folder: Path, text: str, cases: int = 2) -> Run:
     """The same, run on cases without inputs."""
     output = folder / "out"
     output.mkdir(exist_ok=True)
-    named = tuple(Case(name=f"case {index}", origin="generated", inputs={}) for index in range(cases))
+    named = tuple(InputCase(name=f"case {index}", origin="generated", inputs={}) for index in range(cases))
     return Run(model=load(folder, text).model, cases=named, output=str(output), providers=())
 
 
-def ask(talk: Talk, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
+def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
     """What becomes of a job."""
     return talk.ask(job, time_s, memory_mib)
 

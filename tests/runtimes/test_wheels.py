@@ -7,9 +7,9 @@ import sys
 import pytest
 from packaging.tags import platform_tags
 
-from onnxgate.errors import UnavailableError
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes import wheels
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.environments import wheels
 
 HERE = next(iter(platform_tags()))
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -30,7 +30,7 @@ def test_a_wheel_fits_by_python_abi_and_platform() -> None:
     """Another Python, another ABI and another system are told apart; what no wheel is called does not count."""
     locked = package(f"cp311-cp311-{HERE}", f"cp310-cp310-{HERE}", "cp311-cp311-plan9_mips", "py3-none-any", "odd")
 
-    assert (f"{0:064x}", f"{3:064x}") == wheels.fitting(locked)
+    assert (f"{0:064x}", f"{3:064x}") == wheels.compatible_hashes(locked)
 
 
 @pytest.mark.parametrize("python", ["3.8", "3.13"])
@@ -38,20 +38,20 @@ def test_the_python_is_the_runtime_s_and_not_ours(python: str) -> None:
     """A gate under one Python judges wheels of another."""
     tag = "cp" + python.replace(".", "")
 
-    assert len(wheels.fitting(package(f"{tag}-{tag}-{HERE}", f"cp311-cp311-{HERE}", python=python))) == 1
+    assert len(wheels.compatible_hashes(package(f"{tag}-{tag}-{HERE}", f"cp311-cp311-{HERE}", python=python))) == 1
 
 
 def test_a_package_without_a_wheel_for_this_machine_is_unavailable() -> None:
     """The message names the package, the system and the Python."""
     with pytest.raises(UnavailableError, match=r"`numpy 1\.26\.4` has no wheel for \S+ and Python 3\.11"):
-        wheels.needed(runtime("numpy==1.26.4"), [package("cp311-cp311-plan9_mips")])
+        wheels.required_wheels(runtime("numpy==1.26.4"), [package("cp311-cp311-plan9_mips")])
 
 
 @pytest.mark.parametrize("pin", ["numpy==1.26.5", "onnx==1.26.4"])
 def test_a_pin_without_wheels_is_unavailable(pin: str) -> None:
     """As in a lock that was edited by hand."""
     with pytest.raises(UnavailableError, match=f"the lock has no wheels of `{pin}` for Python 3.11"):
-        wheels.needed(runtime(pin), [package(f"cp311-cp311-{HERE}")])
+        wheels.required_wheels(runtime(pin), [package(f"cp311-cp311-{HERE}")])
 
 
 def test_only_what_is_pinned_is_needed() -> None:
@@ -59,11 +59,11 @@ def test_only_what_is_pinned_is_needed() -> None:
     wanted = package(f"cp311-cp311-{HERE}")
     others = [package(f"cp312-cp312-{HERE}", python="3.12"), package("py3-none-any", name="onnx")]
 
-    assert (wanted,) == wheels.needed(runtime("numpy==1.26.4"), [*others, wanted])
+    assert (wanted,) == wheels.required_wheels(runtime("numpy==1.26.4"), [*others, wanted])
 
 
 def test_requirements_carry_every_hash() -> None:
     """An index may serve any of the locked wheels, and nothing else."""
     expected = f"numpy==1.26.4 --hash=sha256:{0:064x} --hash=sha256:{1:064x}\n"
 
-    assert expected == wheels.requirements([package(f"cp311-cp311-{HERE}", "py3-none-any")])
+    assert expected == wheels.render_requirements([package(f"cp311-cp311-{HERE}", "py3-none-any")])

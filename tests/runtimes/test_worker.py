@@ -13,7 +13,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from onnxgate.runtimes.host import WORKER
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
 from onnxgate.runtimes.worker import arrays, failures
 
 SIGNATURES = {
@@ -34,7 +34,7 @@ SIGNATURES = {
 @pytest.mark.parametrize("printed", SIGNATURES)
 def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
     """What is left says the same on every system, and for every release."""
-    assert SIGNATURES[printed] == failures.clean(printed)
+    assert SIGNATURES[printed] == failures.clean_text(printed)
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
 )
 def test_nothing_that_acts_on_a_terminal_is_left(printed: str, expected: str) -> None:
     """Lines and tabs stay."""
-    assert expected == failures.clean(printed)
+    assert expected == failures.clean_text(printed)
 
 
 @pytest.mark.parametrize("hostile", ["/" * 200_000, "/a.cc:1 " * 50_000, "\x1b]" * 100_000, "x" * 10**6])
 def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
     """Whatever it is made of."""
     began = time.process_time()
-    cleaned = failures.clean(hostile)
+    cleaned = failures.clean_text(hostile)
 
     assert len(cleaned) <= failures.TEXT_LIMIT
     assert time.process_time() - began < 2
@@ -74,14 +74,14 @@ def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
 )
 def test_a_lack_of_memory_is_told_apart(error: Exception, expected: bool) -> None:
     """By what allocators say."""
-    assert expected is failures.failure(error)["memory"]
+    assert expected is failures.describe_failure(error)["memory"]
 
 
 def test_the_model_s_folder_is_hidden() -> None:
     """Also where it stands alone."""
     error = RuntimeError("Load model from /home/me/models/a.onnx failed: escapes /home/me/models")
 
-    assert failures.failure(error, "/home/me/models")["text"] == "Load model from a.onnx failed: escapes ."
+    assert failures.describe_failure(error, "/home/me/models")["text"] == "Load model from a.onnx failed: escapes ."
 
 
 @pytest.mark.parametrize(
@@ -91,34 +91,34 @@ def test_the_model_s_folder_is_hidden() -> None:
 def test_tensors_survive_the_way(tmp_path: Path, tensor: np.ndarray) -> None:
     """Type, shape and values."""
     path = str(tmp_path / "0" / "0.npy")
-    written = arrays.write(path, tensor)
+    written = arrays.write_array(path, tensor)
 
     assert written
-    assert (tensor.dtype, tensor.shape) == (arrays.read(path).dtype, arrays.read(path).shape)
-    assert tensor.tolist() == arrays.read(path).tolist()
+    assert (tensor.dtype, tensor.shape) == (arrays.read_array(path).dtype, arrays.read_array(path).shape)
+    assert tensor.tolist() == arrays.read_array(path).tolist()
 
 
 def test_strings_are_objects_for_a_runtime_and_text_on_disk(tmp_path: Path) -> None:
     """No pickle is written or read."""
     path = str(tmp_path / "0.npy")
-    arrays.write(path, np.array(["a", "日本"], object))
+    arrays.write_array(path, np.array(["a", "日本"], object))
 
     assert np.load(path, allow_pickle=False).dtype.kind == "U"
-    assert arrays.read(path).dtype.kind == "O"
-    assert arrays.read(path).tolist() == ["a", "日本"]
+    assert arrays.read_array(path).dtype.kind == "O"
+    assert arrays.read_array(path).tolist() == ["a", "日本"]
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:
     """A file that holds one is unusable."""
     np.save(tmp_path / "evil.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(failures.UnusableError, match=r"^the input `evil\.npy` cannot be read: "):
-        arrays.read(str(tmp_path / "evil.npy"))
+        arrays.read_array(str(tmp_path / "evil.npy"))
 
 
 @pytest.mark.parametrize("value", [None, [1.0], {"a": 1.0}, "text"])
 def test_what_is_no_tensor_is_not_written(tmp_path: Path, value: object) -> None:
     """Sequences and maps have no file."""
-    assert not arrays.write(str(tmp_path / "0.npy"), value)
+    assert not arrays.write_array(str(tmp_path / "0.npy"), value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -156,7 +156,9 @@ def test_a_limit_ends_with_its_job() -> None:
     assert ended.stdout == "refused True True\n"
 
 
-@pytest.mark.parametrize("file", sorted(WORKER.rglob("*.py")), ids=lambda file: file.relative_to(WORKER).as_posix())
+@pytest.mark.parametrize(
+    "file", sorted(WORKER_FOLDER.rglob("*.py")), ids=lambda file: file.relative_to(WORKER_FOLDER).as_posix()
+)
 def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
     """By its grammar, and by what it imports: nothing of onnxgate except its own folder."""
     tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
@@ -178,7 +180,7 @@ def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
 
 def test_the_worker_writes_no_bytecode_and_needs_no_onnxgate(tmp_path: Path) -> None:
     """Started bare, from a folder of its own, it says that it is ready, and ends with its input."""
-    shutil.copytree(WORKER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(WORKER_FOLDER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
     argv = [sys.executable, "-I", "-B", "-X", "utf8", str(tmp_path / "worker" / "__main__.py")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(argv, cwd=tmp_path, start_new_session=True, **pipes) as worker:

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Observation, Optimization, Run, RunResult
-from onnxgate.stages.runtime import Ran, RunModel
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Optimization, Run, RunResult
+from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
 
 OLD, NEW = "onnxruntime 1.9.0", "onnxruntime 1.10.0"
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -20,7 +20,7 @@ g (float[batch, 2] x) => (float[batch, 2] y, float[batch, 2] z) { y = Relu(x)  z
 PLACE = Place("onnxgate.lock", 7)
 
 
-def run_model(folder: Path) -> RunModel:
+def run_model(folder: Path) -> ExecutedModel:
     """A model of two nodes, `first` and `second`; the first was made by line 2 of `build.py`."""
     model = onnx.parser.parse_model(TEXT)
     first, second = model.graph.node
@@ -29,18 +29,18 @@ def run_model(folder: Path) -> RunModel:
     entry = first.metadata_props.add()
     entry.key = "pkg.torch.onnx.stack_trace"
     entry.value = f'File "{folder / "build.py"}", line 2, in forward\n    y = x.relu()'
-    return RunModel("m.onnx", PLACE, model, folder, folder, memory_limit_mib=512)
+    return ExecutedModel("m.onnx", PLACE, model, folder, folder, memory_limit_mib=512)
 
 
-def case(batch: int) -> Case:
+def case(batch: int) -> InputCase:
     """A generated case; its inputs are never read in these tests."""
-    return Case(name=f"sizes batch={batch}", origin="generated", inputs={}, sizes={"batch": batch})
+    return InputCase(name=f"sizes batch={batch}", origin="generated", inputs={}, sizes={"batch": batch})
 
 
 CASES = (case(1), case(3))
 
 
-def job(level: Optimization, cases: Sequence[Case] = CASES) -> Run:
+def job(level: Optimization, cases: Sequence[InputCase] = CASES) -> Run:
     """A run at one level."""
     return Run(model="m.onnx", cases=tuple(cases), output="out", optimization=level)
 
@@ -66,6 +66,6 @@ def done(*results: CaseResult, outputs: Sequence[str] = ("y", "z")) -> Observati
     return Completed(result=RunResult(providers=("CPUExecutionProvider",), outputs=tuple(outputs), cases=results))
 
 
-def ran(runtime: str, level: Optimization, observation: Observation, cases: Sequence[Case] = CASES) -> Ran:
+def ran(runtime: str, level: Optimization, observation: Observation, cases: Sequence[InputCase] = CASES) -> ObservedRun:
     """One job with its observation."""
-    return Ran(runtime, job(level, cases), observation)
+    return ObservedRun(runtime, job(level, cases), observation)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import onnx
 import onnx.parser
 
-from onnxgate.stages.alone import Single, singles
+from onnxgate.stages.runtime.isolated_nodes import NodeKind, collect_node_kinds
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]>\n'
 
 
-def kinds(text: str) -> list[Single]:
+def kinds(text: str) -> list[NodeKind]:
     """Of a model in ONNX text."""
-    return list(singles(onnx.parser.parse_model(HEAD + text)))
+    return list(collect_node_kinds(onnx.parser.parse_model(HEAD + text)))
 
 
-def named(found: list[Single]) -> list[tuple[str, int]]:
+def named(found: list[NodeKind]) -> list[tuple[str, int]]:
     """Each operator with how many nodes are of its kind."""
     return [(each.operation.name, len(each.nodes)) for each in found]
 
 
-def alone(single: Single) -> onnx.ModelProto:
+def alone(single: NodeKind) -> onnx.ModelProto:
     """The first node as a model of its own."""
     data = single.model(8)
     assert data is not None

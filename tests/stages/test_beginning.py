@@ -12,12 +12,19 @@ import pytest
 from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
-from onnxgate.evidence.beginnings import first_figure
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Observation, Refused, RunResult
 from onnxgate.evidence.parity import Comparison, FirstDifference
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Case, CaseResult, Completed, Failure, Observation, Refused, RunResult
-from onnxgate.stages import beginning
-from onnxgate.stages.beginning import Begun, SearchError, Side, described, search, search_levels
+from onnxgate.rules.parity._mismatches import describe_first_values
+from onnxgate.stages.parity import first_difference
+from onnxgate.stages.parity.first_difference import (
+    DifferenceOrigin,
+    SearchError,
+    SearchSide,
+    create_first_difference,
+    search_across_levels,
+    search_origin,
+)
 
 CHAIN = """<ir_version: 8, opset_import: ["" : 18]>
 g (float[N, 8] x) => (float[N, 8] y, float[N, 8] aside) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
@@ -74,7 +81,7 @@ def fusing(first: str, second: str) -> Fault:
     return fault
 
 
-def computed(model: Path, case: Case, fault: Fault) -> Mapping[str, Array]:
+def computed(model: Path, case: InputCase, fault: Fault) -> Mapping[str, Array]:
     """Every value of the model, node by node."""
     graph = onnx.load(str(model)).graph
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -87,15 +94,15 @@ def computed(model: Path, case: Case, fault: Fault) -> Mapping[str, Array]:
     return {value.name: values[value.name] for value in graph.output}
 
 
-def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> Side:
+def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> SearchSide:
     """The model on an engine with a fault, fed with numbers between 0 and 1."""
     folder.mkdir(exist_ok=True)
     proto = parser.parse_model(text)
     onnx.save(proto, str(folder / "m.onnx"))
     np.save(folder / "x.npy", np.random.default_rng(0).random((3, 8), np.float32))
-    case = Case(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})
+    case = InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})
 
-    def run(model: Path, case: Case, output: Path) -> Observation:
+    def run(model: Path, case: InputCase, output: Path) -> Observation:
         values = computed(model, case, fault)
         paths = [output / f"{index}.npy" for index in range(len(values))]
         for path, value in zip(paths, values.values(), strict=True):
@@ -103,13 +110,13 @@ def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> Side:
         result = CaseResult(outputs=tuple(map(str, paths)))
         return Completed(result=RunResult(providers=(), outputs=tuple(values), cases=(result,)))
 
-    return Side(folder / "m.onnx", proto, case, run, folder / name)
+    return SearchSide(folder / "m.onnx", proto, case, run, folder / name)
 
 
-def found(folder: Path, fault: Fault, known: set[str] | None = None, text: str = CHAIN) -> Begun | None:
+def found(folder: Path, fault: Fault, known: set[str] | None = None, text: str = CHAIN) -> DifferenceOrigin | None:
     """Where the output begins to differ from an engine that is right."""
     reference = side(folder, "reference", right, text)
-    return search(side(folder, "candidate", fault, text), reference.values, known, ["y"], exact=False)
+    return search_origin(side(folder, "candidate", fault, text), reference.values, known, ["y"], exact=False)
 
 
 @pytest.mark.parametrize("name", ["mul", "exp", "mean", "sub", "tanh", "add"])
@@ -126,7 +133,7 @@ def test_the_wrong_node_is_found(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["exp", "tanh", "add"])
 def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values are made, compared and dropped a few at a time where they are large."""
-    monkeypatch.setattr(beginning, "PORTION_BYTES", 2 * 64 * 1024)
+    monkeypatch.setattr(first_difference, "MAX_PORTION_BYTES", 2 * 64 * 1024)
     proto = parser.parse_model(CHAIN)
     first = found(tmp_path, wrong(name))
 
@@ -161,7 +168,10 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
     first = found(tmp_path, wrong("exp"), {"a", "c", "d", "y"})
 
     assert first is not None
-    assert described(proto, first, "one", tmp_path, tmp_path).detail == "or at one of the 2 nodes between `a` and it"
+    assert (
+        create_first_difference(proto, first, "one", tmp_path, tmp_path).detail
+        == "or at one of the 2 nodes between `a` and it"
+    )
     assert (proto.graph.node[first.node].name, first.within, first.since) == ("sub", (1, 2), "a")
 
 
@@ -169,7 +179,7 @@ def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
     """Where the mismatch is gone as soon as a value is wanted, the node that makes it is named."""
     proto = parser.parse_model(CHAIN)
     plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
-    first = search_levels(plain, optimised, "y")
+    first = search_across_levels(plain, optimised, "y")
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
@@ -179,7 +189,7 @@ def test_what_rules_are_told(tmp_path: Path) -> None:
     """The node with its operator, the value, the case, and both distances."""
     first = found(tmp_path, wrong("tanh"))
     assert first is not None
-    said = described(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
+    said = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
 
     assert (said.node, said.operator, said.output, said.case, said.detail) == ("tanh", "Tanh", "d", "one", "")
     assert said.place is None
@@ -196,7 +206,7 @@ def test_the_source_line_of_the_node(tmp_path: Path) -> None:
     trace = 'File "net.py", line 2, in forward\n    return tanh(x)'
     proto.graph.node[first.node].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
 
-    assert described(proto, first, "one", tmp_path, tmp_path).place == Place("net.py", 2)
+    assert create_first_difference(proto, first, "one", tmp_path, tmp_path).place == Place("net.py", 2)
 
 
 @pytest.mark.parametrize(
@@ -239,6 +249,6 @@ def test_difference_from_zeros_is_said_in_figures() -> None:
         model="m.onnx", place=place, pair="source", runtime="r", reference="the source", differences=(), first=first
     )
 
-    assert first_figure(both) == (
+    assert describe_first_values(both) == (
         "; at that node the inputs are equal, and the output `y` is off by 0.0002 where the other is 0 throughout"
     )

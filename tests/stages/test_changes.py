@@ -10,24 +10,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.baseline import git as git_asked
-from onnxgate.baseline.git import ask
-from onnxgate.baseline.revisions import resolve
-from onnxgate.config.discovery import find_root
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.config.types import Target
-from onnxgate.evidence.changes import Minimum, ModelChange, MovedWeights
-from onnxgate.lock.entries import lock_models
-from onnxgate.lock.loading import load_lock
-from onnxgate.lock.types import Lock
-from onnxgate.lock.writing import render
-from onnxgate.plan import plan_models
-from onnxgate.report import Change
-from onnxgate.stages import file as file_stage
-from onnxgate.stages import lock as lock_stage
-from onnxgate.stages.changes import Found, Present, since_lock, since_revision
-from onnxgate.stages.minimum import View, minimum
+from onnxgate.core.report import Change
+from onnxgate.evidence.lock import MinimumRelease, ModelChange, WeightChanges
+from onnxgate.project.config.discovery import find_git_root
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.git import repository as git_asked
+from onnxgate.project.git.repository import run_git
+from onnxgate.project.git.revisions import resolve_revision
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.update import lock_models
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.plan import plan_models
+from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_release
+from onnxgate.stages.changes.stage import (
+    DetectedChanges,
+    PresentModels,
+    find_changes_since_lock,
+    find_changes_since_revision,
+)
+from onnxgate.stages.file import stage as file_stage
+from onnxgate.stages.lock import stage as lock_stage
 from tests.github.checkout import commit, git
 from tests.model.models import HEAD, make_external, parse, write
 
@@ -70,7 +75,7 @@ class Repository:
         """Lock the models as they are, and no runtime."""
         project = self.project()
         lock = Lock(models=lock_models(project.models(), self.old_lock().models, {}))
-        project.lock_path.write_text(render(lock))
+        project.lock_path.write_text(render_lock(lock))
         return lock
 
     def commit(self, *, locked: bool = True) -> str:
@@ -86,21 +91,21 @@ class Repository:
         path = self.folder / "onnxgate.lock"
         return load_lock(path) if path.exists() else Lock()
 
-    def since(self, name: str = "HEAD", *, paths: Sequence[str] = (), offline: bool = True) -> Found:
+    def since(self, name: str = "HEAD", *, paths: Sequence[str] = (), offline: bool = True) -> DetectedChanges:
         """What became of the models since a revision."""
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
-        files = file_stage.gather(models, lock)
-        against, _ = lock_stage.gather(project, lock, render(lock), files)
-        present = Present(
+        files = file_stage.collect_evidence(models, lock)
+        against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), files)
+        present = PresentModels(
             project=project,
             planned=plan_models(project, lock, models),
             facts={each.facts.path: each.facts for each in against},
             places={each.facts.path: each.place for each in against},
             away={file.path: ("its content is not here", "fetch it") for file in files if not file.is_whole},
         )
-        root = find_root(self.folder)
-        return since_revision(present, resolve(root, name, offline=offline))
+        root = find_git_root(self.folder)
+        return find_changes_since_revision(present, resolve_revision(root, name, offline=offline))
 
 
 @pytest.fixture
@@ -113,12 +118,12 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def said(found: Found) -> list[tuple[str, str, str]]:
+def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
     """Changes in brief."""
     return [(each.kind, each.model, each.before) for each in found.changes]
 
 
-def only(found: Found) -> ModelChange:
+def only(found: DetectedChanges) -> ModelChange:
     """The one model that has other content, where nothing else is said."""
     assert (found.undone, found.remarks) == ([], [])
     (change,) = found.subjects
@@ -138,7 +143,7 @@ def test_nothing_changed(repository: Repository) -> None:
     blob = git(repository.root, "rev-parse", "HEAD:models/a.onnx")
     (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
 
-    assert repository.since() == Found()
+    assert repository.since() == DetectedChanges()
 
 
 def test_what_it_was(repository: Repository) -> None:
@@ -152,8 +157,8 @@ def test_what_it_was(repository: Repository) -> None:
         ["x"],
         ["x", "z"],
     )
-    assert change.weights == MovedWeights(changed=1, of=1, largest=1.0, name="w")
-    assert change.minimum == Minimum(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
+    assert change.weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
+    assert change.minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
     assert found.changes == [
         Change(
             model="models/a.onnx",
@@ -182,7 +187,7 @@ def test_what_targets_promise(repository: Repository, target: str, lost: tuple[s
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only(repository.since()).minimum == Minimum(before="1.16.0", after="1.18.0", lost=lost)
+    assert only(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
 
 
 def test_no_promise_of_onnxruntime(repository: Repository) -> None:
@@ -230,7 +235,7 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
     found = repository.since()
 
     lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-    assert only(found).minimum == Minimum(before="1.16.0", after="1.21.0", lost=lost)
+    assert only(found).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
@@ -244,7 +249,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
     found = repository.since()
     (change,) = found.subjects
 
-    assert change.minimum == Minimum(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
+    assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
     (remark,) = found.remarks
     assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3 to 1.")
     assert remark.endswith("; whether it does now cannot be predicted")
@@ -254,16 +259,16 @@ def test_lost_where_others_are_open(repository: Repository) -> None:
     """One release that nobody can predict makes no other one unknown."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
-    found = minimum((View((Target(runtime="onnxruntime>=1.17"),), then, now),))
+    found = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
 
-    assert found == Minimum(before="", after="", lost=("1.17.0",))
+    assert found == MinimumRelease(before="", after="", lost=("1.17.0",))
 
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
 def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
     """However many models did not change."""
     asked: list[object] = []
-    monkeypatch.setattr(git_asked, "ask", lambda *each, **named: asked.append(each) or ask(*each, **named))
+    monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
     counts = []
     for number in range(2):
         for each in range(4):
@@ -277,7 +282,7 @@ def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.M
         for file, content in contents.items():
             file.write_bytes(content)
         asked.clear()
-        assert repository.since() == Found()
+        assert repository.since() == DetectedChanges()
         counts.append(len(asked))
 
     assert counts[0] == counts[1]
@@ -292,7 +297,7 @@ def test_only_the_data_changed(repository: Repository) -> None:
 
     assert change.before.sha256 == change.after.sha256
     assert change.before.external != change.after.external
-    assert change.weights == MovedWeights(changed=1, of=1, largest=2.0, name="w")
+    assert change.weights == WeightChanges(changed=1, of=1, largest=2.0, name="w")
 
 
 def test_new_and_gone(repository: Repository) -> None:
@@ -484,7 +489,7 @@ def test_lock_that_lies(repository: Repository) -> None:
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
     lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
-    (repository.folder / "onnxgate.lock").write_text(render(lie))
+    (repository.folder / "onnxgate.lock").write_text(render_lock(lie))
     commit(repository.root)
     repository.write("a.onnx", TWO)
 
@@ -496,7 +501,7 @@ def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
     lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
-    (repository.folder / "onnxgate.lock").write_text(render(lie))
+    (repository.folder / "onnxgate.lock").write_text(render_lock(lie))
     content = point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
     oid = hashlib.sha256(content).hexdigest()
@@ -527,8 +532,8 @@ def test_pointers_to_the_same(repository: Repository) -> None:
     commit(repository.root)
     (repository.folder / "models" / "a.onnx").write_bytes(content)
 
-    assert into == Found()
-    assert repository.since() == Found()
+    assert into == DetectedChanges()
+    assert repository.since() == DetectedChanges()
 
 
 def test_config_in_a_folder(tmp_path: Path) -> None:
@@ -624,7 +629,7 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
     write(repository.folder / "models" / "sub" / "s.onnx", parse(TWO))
     found = repository.since()
 
-    assert same == Found()
+    assert same == DetectedChanges()
     assert said(found) == [("changed", "models/sub/s.onnx", "")]
     assert [each.name for each in only(found).before.inputs] == ["x"]
 
@@ -673,8 +678,10 @@ def test_since_the_lock(repository: Repository) -> None:
     """Without a revision, what was locked is the baseline: of models that are other than that."""
     repository.write("a.onnx", TWO)
     project, lock = repository.project(), repository.old_lock()
-    against, _ = lock_stage.gather(project, lock, render(lock), file_stage.gather(project.models(), lock))
-    (change,) = since_lock(against)
+    against, _ = lock_stage.collect_evidence(
+        project, lock, render_lock(lock), file_stage.collect_evidence(project.models(), lock)
+    )
+    (change,) = find_changes_since_lock(against)
 
     assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)
     assert ([each.name for each in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")

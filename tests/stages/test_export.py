@@ -14,13 +14,9 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.errors import ConfigError
-from onnxgate.findings import Place, Stage, Undone
-from onnxgate.lock.types import LockedRuntime, LockedToolchain
-from onnxgate.runtimes.jobs import (
-    Case,
+from onnxgate.core.errors import ConfigError
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.jobs import (
     Command,
     CommandResult,
     Completed,
@@ -28,16 +24,19 @@ from onnxgate.runtimes.jobs import (
     Export,
     ExportResult,
     Failure,
+    InputCase,
     LoadResult,
     Observation,
     Refused,
     TimedOut,
     Unavailable,
 )
-from onnxgate.runtimes.toolchain import Interpreter
-from onnxgate.stages import export as stage
-from onnxgate.stages import export_plan
-from onnxgate.stages.export_plan import Planned
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
+from onnxgate.runtimes.environments.toolchain import Interpreter
+from onnxgate.stages.export import jobs, stage
+from onnxgate.stages.export.jobs import ExportPlan
 
 PYTHON = Path(sys.executable)
 RELU = '<ir_version: 8, opset_import: ["" : {opset}]> g (float[N] x) => (float[N] y) {{ y = {op}(x) }}'
@@ -91,13 +90,13 @@ def write_with_data_beside(path: Path) -> Path:
     return path
 
 
-def planned_for(project: Project, **more: Any) -> Planned:
+def planned_for(project: Project, **more: Any) -> ExportPlan:
     """The jobs of its only model."""
     (model,) = project.models()
-    return export_plan.plan(project, model, PYTHON, project.folder / "scratch", **more)
+    return jobs.plan_export(project, model, PYTHON, project.folder / "scratch", **more)
 
 
-def exported(planned: Planned, **model: Any) -> Observation:
+def exported(planned: ExportPlan, **model: Any) -> Observation:
     """A source that wrote this model."""
     assert planned.source is not None
     path = write(Path(planned.source.output) / "model.onnx", **model)
@@ -112,7 +111,7 @@ def ended(status: int, log: str = "") -> Observation:
 def test_plan_of_a_source(new_project: NewProject) -> None:
     """A source is asked for the pinned opset, in the config's folder, into an empty folder of its own."""
     project = new_project(SOURCE)
-    cases = (Case(name="one", origin="generated", inputs={"x": "/x.npy"}),)
+    cases = (InputCase(name="one", origin="generated", inputs={"x": "/x.npy"}),)
     planned = planned_for(project, cases=cases, ir_version_max=9, external_data=True)
 
     output = project.folder / "scratch" / "source"
@@ -178,7 +177,7 @@ def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> No
 )
 def test_highest_ir(pinned: str | int | None, limit: int | None, highest: int | None) -> None:
     """The stamp obeys both the config's pin and the limit of the runtimes."""
-    assert export_plan.highest_ir(pinned, limit) == highest
+    assert jobs.highest_allowed_ir(pinned, limit) == highest
 
 
 def test_ir_limit() -> None:
@@ -193,15 +192,15 @@ def test_ir_limit() -> None:
         )
     ]
 
-    assert export_plan.ir_limit(runtimes) == 9
-    assert export_plan.ir_limit(runtimes[2:]) is None
+    assert jobs.common_ir_limit(runtimes) == 9
+    assert jobs.common_ir_limit(runtimes[2:]) is None
 
 
 def test_equal(new_project: NewProject) -> None:
     """An export that is the committed model leaves nothing to say; what was asked and written is recorded."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.gather(project, planned, exported(planned))
+    made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
     assert made.undone is None
@@ -214,7 +213,7 @@ def test_stale(new_project: NewProject) -> None:
     """What differs is said in words, on the line that defines the source."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.gather(project, planned, exported(planned, op="Tanh"))
+    made = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
 
     assert made.subject is not None
     assert (made.subject.model, made.subject.source) == ("models/m.onnx", "export/m.py:build")
@@ -230,7 +229,7 @@ def test_restamped(new_project: NewProject) -> None:
     old.ir_version = 10
     onnx.save(old, project.folder / "models/m.onnx")
     planned = planned_for(project)
-    made = stage.gather(project, planned, exported(planned))
+    made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
     assert (made.subject.differences, made.subject.restamped) == ((), "IR version 8, was 10")
@@ -240,7 +239,7 @@ def test_other_opset(new_project: NewProject) -> None:
     """The opset that was written is read from the file, whatever the exporter says."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.gather(project, planned, exported(planned, opset=20))
+    made = stage.collect_evidence(project, planned, exported(planned, opset=20))
 
     assert made.subject is not None
     assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
@@ -252,7 +251,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     write(planned.written, opset=20)
-    made = stage.gather(project, planned, ended(0))
+    made = stage.collect_evidence(project, planned, ended(0))
 
     assert made.subject is not None
     assert made.subject.opsets_asked == {}
@@ -262,7 +261,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
 def test_command_that_writes_nothing(new_project: NewProject) -> None:
     """Exit status 0 without a file is a failure."""
     project = new_project(COMMAND)
-    made = stage.gather(project, planned_for(project), ended(0, "done"))
+    made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
 
     assert made.subject is not None
     assert made.subject.failure == Failure(type="exit status 0", text="but wrote no file at `{output}`")
@@ -281,7 +280,7 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
 def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
     """A command's failure is its status and its last words."""
     project = new_project(COMMAND)
-    made = stage.gather(project, planned_for(project), ended(status, log))
+    made = stage.collect_evidence(project, planned_for(project), ended(status, log))
 
     assert made.subject is not None
     assert made.subject.failure == Failure(type=kind, text=text)
@@ -292,7 +291,7 @@ def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: 
     project = new_project(COMMAND)
     planned = planned_for(project)
     log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
-    made = stage.gather(project, planned, ended(1, log))
+    made = stage.collect_evidence(project, planned, ended(1, log))
 
     assert made.subject is not None
     assert made.subject.failure is not None
@@ -303,7 +302,7 @@ def test_command_that_raises(new_project: NewProject) -> None:
     """A traceback leads to the project's own line."""
     project = new_project(COMMAND)
     log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
-    made = stage.gather(project, planned_for(project), ended(1, log))
+    made = stage.collect_evidence(project, planned_for(project), ended(1, log))
 
     assert made.subject is not None
     assert made.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
@@ -321,7 +320,7 @@ def test_command_that_raises(new_project: NewProject) -> None:
 def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: dict[str, Any]) -> None:
     """A crash, a time limit and a refusal are each evidence, on the line of the source."""
     project = new_project(SOURCE)
-    made = stage.gather(project, planned_for(project), observation)
+    made = stage.collect_evidence(project, planned_for(project), observation)
 
     assert made.subject is not None
     assert {name: getattr(made.subject, name) for name in recorded} == recorded
@@ -333,7 +332,9 @@ def test_failure_on_a_line(new_project: NewProject) -> None:
     """The line that failed is shown, rather than the one that defines the source."""
     project = new_project(SOURCE)
     failure = Failure(type="ValueError", text="bad", source="lib/net.py:31")
-    made = stage.gather(project, planned_for(project), Completed(result=ExportResult(model=None, failure=failure)))
+    made = stage.collect_evidence(
+        project, planned_for(project), Completed(result=ExportResult(model=None, failure=failure))
+    )
 
     assert made.subject is not None
     assert made.subject.place == Place("lib/net.py", 31)
@@ -342,9 +343,11 @@ def test_failure_on_a_line(new_project: NewProject) -> None:
 def test_no_toolchain(new_project: NewProject) -> None:
     """Where nothing could be run, nothing is judged, and the reason is handed on."""
     project = new_project(SOURCE)
-    made = stage.gather(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
+    made = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
 
-    assert made == stage.Made(undone=Undone(Stage.EXPORT, "models/m.onnx", "", "no Python", "install it"))
+    assert made == stage.ExportOutcome(
+        undone=IncompleteCheck(Stage.EXPORT, "models/m.onnx", "", "no Python", "install it")
+    )
 
 
 def test_answer_to_another_question(new_project: NewProject) -> None:
@@ -352,14 +355,14 @@ def test_answer_to_another_question(new_project: NewProject) -> None:
     project = new_project(SOURCE)
 
     with pytest.raises(TypeError):
-        stage.gather(project, planned_for(project), Completed(result=LoadResult(providers=())))
+        stage.collect_evidence(project, planned_for(project), Completed(result=LoadResult(providers=())))
 
 
 def test_invalid_export(new_project: NewProject) -> None:
     """An exporter that reports success over an invalid file has failed."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.gather(project, planned, exported(planned, op="NoSuchOperator"))
+    made = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
 
     assert made.subject is not None
     assert made.subject.failure is not None
@@ -375,7 +378,7 @@ def test_file_that_is_no_model(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     planned.written.write_bytes(b"\xff" * 100)
-    made = stage.gather(project, planned, ended(0))
+    made = stage.collect_evidence(project, planned, ended(0))
 
     assert made.subject is not None
     assert made.subject.failure is not None
@@ -389,7 +392,7 @@ def test_data_left_behind(new_project: NewProject) -> None:
     assert planned.written is not None
     write_with_data_beside(planned.written)
     (planned.written.parent / "w.bin").unlink()
-    made = stage.gather(project, planned, ended(0))
+    made = stage.collect_evidence(project, planned, ended(0))
 
     assert made.subject is not None
     assert made.subject.failure is not None
@@ -410,7 +413,7 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
     observation = exported(planned)
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.gather(project, planned, observation)
+    made = stage.collect_evidence(project, planned, observation)
 
     assert made.undone is None
     assert made.subject is not None
@@ -424,7 +427,7 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     observation = exported(planned, op="Tanh")
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.gather(project, planned, observation)
+    made = stage.collect_evidence(project, planned, observation)
 
     assert made.subject is not None
     assert made.subject.differences == ()
@@ -440,7 +443,7 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
     fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
     data = write_with_data_beside(planned.model.absolute).parent / "w.bin"
     data.write_text(pointer_to(data))
-    made = stage.gather(project, planned, Completed(result=ExportResult(model=str(fresh))))
+    made = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
 
     assert made.undone is not None
     assert made.undone.reason.startswith("its external data `w.bin` is a Git LFS pointer")
@@ -452,7 +455,7 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     project = new_project(SOURCE)
     planned = planned_for(project)
     planned.model.absolute.unlink()
-    made = stage.gather(project, planned, exported(planned))
+    made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
     assert made.subject.differences == ("there is no such file",)
@@ -462,12 +465,12 @@ def test_source_beside_a_command(new_project: NewProject) -> None:
     """A source that is asked for eager outputs alone says nothing of the file, and fails in its own name."""
     project = new_project(f"{SOURCE}\n{COMMAND}")
     planned = planned_for(project)
-    fine = stage.gather_source(project, planned, Completed(result=ExportResult(model=None)))
-    failed = stage.gather_source(
+    fine = stage.collect_source_evidence(project, planned, Completed(result=ExportResult(model=None)))
+    failed = stage.collect_source_evidence(
         project, planned, Completed(result=ExportResult(model=None, failure=Failure(type="E", text="t")))
     )
 
-    assert fine == stage.Made()
+    assert fine == stage.ExportOutcome()
     assert failed.subject is not None
     assert failed.subject.source == "export/m.py:build"
 
@@ -477,8 +480,8 @@ def test_toolchain_state(new_project: NewProject) -> None:
     project = new_project(SOURCE)
     found = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
     locked = LockedToolchain(policy="", python="3.11", packages={"torch": "2.13.0"})
-    state = stage.toolchain_state(project, locked, found)
+    state = stage.compare_toolchain(project, locked, found)
 
     assert state is not None
     assert (state.place, state.drift) == (Place("onnxgate.toml", 7), {"torch": ("2.13.0", "2.15.0")})
-    assert stage.toolchain_state(project, None, found) is None
+    assert stage.compare_toolchain(project, None, found) is None

@@ -8,30 +8,33 @@ from typing import Any
 import onnx.parser
 import pytest
 
-from onnxgate.config.project import Project
-from onnxgate.evidence.export import LostAxis, Reexport
-from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.runtimes.exported import AskedAxis, GrownAxis, Leaf, NarrowAxis, Told
-from onnxgate.runtimes.jobs import (
+from onnxgate.core.jobs import (
     Command,
     Completed,
     Crashed,
     Export,
+    ExportDetails,
     ExportResult,
     Failure,
+    GrownAxis,
+    NarrowedAxis,
     Observation,
     Refused,
+    RequestedAxis,
+    ReturnedLeaf,
     TimedOut,
     Unavailable,
 )
-from onnxgate.stages import export as stage
-from onnxgate.stages import export_plan
-from onnxgate.stages.export_asked import asked_and_got, nearest_opset, training_nodes
+from onnxgate.evidence.export import LostAxis, Reexport
+from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.project.config.project import Project
+from onnxgate.stages.export import jobs, stage
+from onnxgate.stages.export.stage import compare_with_request, find_nearest_opset, find_training_nodes
 from tests.stages.test_export import COMMAND, PYTHON, SOURCE, NewProject, ended, exported, new_project, write
 
 __all__ = ["new_project"]
 
-TENSOR = Leaf()
+TENSOR = ReturnedLeaf()
 
 
 def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int | str, ...]]) -> ModelFacts:
@@ -40,26 +43,26 @@ def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int
     return ModelFacts("m.onnx", "", 0, 8, {"ai.onnx": 18}, "", values[0], values[1], {}, ())
 
 
-def lost(told: Told, model: ModelFacts) -> tuple[LostAxis, ...]:
+def lost(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
     """The axes that were lost."""
-    found: tuple[LostAxis, ...] = asked_and_got(told, model)["lost"]
+    found: tuple[LostAxis, ...] = compare_with_request(told, model)["lost"]
     return found
 
 
 def test_axes_that_are_as_asked() -> None:
     """A dynamic input, and an output that follows it, whatever the exporter calls their sizes."""
-    axis = AskedAxis(input=0, axis=0, name="batch")
+    axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = Told(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
     assert lost(told, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
 
 
 def test_input_that_became_static() -> None:
     """Only the input is said: its output follows."""
-    axis = AskedAxis(input=0, axis=0, name="batch")
+    axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = Told(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
     assert lost(told, facts({"x": (2, 4)}, {"y": (2, 4)})) == (
         LostAxis(role="input", value="x", axis=0, name="batch", size=2),
@@ -68,9 +71,9 @@ def test_input_that_became_static() -> None:
 
 def test_output_that_became_static() -> None:
     """It grows with the inputs, and not in the file."""
-    axis = AskedAxis(value="x", axis=0, name="batch")
+    axis = RequestedAxis(value="x", axis=0, name="batch")
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = Told(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, Leaf(kind="none"), TENSOR))
+    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
 
     assert lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4), "z": (2, 4)})) == (
         LostAxis(role="output", value="z", axis=0, size=2, grown=3),
@@ -79,18 +82,18 @@ def test_output_that_became_static() -> None:
 
 def test_outputs_that_cannot_be_told_apart() -> None:
     """With another number of outputs no position is certain: `output-dropped` speaks of that."""
-    axis = AskedAxis(input=0, axis=0)
+    axis = RequestedAxis(input=0, axis=0)
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = Told(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
+    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
 
     assert lost(told, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
 
 
 def test_output_asked_by_name() -> None:
     """An axis of an output may be asked for, too; once is said once."""
-    axes = (AskedAxis(value="x", axis=0, name="b"), AskedAxis(value="y", axis=0, name="b"))
+    axes = (RequestedAxis(value="x", axis=0, name="b"), RequestedAxis(value="y", axis=0, name="b"))
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = Told(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
+    told = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
 
     assert lost(told, facts({"x": ("b", 4)}, {"y": (2, 4)})) == (
         LostAxis(role="output", value="y", axis=0, name="b", size=2),
@@ -100,7 +103,7 @@ def test_output_asked_by_name() -> None:
 @pytest.mark.parametrize(("works", "said"), [(2, 1), (None, 0)])
 def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
     """Sizes that the source does not take either are no loss: a table of positions ends somewhere."""
-    told = Told(narrow=(NarrowAxis(input=0, axis=0, lowest=3, works=works),))
+    told = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
 
     assert len(lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == said
 
@@ -111,7 +114,7 @@ def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
 )
 def test_nearest_opset(asked: int | None, limit: int | None, nearest: int | None) -> None:
     """The one next to what was asked for that the exporter writes and every target takes."""
-    assert nearest_opset(asked, Told(opsets=(18, 25)), limit) == nearest
+    assert find_nearest_opset(asked, ExportDetails(opsets=(18, 25)), limit) == nearest
 
 
 @pytest.mark.parametrize(
@@ -136,22 +139,22 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
     text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[N, 4] x) => (float[N, 4] y) {body}'
     model = onnx.parser.parse_model(text)
 
-    assert [node.operator for node in training_nodes(model, tmp_path, tmp_path)] == found
+    assert [node.operator for node in find_training_nodes(model, tmp_path, tmp_path)] == found
 
 
-def twice(project: Project) -> export_plan.Planned:
+def twice(project: Project) -> jobs.ExportPlan:
     """A plan with a second export."""
     (model,) = project.models()
-    return export_plan.plan(project, model, PYTHON, project.folder / "scratch", twice=True)
+    return jobs.plan_export(project, model, PYTHON, project.folder / "scratch", twice=True)
 
 
-def again(planned: export_plan.Planned, **model: Any) -> Observation:
+def again(planned: jobs.ExportPlan, **model: Any) -> Observation:
     """A second export that wrote this model."""
     assert isinstance(planned.again, Export)
     return Completed(result=ExportResult(model=str(write(Path(planned.again.output) / "model.onnx", **model))))
 
 
-def subject(made: stage.Made) -> Reexport:
+def subject(made: stage.ExportOutcome) -> Reexport:
     """What the rules are given."""
     assert made.subject is not None
     return made.subject
@@ -164,7 +167,7 @@ def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
 
     assert isinstance(planned.again, Export)
     assert (planned.again.seed, planned.again.eager, planned.again.cases) == (1, False, ())
-    assert export_plan.is_elsewhere(planned)
+    assert jobs.is_relocated(planned)
     assert planned.source is not None
     assert planned.source.source != planned.again.source
     assert Path(planned.source.source.rpartition(":")[0]).samefile(planned.again.source.rpartition(":")[0])
@@ -173,7 +176,7 @@ def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
 def test_two_equal_exports(new_project: NewProject) -> None:
     """Nothing is said."""
     planned = twice(new_project(SOURCE))
-    made = stage.gather(new_project_of(planned), planned, exported(planned), again(planned))
+    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
 
     assert (subject(made).unstable, subject(made).failed_again, made.undone) == ((), None, None)
 
@@ -181,7 +184,7 @@ def test_two_equal_exports(new_project: NewProject) -> None:
 def test_two_exports_that_differ(new_project: NewProject) -> None:
     """What differs is said."""
     planned = twice(new_project(SOURCE))
-    made = stage.gather(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
+    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
 
     assert subject(made).unstable == ("output `y` is `Neg`, was `Relu`",)
 
@@ -196,7 +199,7 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
 def test_second_export_that_fails(new_project: NewProject, observation: Observation, failure: Failure) -> None:
     """It was exported once, and not a second time."""
     planned = twice(new_project(SOURCE))
-    made = stage.gather(new_project_of(planned), planned, exported(planned), observation)
+    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
     assert subject(made).failed_again == failure
 
@@ -207,7 +210,7 @@ def test_second_export_that_fails(new_project: NewProject, observation: Observat
 def test_second_export_that_never_was(new_project: NewProject, observation: Observation) -> None:
     """Whether it is stable is not known, which is no pass."""
     planned = twice(new_project(SOURCE))
-    made = stage.gather(new_project_of(planned), planned, exported(planned), observation)
+    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
     assert made.undone is not None
     assert made.undone.reason.startswith("whether it is stable is not known: ")
@@ -218,7 +221,7 @@ def test_first_export_that_fails(new_project: NewProject) -> None:
     """The second one adds nothing."""
     planned = twice(new_project(SOURCE))
     first = Refused(failure=Failure(type="OSError", text="no"))
-    made = stage.gather(new_project_of(planned), planned, first, again(planned, op="Neg"))
+    made = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
 
     assert (subject(made).failure, subject(made).unstable) == (first.failure, ())
 
@@ -234,13 +237,15 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
     write(planned.written)
     write(planned.written_again, op="Neg")
     project = new_project_of(planned)
-    assert subject(stage.gather(project, planned, ended(0), ended(0))).unstable == ("output `y` is `Neg`, was `Relu`",)
-    failed = subject(stage.gather(project, planned, ended(0), ended(2, "no weights"))).failed_again
+    assert subject(stage.collect_evidence(project, planned, ended(0), ended(0))).unstable == (
+        "output `y` is `Neg`, was `Relu`",
+    )
+    failed = subject(stage.collect_evidence(project, planned, ended(0), ended(2, "no weights"))).failed_again
     assert failed == Failure(type="exit status 2", text="no weights")
 
 
-def new_project_of(planned: export_plan.Planned) -> Project:
+def new_project_of(planned: jobs.ExportPlan) -> Project:
     """The project that a plan was made for."""
-    from onnxgate.config.loading import load_config
+    from onnxgate.project.config.loader import load_config
 
     return load_config(planned.model.absolute.parent.parent / "onnxgate.toml")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.config.project import MergedSettings, SelectedModel
+from onnxgate.core.findings import Level, Place
 from onnxgate.evidence.file import ModelFile, Passthrough
-from onnxgate.findings import Level, Place
-from onnxgate.lock.types import Lock, LockedModel
 from onnxgate.model.facts import ExternalFile
-from onnxgate.model.pointer import LfsPointer
+from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
 from onnxgate.rules.file.lfs_pointer import lfs_pointer
-from onnxgate.stages.file import gather
+from onnxgate.stages.file.stage import collect_evidence
 from tests.model.models import parse, write
 from tests.model.test_external import external_model
 from tests.model.test_identify import OID, POINTER
@@ -35,7 +35,7 @@ def select(folder: Path, path: str) -> SelectedModel:
 
 def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
     """What the stage gathers of one model."""
-    return gather([select(folder, path)], lock)[0]
+    return collect_evidence([select(folder, path)], lock)[0]
 
 
 def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
@@ -73,7 +73,7 @@ def test_order_is_kept(project: Path) -> None:
     for name in ("b.onnx", "a.onnx"):
         write(project / name)
 
-    files = gather([select(project, "b.onnx"), select(project, "a.onnx")], None)
+    files = collect_evidence([select(project, "b.onnx"), select(project, "a.onnx")], None)
 
     assert [file.path for file in files] == ["b.onnx", "a.onnx"]
 

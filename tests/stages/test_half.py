@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from onnxgate.agreement.comparability import Comparability
-from onnxgate.config.types import Tolerance
 from onnxgate.evidence.parity import Difference
-from onnxgate.stages.differences import Yardstick, difference
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.stages.parity.output_comparison import AgreementCriteria, measure_difference
 
-HALF = Comparability(half=True)
+HALF = NumericTraits(half=True)
 VALUES = np.random.default_rng(0).normal(size=(8, 64))
 
 
 def held(
-    noise: float, *, scale: float = 1.0, comparability: Comparability = HALF, tolerance: Tolerance | None = None
+    noise: float, *, scale: float = 1.0, comparability: NumericTraits = HALF, tolerance: Tolerance | None = None
 ) -> Difference:
     """Values of that scale against the same with so much noise, each as a share of the scale."""
     settings = {"y": tolerance} if tolerance else None
     spoiled = VALUES + noise * np.sign(np.random.default_rng(1).normal(size=VALUES.shape))
     arrays = [(scale * array).astype(np.float16) for array in (spoiled, VALUES)]
-    return difference(Yardstick(comparability, settings, None), ("case", "y"), "all", "source", *arrays)
+    return measure_difference(AgreementCriteria(comparability, settings, None), ("case", "y"), "all", "source", *arrays)
 
 
 @pytest.mark.parametrize(("noise", "agrees"), [(0.0, True), (0.003, True), (0.0045, True)])
@@ -45,7 +45,7 @@ def test_what_cancels_may_be_noisy() -> None:
 
 def test_bfloat16_has_fewer_bits() -> None:
     """It is held to its bound alone."""
-    assert held(0.0075, scale=0.6, comparability=Comparability(half=True, bfloat16=True)).agrees
+    assert held(0.0075, scale=0.6, comparability=NumericTraits(half=True, bfloat16=True)).agrees
 
 
 def test_a_tolerance_of_the_config_decides_alone() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.agreement.comparability import Comparability
-from onnxgate.stages.known_limits import limit_of_text, limit_of_values
+from onnxgate.diagnostics.engine_limits import find_text_limit, find_value_limit
+from onnxgate.model.numeric_traits import NumericTraits
 
-QUANTIZED = Comparability(quantized=("QuantizeLinear",))
+QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
 ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"})
 
 
@@ -18,14 +18,14 @@ ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"
         ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: it computes a Softmax"),
         ("tract 0.24.0", QUANTIZED, ATTENTION, ""),
         ("tract 0.23.9", QUANTIZED, ATTENTION - {"Softmax"}, ""),
-        ("tract 0.23.9", Comparability(), ATTENTION, ""),
+        ("tract 0.23.9", NumericTraits(), ATTENTION, ""),
         ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limit of openvino: where a value lies"),
         ("onnxruntime 1.31.1", QUANTIZED, ATTENTION, ""),
     ],
 )
-def test_values(runtime: str, comparability: Comparability, operators: frozenset[str], expected: str) -> None:
+def test_values(runtime: str, comparability: NumericTraits, operators: frozenset[str], expected: str) -> None:
     """Only where release, type and operators are those of the limit."""
-    said = limit_of_values(runtime, comparability, operators)
+    said = find_value_limit(runtime, comparability, operators)
 
     assert said.startswith(expected) if expected else said == ""
 
@@ -63,4 +63,4 @@ def test_values(runtime: str, comparability: Comparability, operators: frozenset
 def test_texts(runtime: str, text: str, expected: str) -> None:
     """Only what the limit's own words say."""
 
-    assert expected == limit_of_text(runtime, text)
+    assert expected == find_text_limit(runtime, text)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 from numpy.typing import NDArray
 
-from onnxgate.stages.layers import Counterpart, Places, counterparts, worst_layers
+from onnxgate.stages.parity.quantized_layers import NodePlaces, TensorPair, find_worst_layers, pair_tensors
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[N, 2] x) => (float[N, 2] y) '
 FLOAT = HEAD + "<float[2, 2] w = {1, 2, 3, 4}> { [fc] m = MatMul(x, w) [act] r = Relu(m) [out] y = Neg(r) }"
@@ -31,9 +31,9 @@ OPERATORS = HEAD + (
 Array = NDArray[Any]
 
 
-def pairs(text: str) -> tuple[Counterpart, ...]:
+def pairs(text: str) -> tuple[TensorPair, ...]:
     """The counterparts of the float model."""
-    return counterparts(onnx.parser.parse_model(text), onnx.parser.parse_model(FLOAT))
+    return pair_tensors(onnx.parser.parse_model(text), onnx.parser.parse_model(FLOAT))
 
 
 def test_values_that_are_quantized_and_back() -> None:
@@ -57,8 +57,8 @@ def test_quantized_operators() -> None:
 
 def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:
     """Tensor, node and share that is clipped, worst first."""
-    places = Places(onnx.parser.parse_model(FLOAT), Path(), Path())
-    return [(each.tensor, each.node, each.clipped) for each in worst_layers(pairs(text), quantized, real, places)]
+    places = NodePlaces(onnx.parser.parse_model(FLOAT), Path(), Path())
+    return [(each.tensor, each.node, each.clipped) for each in find_worst_layers(pairs(text), quantized, real, places)]
 
 
 def test_loss_is_that_of_the_step_itself() -> None:

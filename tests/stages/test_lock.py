@@ -9,18 +9,18 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.config.loading import load_config
-from onnxgate.config.project import Project
-from onnxgate.evidence.lock import LockAgainstConfig, ModelAgainstLock
-from onnxgate.findings import Place
-from onnxgate.lock.entries import lock_models
-from onnxgate.lock.policy import target_policy
-from onnxgate.lock.types import Lock, LockedRuntime, LockedTarget
-from onnxgate.lock.writing import render
-from onnxgate.model.hashing import sha256_of
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.findings import Place
+from onnxgate.evidence.lock import LockConfigComparison, ModelLockComparison
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.project.lock.update import lock_models
+from onnxgate.project.lock.writer import render_lock
 from onnxgate.rules.lock.model_changed import model_changed
-from onnxgate.stages import file as file_stage
-from onnxgate.stages import lock as lock_stage
+from onnxgate.stages.file import stage as file_stage
+from onnxgate.stages.lock import stage as lock_stage
 
 TEXT = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }'
 EXTERNAL = """
@@ -63,10 +63,12 @@ def lock_of(project: Project) -> Lock:
     return Lock(targets={"cpu": target}, models=lock_models(project.models(), {}, {}))
 
 
-def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelAgainstLock], LockAgainstConfig]:
+def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelLockComparison], LockConfigComparison]:
     """What the stage says, models by path."""
     models = project.models(paths, base=project.folder)
-    against, whole = lock_stage.gather(project, lock, render(lock), file_stage.gather(models, lock))
+    against, whole = lock_stage.collect_evidence(
+        project, lock, render_lock(lock), file_stage.collect_evidence(models, lock)
+    )
     return {each.facts.path: each for each in against}, whole
 
 
@@ -77,11 +79,11 @@ def test_current(project: Project) -> None:
     against, whole = gather(project, lock)
 
     assert {path: each.changes for path, each in against.items()} == {"a.onnx": (), "b.onnx": ()}
-    line = render(lock).split("\n").index('[models."b.onnx"]') + 1
+    line = render_lock(lock).split("\n").index('[models."b.onnx"]') + 1
     assert against["b.onnx"].place == Place("onnxgate.lock", line)
     assert against["a.onnx"].pinned_opsets == {"ai.onnx": 17}
     assert (against["a.onnx"].opset_place.line, against["a.onnx"].ir_place.line) == (2, 3)
-    assert whole == LockAgainstConfig(Place("onnxgate.lock"), (), {})
+    assert whole == LockConfigComparison(Place("onnxgate.lock"), (), {})
 
 
 def test_unlocked(project: Project) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.stages.logs import last_words, own_line
+from onnxgate.stages.export.second_export import extract_error, find_project_line
 
 TORCH = """
 W1120 torchvision is not installed. Skipping torchvision::nms
@@ -86,7 +86,7 @@ def project(tmp_path: Path) -> Path:
 )
 def test_last_words(log: str, words: str, project: Path) -> None:
     """The exception that ended it, below an exporter's own wrapping; else its last line."""
-    assert last_words(log, project) == words
+    assert extract_error(log, project) == words
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_last_words_are_the_same_on_each_machine(
     names = {Path("/home/me/a b/bin/py"): "python", Path("/tmp/7f3a/m.onnx"): "{output}"}
     log = log.replace("FOLDER", str(project)).replace("LINK", str(link))
 
-    assert last_words(log, link, names) == words
+    assert extract_error(log, link, names) == words
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_last_words_are_the_same_on_each_machine(
 )
 def test_own_line(log: str, line: str, project: Path) -> None:
     """The innermost line of the project that caused it: not of an environment inside it, nor of what is gone."""
-    assert own_line(log.replace("FOLDER", str(project)), project) == line
+    assert find_project_line(log.replace("FOLDER", str(project)), project) == line

@@ -8,9 +8,9 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from onnxgate.model.reading import read
-from onnxgate.runtimes.jobs import Case
-from onnxgate.stages.masks import Kept, kept_positions
+from onnxgate.core.jobs import InputCase
+from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.stages.parity.output_comparison import OutputMask, find_output_masks
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, time, 4] x, int64[MASKDIMS] NAME) => (float[batch, time, 4] y, float[batch, 4] pooled, float[n, t] z) {
@@ -22,8 +22,8 @@ def outputs(tmp_path: Path, name: str, dims: str = "batch, time") -> list[str]:
     path = tmp_path / "m.onnx"
     text = TEXT.replace("NAME", name).replace("MASKDIMS", dims)
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
-    case = Case(name="c", origin="generated", inputs={"x": "x.npy", name: "mask.npy"})
-    return [output for _, output in kept_positions(read(path, "m.onnx"), [case])]
+    case = InputCase(name="c", origin="generated", inputs={"x": "x.npy", name: "mask.npy"})
+    return [output for _, output in find_output_masks(read_model(path, "m.onnx"), [case])]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_kept_positions(tmp_path: Path) -> None:
     """Ones keep or drop; a mask that drops nothing, or is of another shape, leaves nothing out."""
     path = tmp_path / "mask.npy"
     np.save(path, np.array([[1, 0], [1, 1]]))
-    keeping, dropping = Kept(str(path), ones_keep=True), Kept(str(path), ones_keep=False)
+    keeping, dropping = OutputMask(str(path), ones_keep=True), OutputMask(str(path), ones_keep=False)
     found, turned = keeping.positions((2, 2, 1)), dropping.positions((2, 2))
 
     assert found is not None

@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.agreement.comparability import Comparability
-from onnxgate.config.types import Tolerance
+from onnxgate.core.findings import IncompleteCheck
+from onnxgate.core.jobs import CaseResult, Crashed
 from onnxgate.evidence.parity import Comparison
-from onnxgate.findings import Undone
-from onnxgate.runtimes.jobs import CaseResult, Crashed
-from onnxgate.stages.masks import Kept
-from onnxgate.stages.parity import Outputs, ParityModel, against_float, gather
-from onnxgate.stages.runtime import Ran
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.stages.parity.output_comparison import OutputMask
+from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_evidence, compare_with_float
+from onnxgate.stages.runtime.stage import ObservedRun
 from tests.stages.runs import NEW, OLD, PLACE, case, done, ran, refused, saved
 
 MIDDLE = "onnxruntime 1.9.5"
 CASE = (case(1),)
 NAME = CASE[0].name
-PLAIN = ParityModel("m.onnx", PLACE, Comparability(), None, None)
+PLAIN = ParityModel("m.onnx", PLACE, NumericTraits(), None, None)
 RIGHT = np.array([[1.0, 2.0]], np.float32)
 WRONG = RIGHT + 0.5
 
 
-def _ran(folder: Path, runtime: str, values: Mapping[str, Any]) -> list[Ran]:
+def _ran(folder: Path, runtime: str, values: Mapping[str, Any]) -> list[ObservedRun]:
     """Both outputs hold the same values; one job per level."""
     one: Sequence[Any] = CASE
     return [
@@ -42,11 +42,11 @@ def _both(value: Any) -> dict[str, Any]:
 
 def _gather(
     model: ParityModel,
-    jobs: Sequence[Ran],
+    jobs: Sequence[ObservedRun],
     eager: Mapping[str, CaseResult] | None = None,
     unusable: Collection[str] = (),
-) -> tuple[list[Comparison], list[Undone]]:
-    comparisons, undone = gather(model, jobs, eager, unusable)
+) -> tuple[list[Comparison], list[IncompleteCheck]]:
+    comparisons, undone = collect_evidence(model, jobs, eager, unusable)
     return list(comparisons), list(undone)
 
 
@@ -134,7 +134,7 @@ def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
 
 def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
     """Value, what is allowed there, and where the tolerance comes from."""
-    model = ParityModel("m.onnx", PLACE, Comparability(), {"y": Tolerance(rtol=0.1, atol=0.05)}, None)
+    model = ParityModel("m.onnx", PLACE, NumericTraits(), {"y": Tolerance(rtol=0.1, atol=0.05)}, None)
     found, _ = _gather(model, _ran(tmp_path, NEW, {"all": WRONG}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
     named, other = found[0].differences
 
@@ -147,7 +147,7 @@ def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
     """An output that is cast to float32 at the end still has the noise of float16."""
     near = RIGHT + np.float32(1e-3)
     for half, expected in ((True, []), (False, [("source", NEW, "the source")])):
-        model = ParityModel("m.onnx", PLACE, Comparability(half=half), None, None)
+        model = ParityModel("m.onnx", PLACE, NumericTraits(half=half), None, None)
         found, _ = _gather(model, _ran(tmp_path, NEW, {"all": near}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
         assert _failing(found) == expected
@@ -155,7 +155,7 @@ def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
 
 def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     """A difference would mean nothing, so it is said instead."""
-    drawn = Comparability(random=("RandomNormalLike",), random_outputs=frozenset({"y", "z"}))
+    drawn = NumericTraits(random=("RandomNormalLike",), random_outputs=frozenset({"y", "z"}))
     model = ParityModel("m.onnx", PLACE, drawn, {"rtol": 1.0}, None)
     found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
 
@@ -165,7 +165,7 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     ]
 
 
-QUANTIZED = Comparability(quantized=("QuantizeLinear",))
+QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
 
 
 def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
@@ -204,10 +204,10 @@ def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
     jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, {"all": RIGHT, "disabled": -RIGHT})]
     right, other = (str(path) for path in saved(tmp_path, RIGHT, -RIGHT).outputs)
     loose = ParityModel("m.onnx", PLACE, QUANTIZED, {"rtol": 9.0, "atol": 9.0}, None)
-    named = Outputs(("z", "y"), {(NAME, "y"): right, (NAME, "z"): right})
-    placed = Outputs(("a", "b"), {(NAME, "a"): right, (NAME, "b"): other})
-    by_name, _ = against_float(loose, jobs, named, "f.onnx")
-    by_place, _ = against_float(loose, jobs, placed, "f.onnx")
+    named = RunOutputs(("z", "y"), {(NAME, "y"): right, (NAME, "z"): right})
+    placed = RunOutputs(("a", "b"), {(NAME, "a"): right, (NAME, "b"): other})
+    by_name, _ = compare_with_float(loose, jobs, named, "f.onnx")
+    by_place, _ = compare_with_float(loose, jobs, placed, "f.onnx")
 
     assert _failing(by_name) == [("quantized", NEW, "f.onnx")]
     assert [(each.output, each.agrees) for each in by_place[0].differences] == [("y", True), ("z", False)] * 2
@@ -217,7 +217,7 @@ def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
 def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
     """It is undecided."""
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
-    found, undone = against_float(PLAIN, jobs, Outputs(("y", "z"), {}), "f.onnx")
+    found, undone = compare_with_float(PLAIN, jobs, RunOutputs(("y", "z"), {}), "f.onnx")
 
     assert (found, [each.reason for each in undone]) == ((), [f"the float model `f.onnx` gives nothing for `{NAME}`"])
 
@@ -229,8 +229,8 @@ def test_masked_positions_are_left_out(tmp_path: Path) -> None:
         other = RIGHT.copy()
         other[0, place] += 0.5
         jobs = [*_ran(tmp_path, OLD, {"all": other}), *_ran(tmp_path, NEW, {"all": RIGHT})]
-        kept = {(NAME, "y"): Kept(mask, ones_keep=True), (NAME, "z"): Kept(mask, ones_keep=True)}
-        found, _ = _gather(ParityModel("m.onnx", PLACE, Comparability(), None, None, kept=kept), jobs)
+        kept = {(NAME, "y"): OutputMask(mask, ones_keep=True), (NAME, "z"): OutputMask(mask, ones_keep=True)}
+        found, _ = _gather(ParityModel("m.onnx", PLACE, NumericTraits(), None, None, kept=kept), jobs)
         told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
 
         assert _failing(found) == expected
@@ -283,7 +283,7 @@ def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path
     labels, near = np.zeros(200, np.int64), np.zeros(200, np.int64)
     near[:2] = 1
     jobs, eager = _ran(tmp_path, NEW, _both(near)), {NAME: saved(tmp_path, labels, labels)}
-    half = ParityModel("m.onnx", PLACE, Comparability(half=True), None, None)
+    half = ParityModel("m.onnx", PLACE, NumericTraits(half=True), None, None)
 
     assert _failing(_gather(half, jobs, eager)[0]) == []
     assert _failing(_gather(PLAIN, jobs, eager)[0]) == [("source", NEW, "the source")]
@@ -291,7 +291,7 @@ def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path
 
 def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> None:
     """What a random operator does not reach is compared as ever."""
-    random = Comparability(random=("Bernoulli",), random_outputs=frozenset({"y"}))
+    random = NumericTraits(random=("Bernoulli",), random_outputs=frozenset({"y"}))
     model = ParityModel("m.onnx", PLACE, random, None, None)
     found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
@@ -320,7 +320,7 @@ def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> No
     jobs = _ran(tmp_path, NEW, {"all": small * np.float32(1.01)})
     eager = {NAME: saved(tmp_path, small, small)}
     held_to = Tolerance(rtol=0.1, atol=0.0)
-    own = ParityModel("m.onnx", PLACE, Comparability(), {"y": held_to, "z": held_to}, None)
+    own = ParityModel("m.onnx", PLACE, NumericTraits(), {"y": held_to, "z": held_to}, None)
     _, undone = _gather(PLAIN, jobs, eager)
     _, held = _gather(own, jobs, eager)
     _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)

@@ -10,12 +10,12 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
 from onnxgate.evidence.runtime import Attempt, WrongShape
-from onnxgate.findings import Place, Stage, Undone
 from onnxgate.model.facts import ModelFacts
-from onnxgate.model.reading import values
-from onnxgate.runtimes.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
-from onnxgate.stages.runtime import gather, runtime_jobs
+from onnxgate.model.reading.fact_extraction import read_value_infos
+from onnxgate.stages.runtime.stage import collect_evidence, create_runtime_jobs
 from tests.stages.runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
 
 RESHAPE = (
@@ -29,13 +29,15 @@ g (float[batch, 2] x) => (float[batch, 2] y, float[batch, 2] z) { y = RandomNorm
 
 
 def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
-    found, _ = gather(run_model(folder), runs, {}, {})  # type: ignore[arg-type]
+    found, _ = collect_evidence(run_model(folder), runs, {}, {})  # type: ignore[arg-type]
     return found[0].attempts
 
 
 def test_one_job_per_level(tmp_path: Path) -> None:
     """With all cases, and a folder of its own that exists and is empty."""
-    jobs = runtime_jobs(tmp_path / "m.onnx", CASES, ("all", "disabled"), ("CPUExecutionProvider",), tmp_path / "out")
+    jobs = create_runtime_jobs(
+        tmp_path / "m.onnx", CASES, ("all", "disabled"), ("CPUExecutionProvider",), tmp_path / "out"
+    )
 
     assert [job.optimization for job in jobs] == ["all", "disabled"]
     assert [job.cases for job in jobs] == [CASES, CASES]
@@ -62,7 +64,7 @@ def test_loading_alone_is_an_attempt(tmp_path: Path) -> None:
 def test_failures_tell_family_and_node(tmp_path: Path) -> None:
     """The node stands on the line that made it."""
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
-    (runs,), _ = gather(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
+    (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
     failed = runs.attempts[1]
 
     assert (failed.outcome, failed.family, failed.node) == ("run-refused", "run_node", "first")
@@ -97,7 +99,7 @@ def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operato
 def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
     """Else one fault would be two findings, on two places."""
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
-    found, _ = gather(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
+    found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
 
     assert [{each.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
     assert [runs.node_places for runs in found] == [{"first": Place("build.py", 2)}] * 2
@@ -136,17 +138,19 @@ def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
     gone = Unavailable(reason="no wheel for Python 3.11 here", hint="install one")
     fine = saved(tmp_path, FINE, FINE)
     jobs = [ran(OLD, "all", gone), ran(OLD, "disabled", gone), ran(NEW, "all", done(fine, fine))]
-    found, undone = gather(run_model(tmp_path), jobs, {}, {})
+    found, undone = collect_evidence(run_model(tmp_path), jobs, {}, {})
 
     assert [runs.runtime for runs in found] == [NEW]
-    assert undone == (Undone(Stage.RUNTIME, "m.onnx", OLD, "no wheel for Python 3.11 here", "install one"),)
+    assert undone == (IncompleteCheck(Stage.RUNTIME, "m.onnx", OLD, "no wheel for Python 3.11 here", "install one"),)
     assert undone[0].hint == "install one"
 
 
 def test_what_other_runtimes_take_is_usable(tmp_path: Path) -> None:
     """A case that one runtime completes proves that its inputs can be run, for the others."""
     fine, bad = saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first"))
-    found, _ = gather(run_model(tmp_path), [ran(OLD, "all", done(bad, bad)), ran(NEW, "all", done(fine, bad))], {}, {})
+    found, _ = collect_evidence(
+        run_model(tmp_path), [ran(OLD, "all", done(bad, bad)), ran(NEW, "all", done(fine, bad))], {}, {}
+    )
 
     assert [runs.usable_cases for runs in found] == [("sizes batch=1",), ()]
 
@@ -155,7 +159,7 @@ def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
     """Each runtime gets its own predictions."""
     fine = saved(tmp_path, FINE, FINE)
     jobs = [ran(name, "all", done(fine, fine)) for name in (OLD, NEW)]
-    found, _ = gather(run_model(tmp_path), jobs, {}, {OLD: ("opset-too-new",)})
+    found, _ = collect_evidence(run_model(tmp_path), jobs, {}, {OLD: ("opset-too-new",)})
 
     assert [(runs.predicted, runs.memory_limit_mib) for runs in found] == [(("opset-too-new",), 512), ((), 512)]
 
@@ -163,7 +167,7 @@ def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
 def _finite(folder: Path, got: CaseResult, source: CaseResult | None) -> tuple[tuple[str, ...], bool | None]:
     one = (case(1),)
     eager = {} if source is None else {one[0].name: source}
-    (runs,), _ = gather(run_model(folder), [ran(NEW, "all", done(got), cases=one)], eager, {})
+    (runs,), _ = collect_evidence(run_model(folder), [ran(NEW, "all", done(got), cases=one)], eager, {})
     return runs.attempts[0].not_finite, runs.attempts[0].reference_finite
 
 
@@ -198,7 +202,7 @@ def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
     for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
         eager = {case(1).name: saved(tmp_path, theirs, FINE)}
         jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
-        (runs,), _ = gather(run_model(tmp_path), jobs, eager, {})
+        (runs,), _ = collect_evidence(run_model(tmp_path), jobs, eager, {})
         found.append(runs.attempts[0].blank)
 
     assert found == [("y",), (), ()]
@@ -208,7 +212,7 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
     """It is recorded with the runtime's own failure there."""
     eager = {"sizes batch=3": refused("index out of range in self")}
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
-    (runs,), _ = gather(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
+    (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
 
     assert [(each.reference_failed, each.reference_finite) for each in runs.attempts] == [(False, None), (True, None)]
 
@@ -225,11 +229,15 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
     text = "Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid"
     failed = Refused(failure=Failure(type="Fail", text=text)) if at_load else done(refused(text), refused(text))
     fine = saved(tmp_path, FINE, FINE)
-    runs, undone = gather(run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {})
+    runs, undone = collect_evidence(
+        run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {}
+    )
 
     assert [each.runtime for each in runs] == [OLD]
     assert undone == (
-        Undone(Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"),
+        IncompleteCheck(
+            Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"
+        ),
     )
 
 
@@ -246,7 +254,7 @@ def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
     """Named for the outputs that differ, and for these alone."""
     model = replace(run_model(tmp_path), proto=onnx.parser.parse_model(DRAWING))
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y",))
-    (runs,), _ = gather(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
+    (runs,), _ = collect_evidence(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
 
     assert runs.drawn == {"y": ("RandomNormalLike",)}
 
@@ -254,13 +262,15 @@ def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
 def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
     """In every case, where the facts are given."""
     graph = run_model(tmp_path).proto.graph
-    facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values(graph.input), values(graph.output), {}, ())
+    facts = ModelFacts(
+        "m.onnx", "", 0, 8, {}, "", read_value_infos(graph.input), read_value_infos(graph.output), {}, ()
+    )
     arrays = (np.ones((1, 2), np.float32), np.ones((3, 2), np.float32))
     np.save(tmp_path / "x.npy", arrays[1])
     one = msgspec.structs.replace(case(3), inputs={"x": str(tmp_path / "x.npy")})
     observed = ran(NEW, "all", done(saved(tmp_path, *arrays)), cases=(one,))
-    (judged,), _ = gather(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
-    (unjudged,), _ = gather(run_model(tmp_path), [observed], {}, {})
+    (judged,), _ = collect_evidence(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
+    (unjudged,), _ = collect_evidence(run_model(tmp_path), [observed], {}, {})
 
     assert judged.attempts[0].wrong_shapes == (WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)"),)
     assert unjudged.attempts[0].wrong_shapes == ()
@@ -277,8 +287,8 @@ NOT_USED = Refused(
 def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
     """It is observed where the target is required, and skipped, with the reason, where it is not."""
     both = [ran(NEW, "all", NOT_USED), ran(NEW, "disabled", NOT_USED)]
-    (runs,), nothing = gather(run_model(tmp_path), both, {}, {})
-    no_runs, skipped = gather(run_model(tmp_path), both, {}, {}, {}, {NEW})
+    (runs,), nothing = collect_evidence(run_model(tmp_path), both, {}, {})
+    no_runs, skipped = collect_evidence(run_model(tmp_path), both, {}, {}, {}, {NEW})
 
     assert [each.outcome for each in runs.attempts] == ["provider-not-used"] * 2
     assert (runs.unused_providers, nothing) == (("CUDAExecutionProvider",), ())
@@ -288,6 +298,6 @@ def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
 
 def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
     """Whatever goes wrong there is a finding like any other."""
-    (runs,), undone = gather(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
+    (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
 
     assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import WrongShape
 from onnxgate.model.facts import Dim, ModelFacts, ValueInfo
-from onnxgate.runtimes.jobs import Case
-from onnxgate.stages.shapes import declared
+from onnxgate.stages.runtime.output_shapes import read_declared_outputs
 
 Shape = tuple[int, ...]
 
@@ -25,8 +25,8 @@ def _wrong(
         paths[name] = str(folder / f"{name}.npy")
     values = tuple(ValueInfo(name, "tensor(float)", dims) for name, (dims, _) in inputs.items())
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", values, (output,), {}, ())
-    case = Case(name="c", origin="generated", inputs=paths)
-    return declared(facts, case).wrong("y", np.zeros(shape, np.float32)) is not None
+    case = InputCase(name="c", origin="generated", inputs=paths)
+    return read_declared_outputs(facts, case).wrong("y", np.zeros(shape, np.float32)) is not None
 
 
 def _y(*dims: Dim, type: str = "tensor(float)") -> ValueInfo:
@@ -116,7 +116,7 @@ def test_only_tensors_are_judged(tmp_path: Path) -> None:
 def test_words() -> None:
     """Both shapes as the file and numpy would write them."""
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
-    file = declared(facts, Case(name="c", origin="generated", inputs={}))
+    file = read_declared_outputs(facts, InputCase(name="c", origin="generated", inputs={}))
 
     assert file.wrong("y", np.zeros(4)) == WrongShape(output="y", declared="(batch, 1)", shape="(4)")
     assert file.wrong("other", np.zeros(4)) is None

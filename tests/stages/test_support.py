@@ -8,23 +8,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.config.project import MergedSettings, SelectedModel
+from onnxgate.core.findings import Place
 from onnxgate.evidence.support import (
     ExternalDataOnRuntime,
     ModelOnRuntime,
+    PredictionGap,
     ProviderFallback,
     RefusedOperation,
-    Unpredicted,
 )
-from onnxgate.findings import Place
-from onnxgate.lock.types import LockedRuntime
-from onnxgate.model.reading import read_facts
-from onnxgate.plan import PlannedRuntime
-from onnxgate.stages.support import Predicted, gather_model, gather_unpredicted
-from onnxgate.support import limits, table
-from onnxgate.support.harvest import only
-from onnxgate.support.harvested import Kept
-from onnxgate.support.ways import AtOpset
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.support.stage import ModelPrediction, collect_model_evidence, collect_prediction_gaps
+from onnxgate.support.harvest.cache import BuildSupport
+from onnxgate.support.harvest.table_builder import select_releases
+from onnxgate.support.suggestions.kinds import OpsetChange
+from onnxgate.support.tables import limits
+from onnxgate.support.tables import operators as tables_operators
 from tests.model.models import parse, write
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -42,21 +43,21 @@ def planned(
     return PlannedRuntime(runtime, ("all",), ("all",), providers, required=True, extensions=extensions)
 
 
-def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, Kept] | None = None) -> Predicted:
+def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport] | None = None) -> ModelPrediction:
     """What is said of the model in the folder."""
     path = folder / "m.onnx"
     model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
-    return gather_model(model, read_facts(path, "m.onnx"), PLACE, folder, folder, runtimes, kept or {})
+    return collect_model_evidence(model, read_facts(path, "m.onnx"), PLACE, folder, folder, runtimes, kept or {})
 
 
-def said(predicted: Predicted, kind: type) -> list[object]:
+def said(predicted: ModelPrediction, kind: type) -> list[object]:
     """The subjects of one type."""
     return [each for each in predicted.subjects if type(each) is kind]
 
 
 def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
     """What is not predicted of which runtime."""
-    return [(each.runtime, each.what) for each in gather_unpredicted(runtimes, PLACE)]
+    return [(each.runtime, each.what) for each in collect_prediction_gaps(runtimes, PLACE)]
 
 
 def test_predictions_are_handed_on(tmp_path: Path) -> None:
@@ -109,12 +110,12 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     """Then nothing is refused, and it is said what is left open."""
     write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = acme.Do (x) }", CUSTOM))
     plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
-    (open_one,) = said(extended, Unpredicted)
+    (open_one,) = said(extended, PredictionGap)
 
     assert [type(each) for each in plain.subjects] == [ModelOnRuntime, RefusedOperation]
     assert said(extended, RefusedOperation) == []
     assert [each.verdict for each in extended.predictions.values()] == ["unknown"]
-    assert isinstance(open_one, Unpredicted)
+    assert isinstance(open_one, PredictionGap)
     assert open_one.what.endswith("but an extension may register it; the runtime stage looks: node `n`")
 
 
@@ -181,11 +182,11 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     facts = read_facts(path, "m.onnx")
     path.unlink()
     model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
-    found = gather_model(model, facts, PLACE, tmp_path, tmp_path, [planned("1.16.3"), planned("1.31.1")])
-    (unread,) = said(found, Unpredicted)
+    found = collect_model_evidence(model, facts, PLACE, tmp_path, tmp_path, [planned("1.16.3"), planned("1.31.1")])
+    (unread,) = said(found, PredictionGap)
 
     assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
-    assert isinstance(unread, Unpredicted)
+    assert isinstance(unread, PredictionGap)
     assert (unread.what, unread.follows_from) == (
         "its operators are not predicted: its content is not here",
         ("lfs-pointer",),
@@ -205,19 +206,19 @@ def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
     ]
 
 
-def harvested(operators: tuple[str, ...]) -> Kept:
+def harvested(operators: tuple[str, ...]) -> BuildSupport:
     """A build of a release that has kernels of CUDA, too: for these operators those that the processor has."""
     release = "1.31.1"
-    whole = only(table.shipped(), [release])
+    whole = select_releases(tables_operators.load_shipped_table(), [release])
     rows = dict(whole.operators["ai.onnx"])
     for name in operators:
-        own = msgspec.json.decode(rows[name], type=table.OperatorRows)
+        own = msgspec.json.decode(rows[name], type=tables_operators.OperatorRows)
         more = [msgspec.structs.replace(kernel, provider=CUDA) for kernel in own.kernels]
         changed = msgspec.structs.replace(own, kernels=(*own.kernels, *more))
         rows[name] = msgspec.Raw(msgspec.json.encode(changed))
     made = msgspec.structs.replace(whole, operators={**whole.operators, "ai.onnx": rows})
-    known = limits.table().releases[release]
-    return Kept(known, table.implementations(made, {release: known.opsets})[release])
+    known = limits.load_limit_table().releases[release]
+    return BuildSupport(known, tables_operators.build_implementations(made, {release: known.opsets})[release])
 
 
 def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
     found = gather(tmp_path, unknown, kept=kept)
 
     assert [each.verdict for each in found.predictions.values()] == ["refused"]
-    assert list(gather_unpredicted([unknown], PLACE, kept)) == []
+    assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
 
 
 def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
@@ -253,5 +254,5 @@ def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
 
     assert isinstance(alone, RefusedOperation)
     assert isinstance(limited, RefusedOperation)
-    assert (alone.ways, alone.everywhere) == ((AtOpset("ai.onnx", 20, whole=True),), True)
+    assert (alone.ways, alone.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
     assert (limited.ways, limited.everywhere) == ((), False)

@@ -9,13 +9,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxgate.findings import Place
-from onnxgate.runtimes.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
-from onnxgate.stages import witness
-from onnxgate.stages.alone import Single, singles
-from onnxgate.stages.runtime import RunModel
-from onnxgate.stages.witness import Loaded, Refusal, Refusing
-from onnxgate.support.operations import Found, Miss, Prediction
+from onnxgate.core.findings import Place
+from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
+from onnxgate.stages.runtime import isolated_nodes
+from onnxgate.stages.runtime.isolated_nodes import IsolatedLoad, NodeKind, Refusal, RefusingRuntime, collect_node_kinds
+from onnxgate.stages.runtime.stage import ExecutedModel
+from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap
 
 # Texts of onnxruntime 1.16.3.
 NO_DET = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Det(11) node with name ''"
@@ -41,50 +40,52 @@ MODEL = onnx.parser.parse_model(
     "g (double[2, 2] x, double[1, 1, 4, 4] y, double[1, 1, 2, 2] w) => (double d, double[1, 1, 3, 3] e, double f)"
     " { d = Det (x) [c] e = Conv (y, w) [n] f = Neg (d) }"
 )
-LOADS = Loaded("loads")
+LOADS = IsolatedLoad("loads")
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> RunModel:
+def model(tmp_path: Path) -> ExecutedModel:
     """Three nodes, of which the first has no name."""
-    return RunModel("m.onnx", Place("onnxgate.lock", 3), MODEL, tmp_path, tmp_path)
+    return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), MODEL, tmp_path, tmp_path)
 
 
-def said(text: str) -> Loaded:
+def said(text: str) -> IsolatedLoad:
     """A node that is refused alone."""
-    return Loaded("refused", Failure(type="Fail", text=text))
+    return IsolatedLoad("refused", Failure(type="Fail", text=text))
 
 
 def refusing(
     *texts: str, misses: Sequence[str] = (), in_full: bool = True, node: str = "", rule: str = "missing-kernel"
-) -> Refusing:
+) -> RefusingRuntime:
     """A runtime that refuses the model, and the operators that are predicted to be refused."""
     levels = ("all", "disabled")
     refusals = tuple(
         Refusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
     )
     found = tuple(
-        Found(kind.first, Miss(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
-        for kind in singles(MODEL)
+        NodeProblem(kind.first, SupportGap(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
+        for kind in collect_node_kinds(MODEL)
         if kind.operation.name in misses
     )
-    return Refusing(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found), in_full)
+    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found), in_full)
 
 
-def judged(model: RunModel, each: Refusing, seen: Mapping[str, Loaded]) -> dict[str, tuple[str, tuple[str, ...], str]]:
+def judged(
+    model: ExecutedModel, each: RefusingRuntime, seen: Mapping[str, IsolatedLoad]
+) -> dict[str, tuple[str, tuple[str, ...], str]]:
     """Each node that something is said of: the outcome, the levels that it explains, and who predicted it."""
-    kinds = singles(MODEL)
+    kinds = collect_node_kinds(MODEL)
     by_kind = {kind: seen[kind.operation.name] for kind in kinds if kind.operation.name in seen}
-    alone = witness.judge(each, kinds, by_kind, model)
+    alone = isolated_nodes.evaluate_isolated_nodes(each, kinds, by_kind, model)
     return {one.operator: (one.outcome, one.explains, one.rule) for one in alone}
 
 
-def names(kinds: Sequence[Single]) -> list[str]:
+def names(kinds: Sequence[NodeKind]) -> list[str]:
     """Their operators."""
     return [each.operation.name for each in kinds]
 
 
-def test_a_node_that_is_refused_alone_confirms_its_prediction(model: RunModel) -> None:
+def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:
     """That which the model stops at, and those that it did not come to."""
     found = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
 
@@ -94,7 +95,7 @@ def test_a_node_that_is_refused_alone_confirms_its_prediction(model: RunModel) -
     } == found
 
 
-def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: RunModel) -> None:
+def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: ExecutedModel) -> None:
     """Another node that is refused in the same words, another node's name, or something that no node causes."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
 
@@ -103,14 +104,14 @@ def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model
     assert "loads" == judged(model, refusing(EXTERNAL, misses=("Conv",)), {"Conv": LOADS})["Conv"][0]
 
 
-def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: RunModel) -> None:
+def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: ExecutedModel) -> None:
     """What it is refused for in the model may be what is around it there."""
     assert {"Conv": ("unknown", (), "missing-kernel")} == judged(
         model, refusing(SHAPES, misses=("Conv",)), {"Conv": LOADS}
     )
 
 
-def test_every_level_needs_its_cause(model: RunModel) -> None:
+def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
     """A cause at one level leaves the other open."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
     found = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
@@ -119,7 +120,7 @@ def test_every_level_needs_its_cause(model: RunModel) -> None:
     assert "unknown" == found["Conv"][0]
 
 
-def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: RunModel) -> None:
+def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedModel) -> None:
     """It names the node, or the only node of an operator, for what was predicted; and nothing else counts."""
     conv = {"Conv": LOADS}
 
@@ -136,13 +137,15 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
     )
-    first, second = singles(two)
-    found = Found(first.first, Miss("missing-kernel", "there is no kernel for `Det`"))
+    first, second = collect_node_kinds(two)
+    found = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
     prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,))
-    each = Refusing(refusing(NO_DET).refusals, prediction, in_full=True)
-    place = RunModel("m.onnx", Place("onnxgate.lock", 3), two, tmp_path, tmp_path)
+    each = RefusingRuntime(refusing(NO_DET).refusals, prediction, in_full=True)
+    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), two, tmp_path, tmp_path)
 
-    assert ["unknown"] == [one.outcome for one in witness.judge(each, (first, second), {first: LOADS}, place)]
+    assert ["unknown"] == [
+        one.outcome for one in isolated_nodes.evaluate_isolated_nodes(each, (first, second), {first: LOADS}, place)
+    ]
 
 
 def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
@@ -152,23 +155,25 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
         "g (bool b, double[2, 2] x) => (double d) { d = If (b) <"
         " then_branch = t () => (double p) { p = Det (x) }, else_branch = e () => (double q) { q = Det (x) }> }"
     )
-    kinds = singles(nested)
-    place = RunModel("m.onnx", Place("onnxgate.lock", 3), nested, tmp_path, tmp_path)
-    found = witness.judge(refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place)
+    kinds = collect_node_kinds(nested)
+    place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), nested, tmp_path, tmp_path)
+    found = isolated_nodes.evaluate_isolated_nodes(
+        refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place
+    )
 
     assert ["Det", "If"] == [kind.operation.name for kind in kinds]
     assert ["Det"] == [each.operator for each in found]
 
 
-def test_what_is_not_told_is_left_open(model: RunModel) -> None:
+def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
     """A node that crashed, or that was not tried."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
 
-    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": Loaded("unknown")})["Conv"][0]
+    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
     assert "unknown" == judged(model, unknown, {"Det": said(NO_DET)})["Conv"][0]
 
 
-def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: RunModel) -> None:
+def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> None:
     """Shapes and constants: unless that was predicted, or the model is refused in the same words."""
     seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
     attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
@@ -178,7 +183,7 @@ def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: RunModel) -> None:
     assert "refused" == judged(model, attribute, seen)["Conv"][0]
 
 
-def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: RunModel) -> None:
+def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: ExecutedModel) -> None:
     """Not those that load, and not those that only lack something alone."""
     seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
 
@@ -187,20 +192,26 @@ def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: RunM
 
 def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
     """Or where the kernels are not known. Not where a prediction explains it, or the text names the node."""
-    kinds = singles(MODEL)
+    kinds = collect_node_kinds(MODEL)
     det = {kinds[0]: said(NO_DET)}
 
-    assert ["Det", "Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG), kinds, {}))
-    assert ["Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG, misses=("Det",)), kinds, det))
-    assert [] == names(witness.unpredicted(refusing(NO_DET, misses=("Det",)), kinds, det))
-    assert [] == names(witness.unpredicted(refusing(NO_NEG, node="n"), kinds, {}))
-    assert ["Det", "Conv", "Neg"] == names(witness.unpredicted(refusing(NO_NEG, node="n", in_full=False), kinds, {}))
-    assert [] == names(witness.unpredicted(refusing(IR), kinds, {}))
+    assert ["Det", "Conv", "Neg"] == names(isolated_nodes.select_remaining_kinds(refusing(NO_NEG), kinds, {}))
+    assert ["Conv", "Neg"] == names(
+        isolated_nodes.select_remaining_kinds(refusing(NO_NEG, misses=("Det",)), kinds, det)
+    )
+    assert [] == names(isolated_nodes.select_remaining_kinds(refusing(NO_DET, misses=("Det",)), kinds, det))
+    assert [] == names(isolated_nodes.select_remaining_kinds(refusing(NO_NEG, node="n"), kinds, {}))
+    assert ["Det", "Conv", "Neg"] == names(
+        isolated_nodes.select_remaining_kinds(refusing(NO_NEG, node="n", in_full=False), kinds, {})
+    )
+    assert [] == names(isolated_nodes.select_remaining_kinds(refusing(IR), kinds, {}))
 
 
 def test_each_predicted_operation_is_witnessed() -> None:
     """And no other node."""
-    assert ["Det", "Neg"] == names(witness.predicted(refusing(NO_DET, misses=("Det", "Neg")), singles(MODEL)))
+    assert ["Det", "Neg"] == names(
+        isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(MODEL))
+    )
 
 
 def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
@@ -221,9 +232,9 @@ def test_an_outcome_is_that_of_all_levels() -> None:
     fine = Completed(result=LoadResult(providers=("CPUExecutionProvider",)))
     crashed = Crashed(signal="SIGSEGV", during="load", log="")
 
-    assert LOADS == witness.loaded([fine, fine])
-    assert said(NO_DET) == witness.loaded([fine, observed(NO_DET)])
-    assert "unknown" == witness.loaded([fine, crashed]).outcome
-    assert "unknown" == witness.loaded([observed(OPSET)]).outcome
-    assert "unknown" == witness.loaded([observed("out of it", memory=True)]).outcome
-    assert "unknown" == witness.loaded([]).outcome
+    assert LOADS == isolated_nodes.combine_levels([fine, fine])
+    assert said(NO_DET) == isolated_nodes.combine_levels([fine, observed(NO_DET)])
+    assert "unknown" == isolated_nodes.combine_levels([fine, crashed]).outcome
+    assert "unknown" == isolated_nodes.combine_levels([observed(OPSET)]).outcome
+    assert "unknown" == isolated_nodes.combine_levels([observed("out of it", memory=True)]).outcome
+    assert "unknown" == isolated_nodes.combine_levels([]).outcome

@@ -8,31 +8,41 @@ import onnx
 import onnx.inliner
 from onnx import ModelProto, NodeProto, helper
 
-from onnxgate.model.types import ELEMENT_TYPES
-from onnxgate.support.operations import Operation
-from onnxgate.support.search import retyped
-from onnxgate.support.table import Schema
-from onnxgate.support.ways import AtOpset, Expanded, Imported, Raised, Replaced, Retyped, Way, With, Without
+from onnxgate.model.facts import ELEMENT_TYPES
+from onnxgate.support.matching.operations import Operation
+from onnxgate.support.suggestions.casts import change_parameter_type
+from onnxgate.support.suggestions.kinds import (
+    AttributeAddition,
+    AttributeRemoval,
+    DomainImport,
+    FunctionExpansion,
+    MinimumReleaseRaise,
+    OperatorReplacement,
+    OpsetChange,
+    Suggestion,
+    TypeCast,
+)
+from onnxgate.support.tables.operators import Schema
 
 NUMBERS = {f"tensor({element.name})": number for number, element in ELEMENT_TYPES.items()}
 VALUES = {"INT": 1, "INTS": [1], "FLOAT": 1.0, "STRING": "linear"}
 
 
 def applied(
-    model: ModelProto, way: Way, nodes: Sequence[str], operation: Operation, schema: Schema | None
+    model: ModelProto, way: Suggestion, nodes: Sequence[str], operation: Operation, schema: Schema | None
 ) -> ModelProto:
     """A copy of the model with the way out done to the nodes of these names, which ask for the operation."""
     copy = ModelProto.FromString(model.SerializeToString())
     match way:
-        case AtOpset(domain, version):
+        case OpsetChange(domain, version):
             stamp(copy, domain, version)
-        case Imported(domain, version):
+        case DomainImport(domain, version):
             for holder in (copy, *copy.functions):
                 if domain not in {imported.domain or "ai.onnx" for imported in holder.opset_import}:
                     holder.opset_import.append(helper.make_opsetid(domain, version))
-        case Raised():
+        case MinimumReleaseRaise():
             pass  # nothing of the model changes
-        case Expanded():
+        case FunctionExpansion():
             copy = expanded(copy, nodes)
         case _:
             for graph_node in [node for node in copy.graph.node if node.name in nodes]:
@@ -62,21 +72,21 @@ def expanded(model: ModelProto, nodes: Sequence[str]) -> ModelProto:
     return onnx.inliner.inline_selected_functions(model, sorted(operators), inline_schema_functions=True)
 
 
-def change(model: ModelProto, node: NodeProto, way: Way, operation: Operation, schema: Schema | None) -> None:
+def change(model: ModelProto, node: NodeProto, way: Suggestion, operation: Operation, schema: Schema | None) -> None:
     """Do what is done to a single node."""
     match way:
-        case Retyped(parameter, to):
+        case TypeCast(parameter, to):
             assert schema is not None
-            other = retyped(operation, schema, parameter, to)
+            other = change_parameter_type(operation, schema, parameter, to)
             assert other is not None
             cast(model, node, operation, other)
-        case Without(attribute):
+        case AttributeRemoval(attribute):
             without(model, node, attribute)
-        case With(attributes):
+        case AttributeAddition(attributes):
             for name, kind in attributes:
                 drop(node, name)
                 node.attribute.append(helper.make_attribute(name, VALUES[kind]))
-        case Replaced(domain, name, order, attributes):
+        case OperatorReplacement(domain, name, order, attributes):
             given = list(node.input)
             node.domain, node.op_type = "" if domain == "ai.onnx" else domain, name
             if order is not None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.casts import casts, keeps
-from onnxgate.support.operations import Operation
-from onnxgate.support.releases import any_schema
+from onnxgate.support.matching.operations import Operation
+from onnxgate.support.suggestions.casts import is_lossless_cast, list_casts
+from onnxgate.support.tables.operators import find_newest_schema
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,16 @@ from onnxgate.support.releases import any_schema
 )
 def test_keeps(source: str, to: str, kept: bool) -> None:
     """Every value of one type is one of the other, or some are not."""
-    assert keeps(f"tensor({source})", f"tensor({to})") == kept
+    assert is_lossless_cast(f"tensor({source})", f"tensor({to})") == kept
 
 
 def test_inputs_are_cast_and_outputs_back() -> None:
     """Each way is an operator that a release must implement, too."""
-    schema = any_schema("ai.onnx", "Mul", 14)
+    schema = find_newest_schema("ai.onnx", "Mul", 14)
     given = Operation("ai.onnx", "Mul", 14, 14, ("tensor(uint16)",) * 2, ("tensor(uint16)",), (), static=False)
 
     assert schema is not None
-    assert [(each.inputs, each.outputs) for each in casts(given, schema, "T", "tensor(int32)")] == [
+    assert [(each.inputs, each.outputs) for each in list_casts(given, schema, "T", "tensor(int32)")] == [
         (("tensor(uint16)",), ("tensor(int32)",)),
         (("tensor(uint16)",), ("tensor(int32)",)),
         (("tensor(int32)",), ("tensor(uint16)",)),

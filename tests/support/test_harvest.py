@@ -10,10 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.support import harvest
-from onnxgate.support.dump import Dump, DumpedFormal, DumpedKernel, DumpedSchema
-from onnxgate.support.limits import ExternalData, Limits
-from onnxgate.support.table import MIXED, OPTIONAL, SINGLE, VARIADIC, Operator, Source, Table, encode, implementations
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
+from onnxgate.support.tables.limits import ExternalData, Limits
+from onnxgate.support.tables.operators import (
+    MIXED,
+    OPTIONAL,
+    SINGLE,
+    VARIADIC,
+    Operator,
+    Table,
+    TableSource,
+    build_implementations,
+    encode_table,
+)
 
 Row = TypeVar("Row", DumpedSchema, DumpedKernel)
 
@@ -34,7 +44,7 @@ constraints = st.dictionaries(st.sampled_from(["T", "T1", "X"]), types, max_size
 counts = st.tuples(st.integers(0, 2), st.integers(2, 2**31 - 1))
 formals = st.lists(
     st.builds(
-        DumpedFormal,
+        DumpedParameter,
         name=st.sampled_from(["x", "y"]),
         type=st.sampled_from(["T", "tensor(int64)"]),
         option=st.sampled_from(sorted(OPTIONS)),
@@ -67,7 +77,7 @@ kernels = st.builds(
     constraints=constraints,
 )
 dumps = st.builds(
-    Dump,
+    BuildDump,
     registry=st.just(True),
     release=st.just(""),
     commit=st.sampled_from(["", "6af1a93"]),
@@ -78,17 +88,17 @@ dumps = st.builds(
 releases = st.dictionaries(st.sampled_from(["1.9.2", "1.16.0", "1.16.10", "1.31.1"]), dumps, min_size=1)
 
 
-def source(release: str) -> Source:
+def source(release: str) -> TableSource:
     """Where a release is from."""
-    return Source(release=release, wheel=f"onnxruntime-{release}.whl", sha256="0" * 64, commit="abc")
+    return TableSource(release=release, wheel=f"onnxruntime-{release}.whl", sha256="0" * 64, commit="abc")
 
 
-def tables(said: dict[str, Dump]) -> list[Table]:
+def tables(said: dict[str, BuildDump]) -> list[Table]:
     """One of each release."""
-    return [harvest.table_of(dump, source(release)) for release, dump in said.items()]
+    return [table_builder.build_table(dump, source(release)) for release, dump in said.items()]
 
 
-def as_said(dump: Dump) -> tuple[set[object], set[object]]:
+def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
     """All that a build says, as a table is read."""
     return {_schema_said(each) for each in dump.schemas}, {_kernel_said(each) for each in dump.kernels}
 
@@ -100,7 +110,7 @@ def _schema_said(each: DumpedSchema) -> object:
     return each.domain or "ai.onnx", each.name, each.since, facts, inputs, outputs, _sets(each.constraints), attributes
 
 
-def _formal_said(each: DumpedFormal) -> object:
+def _formal_said(each: DumpedParameter) -> object:
     mixed = each.option == "Variadic" and not each.homogeneous
     return each.name, each.type, MIXED if mixed else OPTIONS[each.option]
 
@@ -113,7 +123,7 @@ def _kernel_said(each: DumpedKernel) -> object:
 
 def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
     """The same, as matching reads it."""
-    found = implementations(table, {})[release]
+    found = build_implementations(table, {})[release]
     pairs = [(domain, name) for domain, each in table.operators.items() for name in each]
     operators = [operator for pair in pairs if (operator := found.operator(*pair))]
     return (
@@ -152,9 +162,9 @@ def _sets(constraints: object) -> object:
 
 
 @given(releases)
-def test_a_joined_table_says_what_each_build_said(said: dict[str, Dump]) -> None:
+def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) -> None:
     """Release by release, after it was stored and read."""
-    table = msgspec.json.decode(msgspec.json.encode(harvest.join(tables(said))), type=Table)
+    table = msgspec.json.decode(msgspec.json.encode(table_builder.join_tables(tables(said))), type=Table)
 
     assert {release: as_said(dump) for release, dump in said.items()} == {
         release: as_read(table, release) for release in said
@@ -162,15 +172,15 @@ def test_a_joined_table_says_what_each_build_said(said: dict[str, Dump]) -> None
 
 
 @given(releases, st.randoms(use_true_random=False))
-def test_order_makes_no_difference(said: dict[str, Dump], random: Random) -> None:
+def test_order_makes_no_difference(said: dict[str, BuildDump], random: Random) -> None:
     """Not that of releases, and not that in which a build says things."""
     shuffled = list(tables({release: _shuffled(dump, random) for release, dump in said.items()}))
     random.shuffle(shuffled)
 
-    assert encode(harvest.join(tables(said))) == encode(harvest.join(shuffled))
+    assert encode_table(table_builder.join_tables(tables(said))) == encode_table(table_builder.join_tables(shuffled))
 
 
-def _shuffled(dump: Dump, random: Random) -> Dump:
+def _shuffled(dump: BuildDump, random: Random) -> BuildDump:
     rows = {
         name: random.sample(each, len(each)) for name, each in (("schemas", dump.schemas), ("kernels", dump.kernels))
     }
@@ -185,23 +195,26 @@ def _with_shuffled_types(row: Row, random: Random) -> Row:
 
 
 @given(releases)
-def test_joining_and_taking_apart_are_opposites(said: dict[str, Dump]) -> None:
+def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> None:
     """A release out of a joined table is byte for byte its own table; taken out and put back, nothing changed."""
     each = tables(said)
-    joined = harvest.join(each)
+    joined = table_builder.join_tables(each)
     first = each[0].sources[0].release
     others = [source.release for source in joined.sources if source.release != first]
 
-    assert [encode(table) for table in each] == [
-        encode(harvest.only(joined, [source.release for source in table.sources])) for table in each
+    assert [encode_table(table) for table in each] == [
+        encode_table(table_builder.select_releases(joined, [source.release for source in table.sources]))
+        for table in each
     ]
-    assert encode(joined) == encode(harvest.join([harvest.only(joined, others), each[0]]))
+    assert encode_table(joined) == encode_table(
+        table_builder.join_tables([table_builder.select_releases(joined, others), each[0]])
+    )
 
 
 def test_releases_ascend_by_number() -> None:
     """1.16.10 is newer than 1.16.9 and 1.9.2."""
-    empty = Dump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
-    joined = harvest.join(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
+    empty = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
+    joined = table_builder.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
 
     assert ["1.9.2", "1.16.9", "1.16.10"] == [each.release for each in joined.sources]
 
@@ -209,52 +222,60 @@ def test_releases_ascend_by_number() -> None:
 @pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
 def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
     """A table says one thing of one release, on one platform."""
-    dump = Dump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
+    dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
     pairs = {
-        "the same release": [harvest.table_of(dump, source("1.16.0"))] * 2,
-        "another platform": [harvest.table_of(dump, source("1.16.0")), harvest.table_of(other, source("1.16.1"))],
+        "the same release": [table_builder.build_table(dump, source("1.16.0"))] * 2,
+        "another platform": [
+            table_builder.build_table(dump, source("1.16.0")),
+            table_builder.build_table(other, source("1.16.1")),
+        ],
         "nothing": [],
     }
 
     with pytest.raises(ValueError, match="can be joined"):
-        harvest.join(pairs[wrong])
+        table_builder.join_tables(pairs[wrong])
 
 
 @given(dumps)
-def test_a_kept_harvest_is_read_as_it_was_written(dump: Dump) -> None:
+def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
     """Limits and rows, in the same bytes each time."""
-    kept = harvest.encode_harvest(harvest.harvest_of(dump, LIMITS, source("1.31.1")))
-    found = harvest.decode_harvest(kept)
+    kept = table_builder.encode_harvest(table_builder.make_harvest_record(dump, LIMITS, source("1.31.1")))
+    found = table_builder.decode_harvest(kept)
 
     assert found is not None
     assert found.table is not None
     assert (LIMITS, as_said(dump)) == (found.limits, as_read(found.table, "1.31.1"))
-    assert kept == harvest.encode_harvest(found)
+    assert kept == table_builder.encode_harvest(found)
 
 
 def test_a_build_without_a_registry_has_limits_alone() -> None:
     """It is not taken for one that implements nothing."""
-    dump = Dump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
-    found = harvest.decode_harvest(harvest.encode_harvest(harvest.harvest_of(dump, LIMITS, source("1.15.1"))))
+    dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
+    found = table_builder.decode_harvest(
+        table_builder.encode_harvest(table_builder.make_harvest_record(dump, LIMITS, source("1.15.1")))
+    )
 
-    assert found == harvest.Harvest(limits=LIMITS, table=None)
+    assert found == table_builder.HarvestRecord(limits=LIMITS, table=None)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
 def test_a_damaged_harvest_is_none(damage: str) -> None:
     """Neither is one that a newer onnxgate keeps differently; both are harvested again."""
-    whole = harvest.Harvest(limits=LIMITS, table=None)
-    kept = harvest.encode_harvest(whole)
-    newer = harvest.encode_harvest(msgspec.structs.replace(whole, version=harvest.VERSION + 1))
+    whole = table_builder.HarvestRecord(limits=LIMITS, table=None)
+    kept = table_builder.encode_harvest(whole)
+    newer = table_builder.encode_harvest(msgspec.structs.replace(whole, version=table_builder.HARVEST_VERSION + 1))
     data = {"cut": kept[:-1], "empty": b"", "noise": b"{}" + kept, "newer": newer}[damage]
 
-    assert harvest.decode_harvest(data) is None
-    assert harvest.decode_harvest(kept) == whole
+    assert table_builder.decode_harvest(data) is None
+    assert table_builder.decode_harvest(kept) == whole
 
 
 def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
     """Whatever a build of one's own is called."""
-    names = [harvest.key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"), harvest.key("ort", "1.31.1+cu/12", "../x")]
+    names = [
+        table_builder.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),
+        table_builder.make_harvest_key("ort", "1.31.1+cu/12", "../x"),
+    ]
 
     assert ["onnxruntime-1.31.1-5752bd508126", "ort-1.31.1+cu_12-.._x"] == names

@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from onnxgate.support import harvest as joining
-from onnxgate.support.dump import Dump, DumpedFormal, DumpedKernel, DumpedSchema
-from onnxgate.support.table import Operator, Source, decode, encode, implementations
+from onnxgate.support.harvest import table_builder as joining
+from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
+from onnxgate.support.tables.operators import Operator, TableSource, build_implementations, decode_table, encode_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -45,8 +45,8 @@ def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
         since=since,
         deprecated=False,
         experimental=False,
-        inputs=(DumpedFormal("a", "T", "Single", True), DumpedFormal("b", "T", "Optional", True))[:inputs_max],
-        outputs=(DumpedFormal("c", "T", "Single", True),),
+        inputs=(DumpedParameter("a", "T", "Single", True), DumpedParameter("b", "T", "Optional", True))[:inputs_max],
+        outputs=(DumpedParameter("c", "T", "Single", True),),
         constraints={"T": (FLOAT,)},
         attributes=dict.fromkeys(attributes, ("INT", True)),
         inputs_range=(1, inputs_max),
@@ -58,9 +58,9 @@ def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
     """A release that has these."""
     schemas = tuple(row for row in rows if isinstance(row, DumpedSchema))
     kernels = tuple(row for row in rows if isinstance(row, DumpedKernel))
-    dump = Dump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
-    table = joining.table_of(dump, Source(release="1.0", wheel="", sha256=""))
-    release = implementations(table, {})["1.0"]
+    dump = BuildDump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
+    table = joining.build_table(dump, TableSource(release="1.0", wheel="", sha256=""))
+    release = build_implementations(table, {})["1.0"]
     return {name: found for name in table.operators["ai.onnx"] if (found := release.operator("ai.onnx", name))}
 
 
@@ -143,14 +143,14 @@ def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None
     from harvest import measuring
     from harvest.releases import Installable
 
-    from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
+    from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 
     runtime = LockedRuntime(engine="onnxruntime", release="1.0.0", python="3.11", packages=("onnxruntime==1.0.0",))
     wheel = Wheel(file="onnxruntime-1.0.0-py3-none-any.whl", sha256="0" * 64)
     package = LockedPackage(name="onnxruntime", version="1.0.0", python="3.11", wheels=(wheel,))
     installable = Installable(runtime, (package, package))
-    dump = Dump(registry=False, release="1.0.0", commit="", platform="", schemas=(), kernels=())
-    source = Source(release="1.0.0", wheel=wheel.file, sha256=wheel.sha256)
+    dump = BuildDump(registry=False, release="1.0.0", commit="", platform="", schemas=(), kernels=())
+    source = TableSource(release="1.0.0", wheel=wheel.file, sha256=wheel.sha256)
     record = measuring.Record(recipe=measuring.recipe(), source=source, loads={}, dump=dump)
     others = {
         "another tool": msgspec.structs.replace(record, recipe=""),
@@ -190,9 +190,9 @@ def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> N
 
 def _forget(folder: Path, release: str) -> None:
     """A copy of the data as it was before the release appeared."""
-    table = decode((folder / data.KERNELS).read_bytes())
+    table = decode_table((folder / data.KERNELS).read_bytes())
     others = [source.release for source in table.sources if source.release != release]
-    (folder / data.KERNELS).write_bytes(encode(joining.only(table, others)))
+    (folder / data.KERNELS).write_bytes(encode_table(joining.select_releases(table, others)))
     limits = json.loads((folder / data.LIMITS).read_text(encoding="utf-8"))
     del limits["releases"][release]
     limits["sources"] = [source for source in limits["sources"] if source["release"] != release]

@@ -10,31 +10,35 @@ import msgspec
 import onnx
 import pytest
 
-from onnxgate.support import harvest, limits, releases, table
-from onnxgate.support.harvested import Harvests, Kept
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.harvest.cache import BuildSupport, HarvestCache
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
 
 RELEASE = "1.31.1"
-SHA256 = next(source.sha256 for source in table.shipped().sources if source.release == RELEASE)
-KEY = harvest.key("onnxruntime", RELEASE, SHA256)
+SHA256 = next(source.sha256 for source in operators.load_shipped_table().sources if source.release == RELEASE)
+KEY = table_builder.make_harvest_key("onnxruntime", RELEASE, SHA256)
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = Conv(x, w) }
 """
 
 
-def harvested() -> harvest.Harvest:
+def harvested() -> table_builder.HarvestRecord:
     """A release as it is harvested where the shipped table does not know it."""
-    return harvest.Harvest(limits=limits.table().releases[RELEASE], table=harvest.only(table.shipped(), [RELEASE]))
+    return table_builder.HarvestRecord(
+        limits=limits.load_limit_table().releases[RELEASE],
+        table=table_builder.select_releases(operators.load_shipped_table(), [RELEASE]),
+    )
 
 
 def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
     """Also for another process, which reads the file."""
-    Harvests(tmp_path / "a folder").put(KEY, harvested())
-    kept = Harvests(tmp_path / "a folder").get(KEY)
-    prepared = prepare(onnx.parser.parse_model(MODEL))
-    shipped = predict(prepared, releases.implementation(RELEASE), limits.table().releases[RELEASE])
+    HarvestCache(tmp_path / "a folder").put(KEY, harvested())
+    kept = HarvestCache(tmp_path / "a folder").get(KEY)
+    prepared = infer_model_types(onnx.parser.parse_model(MODEL))
+    shipped = predict(prepared, operators.get_implementation(RELEASE), limits.load_limit_table().releases[RELEASE])
 
     assert kept is not None
     (found,) = predict(prepared, kept.implementation, kept.limits).found
@@ -45,18 +49,18 @@ def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
 
 def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
     """In the place of what was there, and once: what is asked for twice is decoded once."""
-    harvests = Harvests(tmp_path)
-    older = harvest.Harvest(limits=limits.Limits(ir=1, opsets={}), table=None)
+    harvests = HarvestCache(tmp_path)
+    older = table_builder.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
 
-    assert Kept(older.limits, None) == harvests.put(KEY, older) == harvests.get(KEY)
+    assert BuildSupport(older.limits, None) == harvests.put(KEY, older) == harvests.get(KEY)
     assert harvests.put(KEY, harvested()) is harvests.get(KEY)
     assert [f"{KEY}.json.z"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
     """So that it is harvested again."""
-    harvests = Harvests(tmp_path)
-    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(harvested())[:100])
+    harvests = HarvestCache(tmp_path)
+    (tmp_path / f"{KEY}.json.z").write_bytes(table_builder.encode_harvest(harvested())[:100])
 
     assert harvests.get(KEY) is None
     assert harvests.get("onnxruntime-1.0.0-abc") is None
@@ -64,10 +68,10 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
 
 def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
     """Whatever its file is called."""
-    other = harvest.key("onnxruntime", RELEASE, "0" * 64)
-    Harvests(tmp_path).put(other, harvested())
+    other = table_builder.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
+    HarvestCache(tmp_path).put(other, harvested())
 
-    assert Harvests(tmp_path).get(other) is None
+    assert HarvestCache(tmp_path).get(other) is None
 
 
 @pytest.mark.parametrize(
@@ -84,16 +88,16 @@ def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], Non
     """Whatever wrote it, each gate would fail of it until somebody clears the cache."""
     said = msgspec.json.decode(msgspec.json.encode(harvested()))
     change(said["table"])
-    wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.Harvest)
-    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
+    wrong = msgspec.json.decode(msgspec.json.encode(said), type=table_builder.HarvestRecord)
+    (tmp_path / f"{KEY}.json.z").write_bytes(table_builder.encode_harvest(wrong))
 
-    assert Harvests(tmp_path).get(KEY) is None
+    assert HarvestCache(tmp_path).get(KEY) is None
 
 
 def test_what_cannot_be_written_is_known_in_this_process(tmp_path: Path) -> None:
     """The folder is no folder."""
     (tmp_path / "a file").touch()
-    harvests = Harvests(tmp_path / "a file")
+    harvests = HarvestCache(tmp_path / "a file")
     with pytest.raises(OSError, match="a file"):
         harvests.put(KEY, harvested())
 

@@ -7,24 +7,27 @@ from itertools import pairwise
 import msgspec
 from packaging.version import Version
 
-from onnxgate.support import limits
+from onnxgate.support.tables import limits
 
 
 def measured() -> list[tuple[str, limits.Limits]]:
     """The releases that these tests were written for; the table may have newer ones."""
-    return [row for row in limits.table().releases.items() if Version(row[0]) <= Version("1.31.1")]
+    return [row for row in limits.load_limit_table().releases.items() if Version(row[0]) <= Version("1.31.1")]
 
 
 def test_releases_ascend() -> None:
     """The table is sorted by release, so that its first taker is the oldest."""
-    releases = [Version(release) for release in limits.table().releases]
+    releases = [Version(release) for release in limits.load_limit_table().releases]
 
     assert releases == sorted(releases)
 
 
 def test_patches_share_the_limits_of_their_minor() -> None:
     """No patch release ever moved the limit of a version; a row that does is a wrong measurement."""
-    rows = {Version(release): (row.ir, row.opsets, row.dev_opsets) for release, row in limits.table().releases.items()}
+    rows = {
+        Version(release): (row.ir, row.opsets, row.dev_opsets)
+        for release, row in limits.load_limit_table().releases.items()
+    }
     moved = [(str(a), str(b)) for a, b in pairwise(rows) if a.release[:2] == b.release[:2] and rows[a] != rows[b]]
 
     assert moved == []
@@ -65,9 +68,9 @@ def test_limits_never_fall() -> None:
     """A newer release takes what an older one took: `works since` would be wrong otherwise."""
     fallen = [
         (a, b, domain)
-        for a, b in pairwise(limits.table().releases)
-        for domain, newest in limits.table().releases[b].opsets.items()
-        if newest < limits.table().releases[a].opsets.get(domain, 0)
+        for a, b in pairwise(limits.load_limit_table().releases)
+        for domain, newest in limits.load_limit_table().releases[b].opsets.items()
+        if newest < limits.load_limit_table().releases[a].opsets.get(domain, 0)
     ]
 
     assert fallen == []
@@ -76,12 +79,12 @@ def test_limits_never_fall() -> None:
 def test_works_since() -> None:
     """The first release that takes a stamp; nothing for one that none takes."""
     said = (
-        limits.ir_works_since(10),
-        limits.ir_works_since(99),
-        limits.opset_works_since("ai.onnx", 21),
-        limits.opset_works_since("ai.onnx.ml", 4),
-        limits.opset_works_since("com.microsoft", 2),
-        limits.opset_works_since("my.domain", 7),
+        limits.find_first_release_for_ir(10),
+        limits.find_first_release_for_ir(99),
+        limits.find_first_release_for_opset("ai.onnx", 21),
+        limits.find_first_release_for_opset("ai.onnx.ml", 4),
+        limits.find_first_release_for_opset("com.microsoft", 2),
+        limits.find_first_release_for_opset("my.domain", 7),
     )
 
     assert said == ("1.18.0", "", "1.18.0", "1.17.0", "", "1.8.0")
@@ -89,7 +92,10 @@ def test_works_since() -> None:
 
 def test_known_domain_that_came_late() -> None:
     """`ai.onnx.preview` is limited from 1.28 on and harmless before."""
-    assert [limits.loads(limits.table().releases[r], 8, {"ai.onnx.preview": 2}) for r in ("1.27.0", "1.28.0")] == [
+    assert [
+        limits.accepts_versions(limits.load_limit_table().releases[r], 8, {"ai.onnx.preview": 2})
+        for r in ("1.27.0", "1.28.0")
+    ] == [
         True,
         False,
     ]
@@ -97,4 +103,4 @@ def test_known_domain_that_came_late() -> None:
 
 def test_unmeasured_release() -> None:
     """A release that was not measured has no limits, rather than its neighbour's."""
-    assert limits.limits_of("1.17.2") is None
+    assert limits.get_limits("1.17.2") is None

@@ -5,18 +5,18 @@ from __future__ import annotations
 import onnx.parser
 import pytest
 
-from onnxgate.support import limits, releases
-from onnxgate.support.operations import Prediction
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.operations import Prediction
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
 from tests.support.named import NAMED, node
 
 
 def prediction(text: str, release: str) -> Prediction:
     """What the release is said to do with a model."""
-    known = limits.limits_of(release)
+    known = limits.get_limits(release)
     assert known is not None
-    return predict(prepare(onnx.parser.parse_model(text)), releases.implementation(release), known)
+    return predict(infer_model_types(onnx.parser.parse_model(text)), operators.get_implementation(release), known)
 
 
 @pytest.mark.parametrize(("model", "release", "expected"), NAMED)
@@ -60,10 +60,10 @@ def test_all_misses_at_once() -> None:
 def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
     """Cast 21 has no kernel in 1.17, whose newest is `19 and later`: by the opset it would be refused anyway."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
-    known = limits.limits_of("1.31.1")
+    known = limits.get_limits("1.31.1")
     assert known is not None
 
-    found = predict(prepare(onnx.parser.parse_model(model)), releases.implementation("1.17.3"), known)
+    found = predict(infer_model_types(onnx.parser.parse_model(model)), operators.get_implementation("1.17.3"), known)
 
     assert found.verdict == "loads"  # its schema there is that of 19: the limit, not the kernel, is what refuses it
 

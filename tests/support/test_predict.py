@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx.parser
 
-from onnxgate.support import limits, releases
-from onnxgate.support.predict import predict
-from onnxgate.support.typing import prepare
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
 
 RELEASE = "1.23.2"
 STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
@@ -14,7 +14,7 @@ STAMPS = '<ir_version: 10, opset_import: ["" : 18, "local" : 1]>'
 
 def problems(model: onnx.ModelProto) -> list[str]:
     """What the release has against each node, in their order."""
-    prediction = predict(prepare(model), releases.implementation(RELEASE), limits.limits_of(RELEASE))
+    prediction = predict(infer_model_types(model), operators.get_implementation(RELEASE), limits.get_limits(RELEASE))
     return [f"{found.node.name}: {found.miss.rule if found.miss else found.unknown}" for found in prediction.found]
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from onnxgate.support import probes
-from onnxgate.support.limits import ExternalData, Limits
+from onnxgate.support.harvest import probes
+from onnxgate.support.tables.limits import ExternalData, Limits
 
 LINKS = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege there")
 NEWEST = {"ai.onnx": 26, "ai.onnx.ml": 5, "com.microsoft": 1}
@@ -18,7 +18,7 @@ REFUSED = ("external/missing", "external/outside", "external/link")
 
 def loads(**changed: bool) -> dict[str, bool]:
     """What a release does that takes IR 13, the opsets of `NEWEST` (27 unreleased), and every other domain."""
-    names = [*probes.limit_probes(), *(f"external/{layout}" for layout in probes.LAYOUTS)]
+    names = [*probes.make_limit_probes(), *(f"external/{layout}" for layout in probes.LAYOUT_WRITERS)]
     return {name: _taken(name) for name in names} | {name.replace("_", "/"): taken for name, taken in changed.items()}
 
 
@@ -36,14 +36,14 @@ def test_limits_are_the_newest_that_load() -> None:
     """A domain whose every version loads is not limited; an unreleased opset is said where it is newer."""
     policy = ExternalData(outside=False, link=False, linked_model=True, absolute=True)
 
-    assert Limits(13, NEWEST, {"ai.onnx": 27}, policy) == probes.limits_from(loads())
+    assert Limits(13, NEWEST, {"ai.onnx": 27}, policy) == probes.derive_limits(loads())
 
 
 def test_what_was_not_tried_is_not_known() -> None:
     """Without the environment variable, or on a system without links."""
     tried = {name: taken for name, taken in loads().items() if name.startswith(("ir/", "opset/", "external/beside"))}
 
-    assert Limits(13, NEWEST) == probes.limits_from(tried)
+    assert Limits(13, NEWEST) == probes.derive_limits(tried)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_what_was_not_tried_is_not_known() -> None:
 def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
     """A hole in a range, or external data that is never or always there, is a wrong measurement."""
     with pytest.raises(probes.ProbeError):
-        probes.limits_from(loads(**wrong))
+        probes.derive_limits(loads(**wrong))
 
 
 def test_probes_are_stamped_as_they_are_called() -> None:
     """Each is a whole model, and an `unreleased` one has a node of its domain."""
-    for name, data in probes.limit_probes().items():
+    for name, data in probes.make_limit_probes().items():
         kind, *domain, version = name.split("/")
         model = onnx.load_model_from_string(data)
         opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
@@ -81,9 +81,9 @@ def test_probes_are_stamped_as_they_are_called() -> None:
 @LINKS
 def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
     """Each leads to two ones, except the one that misses them; each by its own way."""
-    paths = probes.write(tmp_path)
+    paths = probes.write_probes(tmp_path)
     found = {}
-    for layout in probes.LAYOUTS:
+    for layout in probes.LAYOUT_WRITERS:
         model = paths[f"external/{layout}"]
         (tensor,) = onnx.load(model, load_external_data=False).graph.initializer
         location = Path(tensor.external_data[0].value)
@@ -91,7 +91,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         content = data.read_bytes() if data.exists() else b""
         outside = not data.resolve().is_relative_to(model.parent)
         found[layout] = (
-            content == probes.WEIGHTS,
+            content == probes.PROBE_WEIGHTS,
             location.is_absolute(),
             outside,
             model.is_symlink(),
@@ -115,16 +115,16 @@ def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pyt
         raise OSError(1314, "a required privilege is not held by the client")
 
     monkeypatch.setattr(Path, "symlink_to", refuse)
-    paths = probes.write(tmp_path)
+    paths = probes.write_probes(tmp_path)
 
     assert {"beside", "missing", "outside", "absolute"} == {
         name.removeprefix("external/") for name in paths if name.startswith("external/")
     }
-    assert paths.keys() >= probes.limit_probes().keys()
+    assert paths.keys() >= probes.make_limit_probes().keys()
 
 
 def test_only_unreleased_opsets_need_an_environment() -> None:
     """Set for others, it would lift the limit that they are to find."""
-    needing = {name.partition("/")[0] for name in probes.limit_probes() if probes.environment_of(name)}
+    needing = {name.partition("/")[0] for name in probes.make_limit_probes() if probes.get_probe_environment(name)}
 
     assert needing == {"unreleased"}

@@ -9,10 +9,11 @@ import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from onnxgate.support import harvest, limits, table
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables import limits, operators
 
-SHIPPED = table.shipped()
-KNOWN = table.implementations(SHIPPED, {})
+SHIPPED = operators.load_shipped_table()
+KNOWN = operators.build_implementations(SHIPPED, {})
 
 
 def kernels(release: str, domain: str, name: str) -> int:
@@ -23,7 +24,7 @@ def kernels(release: str, domain: str, name: str) -> int:
 
 def test_every_measured_release_since_1_16_says_its_kernels() -> None:
     """And no other one does."""
-    measured = [release for release in limits.table().releases if Version(release) >= Version("1.16")]
+    measured = [release for release in limits.load_limit_table().releases if Version(release) >= Version("1.16")]
 
     assert measured == [source.release for source in SHIPPED.sources]
     assert "linux x86_64" == SHIPPED.platform
@@ -42,9 +43,9 @@ def test_every_release_is_from_a_wheel_of_its_own() -> None:
 
 def test_the_table_is_the_one_that_its_releases_make() -> None:
     """Nothing was edited by hand: taken apart and joined again it is the same, byte for byte."""
-    single = [harvest.only(SHIPPED, [source.release]) for source in SHIPPED.sources]
+    single = [table_builder.select_releases(SHIPPED, [source.release]) for source in SHIPPED.sources]
 
-    assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(harvest.join(single))
+    assert msgspec.json.encode(SHIPPED) == msgspec.json.encode(table_builder.join_tables(single))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.support.spans import span
+from onnxgate.support.tables.limits import find_support_span
 
 RELEASES = ("1.8.0", "1.9.0", "1.10.0", "1.11.0")
 
@@ -22,4 +22,4 @@ RELEASES = ("1.8.0", "1.9.0", "1.10.0", "1.11.0")
 )
 def test_span(works: str, expected: tuple[str, str]) -> None:
     """Only what lasts to the newest release has a beginning, and only what there was from the oldest on an end."""
-    assert span(RELEASES, [each == "y" for each in works]) == expected
+    assert find_support_span(RELEASES, [each == "y" for each in works]) == expected

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from onnxgate import rules
-from onnxgate.texts.classify import canonical, classify, patterns, recognised
-from onnxgate.texts.entry import anchor
-from onnxgate.texts.registry import entries
-from onnxgate.texts.scan import explain
+from onnxgate.diagnostics.classification import classify, list_entries, list_patterns, match_patterns, normalize_text
+from onnxgate.diagnostics.entry import longest_literal
+from onnxgate.diagnostics.log_explanation import explain_log
 from tools.harvest_texts import corpus
 
 FILES = sorted(corpus.FOLDER.glob("*/*.json"))
@@ -44,7 +43,7 @@ def test_every_text_is_found_in_a_log(path: Path) -> None:
 
     for case, each in texts(path).items():
         log = "\n".join(f"2026-01-01T00:00:00.1234567Z \x1b[31m{line}\x1b[0m" for line in each["text"].split("\n"))
-        found = explain(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
+        found = explain_log(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
 
         assert each["entry"] in {error.name for error in found.errors}, (case, [e.name for e in found.errors])
 
@@ -53,7 +52,7 @@ def test_every_entry_has_a_text_or_a_source() -> None:
     """A pattern that nobody saw match would be a guess."""
     seen = {each["entry"] for path in FILES for each in texts(path).values()}
 
-    assert [entry.name for entry in entries() if entry.name not in seen and not entry.source] == []
+    assert [entry.name for entry in list_entries() if entry.name not in seen and not entry.source] == []
 
 
 def test_the_corpus_is_small_and_of_no_machine() -> None:
@@ -65,7 +64,7 @@ def test_the_corpus_is_small_and_of_no_machine() -> None:
 def test_ordinary_lines_are_nothing() -> None:
     """What other programs print is neither known nor suspect."""
     with ORDINARY.open("rb") as stream:
-        found = explain(stream, "0")
+        found = explain_log(stream, "0")
 
     assert (found.errors, found.first_unknown) == ((), ())
     assert [line for line in ORDINARY.read_text(encoding="utf-8").splitlines() if classify(line)] == []
@@ -83,14 +82,14 @@ def test_the_text_decides_and_not_class_or_line_number() -> None:
 
 def test_names_are_unique_and_rules_exist() -> None:
     """A name is what people search for."""
-    names = [entry.name for entry in entries()]
+    names = [entry.name for entry in list_entries()]
 
     assert len(names) == len(set(names))
     assert [name for name in names if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)] == []
-    assert {rule for entry in entries() for rule in entry.rules} - set(rules.by_id) == set()
+    assert {rule for entry in list_entries() for rule in entry.rules} - set(rules.by_id) == set()
 
 
-@pytest.mark.parametrize(("entry", "pattern"), [(entry.name, pattern) for entry, pattern, _ in patterns()])
+@pytest.mark.parametrize(("entry", "pattern"), [(entry.name, pattern) for entry, pattern, _ in list_patterns()])
 def test_a_pattern_is_found_by_a_piece_of_itself(entry: str, pattern: str) -> None:
     """The piece is long enough to tell lines apart, and no alternative is without it."""
     depth, bare = 0, re.sub(r"\\.|\[[^\]]*\]", "", pattern)
@@ -98,14 +97,14 @@ def test_a_pattern_is_found_by_a_piece_of_itself(entry: str, pattern: str) -> No
         depth += (character == "(") - (character == ")")
         assert depth or character != "|", f"{entry}: alternatives are patterns of their own"
 
-    assert len(anchor(pattern)) >= 8
+    assert len(longest_literal(pattern)) >= 8
 
 
 def test_a_text_matches_where_its_lines_are_wrapped() -> None:
     """As terminals and pagers break them, at blanks."""
     for path in FILES:
         for case, each in texts(path).items():
-            said = canonical(each["text"])
+            said = normalize_text(each["text"])
             known = classify(said)
             assert known is not None
             match = said[known.start : known.end]
@@ -119,14 +118,14 @@ def test_a_text_matches_where_its_lines_are_wrapped() -> None:
 def test_recognised_goes_by_order() -> None:
     """What says more comes first."""
     text = "Exception during initialization: x Failed to construct locale with name:xx_YY:bad"
-    every = [each.entry.name for each in recognised(text, range(len(patterns())), len(text))]
+    every = [each.entry.name for each in match_patterns(text, range(len(list_patterns())), len(text))]
 
     assert every == ["locale-missing", "initialization-failed"]
 
 
 def test_brackets_in_a_class_open_nothing() -> None:
     """Else the piece that lines are chosen by is one that no text holds."""
-    assert anchor(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute") == "): unknown attribute"
+    assert longest_literal(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute") == "): unknown attribute"
 
 
 def test_a_line_that_announces_a_known_error_is_none_by_itself() -> None:
@@ -134,8 +133,10 @@ def test_a_line_that_announces_a_known_error_is_none_by_itself() -> None:
     import io
 
     place = "RuntimeError: Exception from src/inference/src/cpp/core.cpp:97:\n"
-    known = explain(io.BytesIO(f"{place}OpenVINO does not support the following ONNX operations: Det\n".encode()), "0")
-    other = explain(io.BytesIO(f"{place}something new\n".encode()), "0")
+    known = explain_log(
+        io.BytesIO(f"{place}OpenVINO does not support the following ONNX operations: Det\n".encode()), "0"
+    )
+    other = explain_log(io.BytesIO(f"{place}something new\n".encode()), "0")
 
     assert ([error.name for error in known.errors], known.unknown) == (["openvino-operator-unknown"], 0)
     assert (other.errors, other.unknown) == ((), 1)

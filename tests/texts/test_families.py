@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.texts.classify import classify
-from onnxgate.texts.families import family, node_name, operator, unsupported
-from onnxgate.texts.registry import entries
+from onnxgate.diagnostics.classification import (
+    classify,
+    failure_family,
+    find_missing_operator,
+    find_node_name,
+    list_entries,
+    list_unsupported_operators,
+)
 
 IN_NODE = (
     'This is an invalid model. In Node, ("n0", NotAnOp, "", -1) : ("x": tensor(float),) -> ("y": tensor(float),) , '
@@ -156,13 +161,13 @@ def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, no
     """Whatever else a release puts around it."""
     printed = f"[ONNXRuntimeError] : 1 : FAIL : Load model from x.onnx failed:{text}"
 
-    assert (expected, node) == (family(text), node_name(text))
-    assert (expected, node) == (family(printed), node_name(printed))
+    assert (expected, node) == (failure_family(text), find_node_name(text))
+    assert (expected, node) == (failure_family(printed), find_node_name(printed))
 
 
 def test_each_family_has_a_text() -> None:
     """A family that no text shows would be a guess."""
-    assert {entry.family for entry in entries()} == {expected for _, expected, _ in TEXTS}
+    assert {entry.family for entry in list_entries()} == {expected for _, expected, _ in TEXTS}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +186,7 @@ def test_each_family_has_a_text() -> None:
 )
 def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] | None) -> None:
     """Only where the runtime does not have it."""
-    assert expected == operator(text)
+    assert expected == find_missing_operator(text)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_the_operator_that_a_text_is_about(text: str, expected: tuple[str, str] 
 )
 def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
     """Only OpenVINO lists all that it does not have."""
-    assert expected == unsupported(text)
+    assert expected == list_unsupported_operators(text)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from onnxgate.formats import log_json, log_text
-from onnxgate.texts.classify import classify, patterns
-from onnxgate.texts.entry import compiled
-from onnxgate.texts.lines import LINE_LIMIT, lines
-from onnxgate.texts.scan import explain
+from onnxgate.diagnostics.classification import classify, list_patterns
+from onnxgate.diagnostics.entry import compile_pattern
+from onnxgate.diagnostics.log_explanation import MAX_LINE_LENGTH, explain_log, read_lines
+from onnxgate.formats import explained_log
 
 SIZE = 16_000
 
@@ -35,7 +34,7 @@ def seconds(pattern: str, text: str) -> float:
     found = []
     for _ in range(3):
         begin = time.process_time()
-        compiled(pattern).search(text)
+        compile_pattern(pattern).search(text)
         found.append(time.process_time() - begin)
     return min(found)
 
@@ -43,7 +42,7 @@ def seconds(pattern: str, text: str) -> float:
 def test_no_pattern_takes_more_than_its_share() -> None:
     """Four times the text takes about four times as long: what is quadratic takes 16 times, what is worse forever."""
     slow = []
-    for entry, pattern, literal in patterns():
+    for entry, pattern, literal in list_patterns():
         for unit in units(pattern, literal):
             short = (unit * (SIZE // len(unit) + 1))[:SIZE]
             first = seconds(pattern, short)
@@ -65,16 +64,16 @@ def test_one_line_of_a_megabyte(unit: str) -> None:
     """It is read in pieces, and all of it."""
     size = 1 << (20 if len(unit) > 8 or unit == "a" else 17)
     text = (unit * (size // len(unit) + 1))[:size]
-    longest = max((len(line.text) for line in lines(io.BytesIO(text.encode()))), default=0)
+    longest = max((len(line.text) for line in read_lines(io.BytesIO(text.encode()))), default=0)
 
-    assert longest <= LINE_LIMIT
-    assert explain(io.BytesIO(text.encode()), "0").lines <= 1
+    assert longest <= MAX_LINE_LENGTH
+    assert explain_log(io.BytesIO(text.encode()), "0").lines <= 1
 
 
 def test_an_error_at_the_end_of_a_long_line() -> None:
     """It is found wherever it is, with what is around it as its quote."""
     said = "Unsupported model IR version: 13, max supported IR version: 9"
-    found = explain(io.BytesIO(b"x" * 300_000 + b" " + said.encode() + b" " + b"y" * 300_000), "0")
+    found = explain_log(io.BytesIO(b"x" * 300_000 + b" " + said.encode() + b" " + b"y" * 300_000), "0")
 
     assert [(error.name, error.lines) for error in found.errors] == [("ir-version-too-new", (1,))]
     assert said[:30] in found.errors[0].says
@@ -100,9 +99,9 @@ def test_memory_is_bounded() -> None:
 
     many = (f"Could not find an implementation for Op{n}(1) node with name 'n{n}'\n".encode() for n in range(1_500))
     log = io.BytesIO(b"".join(many))
-    found = explain(log, "0")
+    found = explain_log(log, "0")
     tracemalloc.start()
-    explain(Endless(b"nothing of interest is here\n", 1 << 19), "0")  # type: ignore[arg-type]
+    explain_log(Endless(b"nothing of interest is here\n", 1 << 19), "0")  # type: ignore[arg-type]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
@@ -115,8 +114,8 @@ def test_nothing_in_a_log_is_obeyed() -> None:
     hostile = "::error::x ##[error]x \x1b]0;title\x07 \u202e"
     known = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3"
     log = f"{known}\nSomeError: {hostile}\n::warning::ValueError: y\n"
-    found = explain(io.BytesIO(log.encode()), "0")
-    shown = log_text.format(found) + log_json.format(found)
+    found = explain_log(io.BytesIO(log.encode()), "0")
+    shown = explained_log.format_text(found) + explained_log.format_json(found)
 
     assert [error.name for error in found.errors] == ["operator-unknown"]
     assert found.unknown == 2

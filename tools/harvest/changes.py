@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from onnxgate.support.table import Formal, Kernel, Operator, Schema
+from onnxgate.support.tables.operators import FormalParameter, Kernel, Operator, Schema
 
 Types = dict[str, frozenset[str]]  # constraint -> types
 Versions = tuple[int, int]
@@ -62,7 +62,7 @@ def _attributes(schema: Schema) -> list[str]:
     return [f"{name}: {kind}{'!' if needed else ''}" for name, (kind, needed) in sorted(schema.attributes.items())]
 
 
-def _formals(formals: Iterable[Formal]) -> list[str]:
+def _formals(formals: Iterable[FormalParameter]) -> list[str]:
     return [f"{each.name}: {_short(each.type)}{('', '?', '…', '…')[each.option]}" for each in formals]
 
 

@@ -15,13 +15,13 @@ from packaging.version import Version
 from harvest.measuring import Record
 from harvest.releases import ENGINE
 from harvest.summary import summary
-from onnxgate.support import harvest
-from onnxgate.support.limits import Limits
-from onnxgate.support.table import Source, Table, decode, encode
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables.limits import Limits
+from onnxgate.support.tables.operators import Table, TableSource, decode_table, encode_table
 
 PLATFORM = "linux x86_64"
 """What the shipped data are of: the same release may have other kernels on another processor."""
-Row = TypeVar("Row", Limits, Source)
+Row = TypeVar("Row", Limits, TableSource)
 KERNELS, LIMITS, SUMMARY = "onnxruntime-kernels.json.z", "onnxruntime-limits.json", "onnxruntime-kernels.md"
 
 
@@ -31,14 +31,14 @@ class Data:
 
     table: Table | None
     limits: Mapping[str, Limits]
-    sources: Mapping[str, Source]  # of all releases, those without a registry too
+    sources: Mapping[str, TableSource]  # of all releases, those without a registry too
 
 
 class LimitsFile(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of the limits' file."""
 
     releases: dict[str, Limits] = {}
-    sources: tuple[Source, ...] = ()
+    sources: tuple[TableSource, ...] = ()
 
 
 def read(folder: Path) -> Data:
@@ -46,7 +46,7 @@ def read(folder: Path) -> Data:
     kernels, limits = folder / KERNELS, folder / LIMITS
     found = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
     sources = {source.release: source for source in found.sources}
-    return Data(decode(kernels.read_bytes()) if kernels.exists() else None, found.releases, sources)
+    return Data(decode_table(kernels.read_bytes()) if kernels.exists() else None, found.releases, sources)
 
 
 def merged(old: Data, records: Iterable[Record]) -> Data:
@@ -64,8 +64,8 @@ def _table(old: Table | None, new: Mapping[str, Record]) -> Table | None:
     tables = [table for record in new.values() if (table := record.harvest.table) is not None]
     stays = {source.release for source in old.sources} - new.keys() if old is not None else set()
     if old is not None and stays:
-        tables.append(harvest.only(old, stays))
-    return harvest.join(tables) if tables else None
+        tables.append(table_builder.select_releases(old, stays))
+    return table_builder.join_tables(tables) if tables else None
 
 
 def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:
@@ -75,7 +75,7 @@ def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:
 def files(data: Data) -> dict[str, bytes]:
     """Every file by its name; the same data make the same bytes."""
     made = {LIMITS: _limits(data).encode(), SUMMARY: summary(data).encode()}
-    return made if data.table is None else {KERNELS: encode(data.table), **made}
+    return made if data.table is None else {KERNELS: encode_table(data.table), **made}
 
 
 def is_same(path: Path, content: bytes) -> bool:

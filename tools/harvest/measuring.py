@@ -11,31 +11,32 @@ from pathlib import Path
 import msgspec
 
 from harvest.releases import Installable
-from onnxgate.runtimes.environments import Environments
-from onnxgate.runtimes.host import WORKER, Host, Seat
-from onnxgate.runtimes.jobs import Completed, Harvest, Job, Load, Observation, Refused
-from onnxgate.support import dump, harvest, probes
-from onnxgate.support.dump import Dump, decode_dump
-from onnxgate.support.table import Source
+from onnxgate.core.jobs import Completed, Harvest, Job, Load, Observation, Refused
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER, WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.support.harvest import probes, table_builder
+from onnxgate.support.harvest.table_builder import BuildDump, decode_dump
+from onnxgate.support.tables.operators import TableSource
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """All that is kept of one release between two runs."""
 
     recipe: str
-    source: Source
+    source: TableSource
     loads: dict[str, bool]
-    dump: Dump
+    dump: BuildDump
 
     @property
     def harvest(self) -> harvest.Harvest:
         """What follows from it."""
-        return harvest.harvest_of(self.dump, probes.limits_from(self.loads), self.source)
+        return table_builder.make_harvest_record(self.dump, probes.derive_limits(self.loads), self.source)
 
 
 def recipe() -> str:
     """A digest of all that decides what a record says, beside the release."""
-    parts = [WORKER / "registry.py", Path(probes.__file__), Path(dump.__file__)]
+    parts = [WORKER_FOLDER / "registry.py", Path(probes.__file__), Path(table_builder.__file__)]
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 
@@ -53,7 +54,7 @@ def measure(work: Path, installable: Installable) -> Record:
     """Find it out, and keep it; nothing is left of the environment."""
     with tempfile.TemporaryDirectory(prefix="harvest-") as name:
         folder = Path(name)
-        with Host(Environments(folder / "cache", offline=False), jobs=1) as host:
+        with WorkerPool(Environments(folder / "cache", offline=False), jobs=1) as host:
             record = _asked(host, installable, folder)
     path = _path(work, installable)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,29 +68,29 @@ def _path(work: Path, installable: Installable) -> Path:
     return work / f"{installable.release}.json"
 
 
-def _asked(host: Host, installable: Installable, folder: Path) -> Record:
-    seat = Seat.of_runtime(installable.runtime, installable.packages)
+def _asked(host: WorkerPool, installable: Installable, folder: Path) -> Record:
+    seat = WorkerSpec.of_runtime(installable.runtime, installable.packages)
     output = folder / "dump.json"
     _done(seat, host.submit(seat, Harvest(output=str(output))).result())
     said = decode_dump(output.read_bytes())
     wheel = installable.wheel
-    source = Source(release=installable.release, wheel=wheel.file, sha256=wheel.sha256, commit=said.commit)
+    source = TableSource(release=installable.release, wheel=wheel.file, sha256=wheel.sha256, commit=said.commit)
     (folder / "probes").mkdir()
-    loads = _loads(host, seat, probes.write(folder / "probes"))
+    loads = _loads(host, seat, probes.write_probes(folder / "probes"))
     return Record(recipe=recipe(), source=source, loads=loads, dump=said)
 
 
-def _loads(host: Host, seat: Seat, paths: Mapping[str, Path]) -> dict[str, bool]:
+def _loads(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
     """Which probes load, each where its environment is set."""
     waiting = {}
     for name, path in paths.items():
-        environment = tuple(probes.environment_of(name).items())
+        environment = tuple(probes.get_probe_environment(name).items())
         job: Job = Load(model=str(path))
         waiting[name] = host.submit(dataclasses.replace(seat, environment=environment), job)
     return {name: _done(seat, future.result()) for name, future in waiting.items()}
 
 
-def _done(seat: Seat, observation: Observation) -> bool:
+def _done(seat: WorkerSpec, observation: Observation) -> bool:
     """Whether it did not refuse; all else is no answer."""
     if isinstance(observation, Completed | Refused):
         return isinstance(observation, Completed)

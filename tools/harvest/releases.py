@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 
-from onnxgate.lock.index import Index, Release
-from onnxgate.lock.resolving import Companions, find_releases
-from onnxgate.lock.types import LockedPackage, LockedRuntime, Wheel
-from onnxgate.runtimes.wheels import fitting
+from onnxgate.project.lock.index import Release, UvIndex
+from onnxgate.project.lock.releases import NumpyResolver, find_releases
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+from onnxgate.runtimes.environments.wheels import compatible_hashes
 
 ENGINE = "onnxruntime"
 OLDEST = "1.8"
@@ -31,14 +31,14 @@ class Installable:
     @property
     def wheel(self) -> Wheel:
         """The engine's wheel that this machine takes."""
-        hashes = fitting(self.packages[0])
+        hashes = compatible_hashes(self.packages[0])
         return next(wheel for wheel in self.packages[0].wheels if wheel.sha256 in hashes)
 
 
 def find(named: Sequence[str]) -> tuple[Installable, ...]:
     """The named releases, or all that the index has since the oldest that onnxgate knows; ascending."""
-    index = Index()
-    companions = Companions(index)
+    index = UvIndex()
+    companions = NumpyResolver(index)
     requirements = [f"{ENGINE}=={release}" for release in named] or [f"{ENGINE}>={OLDEST}"]
     found = [release for each in requirements for release in find_releases(Requirement(each), "all", index)]
     return tuple(_with(companions.numpy(release.version, release.python), release) for release in found)

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from harvest.changes import changes
-from onnxgate.support.limits import ExternalData, Limits
-from onnxgate.support.table import Implementation, Operator, Source, Table, implementations
+from onnxgate.support.tables.limits import ExternalData, Limits
+from onnxgate.support.tables.operators import Implementation, Operator, Table, TableSource, build_implementations
 
 if TYPE_CHECKING:
     from harvest.data import Data
@@ -26,7 +26,7 @@ In the changes, `7+` is an open-ended kernel (it serves the schema of exactly th
 
 def summary(data: Data) -> str:
     """The whole page, newest release first."""
-    known = implementations(data.table, {}) if data.table is not None else {}
+    known = build_implementations(data.table, {}) if data.table is not None else {}
     parts = [HEAD, _limits(data.limits), _sources(data.sources, data.table, known)]
     parts += reversed(list(_changes(data.table, known))) if data.table is not None else []
     return "\n".join(parts)
@@ -51,12 +51,12 @@ def _refused(policy: ExternalData | None) -> str:
     return ", ".join(name for name in policy.__struct_fields__ if not getattr(policy, name)).replace("_", " ")
 
 
-def _sources(sources: Mapping[str, Source], table: Table | None, known: Mapping[str, Implementation]) -> str:
+def _sources(sources: Mapping[str, TableSource], table: Table | None, known: Mapping[str, Implementation]) -> str:
     head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
     return "## Sources\n\n" + _table(head, (_source(each, table, known) for each in reversed(list(sources.values()))))
 
 
-def _source(source: Source, table: Table | None, known: Mapping[str, Implementation]) -> list[str]:
+def _source(source: TableSource, table: Table | None, known: Mapping[str, Implementation]) -> list[str]:
     counts = ["", ""]
     if table is not None and source.release in known:
         operators = [operator for _, operator in _operators(table, known[source.release])]

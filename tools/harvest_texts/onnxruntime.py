@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx import ModelProto
 
-from onnxgate.support.limits import limits_of, loads
+from onnxgate.support.tables.limits import accepts_versions, get_limits
 from tools.harvest_texts import onnxruntime_models as m
 from tools.harvest_texts.environments import QUIET, environment
 
@@ -242,13 +242,13 @@ def made() -> list[Made]:
 
 def expected(release: str) -> dict[str, str]:
     """The entry that must explain each case: for one that older releases refuse for its stamps, those of the stamps."""
-    limits = limits_of(release)
+    limits = get_limits(release)
     minor = int(release.split(".")[1])
     found = {case: entry for case, entry, _, _ in made()} | {"ort-format": "ort-format-version"}
     for case, _, proto, _ in made() if limits else ():
         if isinstance(proto, ModelProto) and proto.ir_version > limits.ir:
             found[case] = "ir-version-refused" if minor < 9 else "ir-version-too-new"
-        elif isinstance(proto, ModelProto) and not loads(
+        elif isinstance(proto, ModelProto) and not accepts_versions(
             limits, 0, {each.domain or "ai.onnx": each.version for each in proto.opset_import}
         ):
             found[case] = "opset-too-new"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxgate.texts.classify import classify
+from onnxgate.diagnostics.classification import classify
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnxgate.formats.escape import code, prose
-from onnxgate.texts.classify import Known, canonical, classify
-from onnxgate.texts.entry import Entry, Words, said
-from onnxgate.texts.registry import EMITTERS
+from onnxgate.core.escape import escape_markdown, markdown_code
+from onnxgate.diagnostics.classification import ENTRIES_BY_PRODUCER, Diagnosis, classify, normalize_text
+from onnxgate.diagnostics.entry import Entry, Template, render_template
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
 INTRODUCTION = """
@@ -28,7 +27,7 @@ def page() -> str:
 
 
 def _sections() -> Iterator[str]:
-    for emitter, entries in EMITTERS.items():
+    for emitter, entries in ENTRIES_BY_PRODUCER.items():
         yield f"## {emitter}\n"
         for entry in entries:
             yield from _entry(entry)
@@ -39,35 +38,35 @@ def _entry(entry: Entry) -> Iterator[str]:
     example = _examples().get(entry.name)
     if example:
         where, text, known = example
-        yield f"{where} says {code(_around(text, known))}.\n"
+        yield f"{where} says {markdown_code(_around(text, known))}.\n"
         means, why, fix, affected = known.means, known.why, known.fix, known.affected
     else:
-        means, why, fix, affected = (said(words, {}) for words in _words(entry))
-        yield f"Source: {prose(entry.source)}.\n"
-    yield f"- Means: {prose(means)}."
+        means, why, fix, affected = (render_template(words, {}) for words in _words(entry))
+        yield f"Source: {escape_markdown(entry.source)}.\n"
+    yield f"- Means: {escape_markdown(means)}."
     if why:
-        yield f"- Why: {prose(why)}."
-    yield f"- Fix: {prose(fix)}."
+        yield f"- Why: {escape_markdown(why)}."
+    yield f"- Fix: {escape_markdown(fix)}."
     if affected:
-        yield f"- Affected: {prose(affected)}."
+        yield f"- Affected: {escape_markdown(affected)}."
     if entry.rules:
         yield f"- Rules: {', '.join(f'[`{rule}`](../rules/{rule}.md)' for rule in entry.rules)}."
     yield ""
 
 
-def _words(entry: Entry) -> tuple[Words, Words, Words, Words]:
+def _words(entry: Entry) -> tuple[Template, Template, Template, Template]:
     """What is said of any such text."""
     return entry.means, entry.why, entry.anywhere or entry.fix, entry.affected
 
 
-def _around(text: str, known: Known) -> str:
+def _around(text: str, known: Diagnosis) -> str:
     """The piece of the text that was recognised."""
-    found = canonical(text)[known.start : known.end]
+    found = normalize_text(text)[known.start : known.end]
     return found if len(found) <= 240 else found[:239] + "…"
 
 
 @functools.cache
-def _examples() -> dict[str, tuple[str, str, Known]]:
+def _examples() -> dict[str, tuple[str, str, Diagnosis]]:
     """The last release that says it in its own words."""
     found = {}
     for path in sorted(TEXTS.glob("*/*.json"), key=lambda path: (path.parent.name, path.stat().st_size, path.name)):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from onnxgate import rules
-from onnxgate.findings import Stage
-from onnxgate.rules.registry import AnyRule
+from onnxgate.core.findings import Stage
+from onnxgate.rules.definition import AnyRule
 
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 LONGEST = 40

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.export import LostAxis, Reexport
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(Reexport, "dynamic-axis-lost", level=Level.ERROR, since="0.1.0")
@@ -28,7 +28,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     axes by strings in `dynamic_shapes`, and give the example a size of at least 2 on each of them.
     """
     for lost in subject.lost:
-        message, fix = _said(lost)
+        message, fix = _describe_lost_axis(lost)
         yield Hit(
             subject.place,
             f"export by `{subject.source}`: {message}",
@@ -44,7 +44,7 @@ def _is_narrow(lost: LostAxis) -> bool:
     return lost.lowest is not None and lost.lowest != lost.highest
 
 
-def _said(lost: LostAxis) -> tuple[str, str]:
+def _describe_lost_axis(lost: LostAxis) -> tuple[str, str]:
     axis = f"axis {lost.axis}" + (f" (`{lost.name}`)" if lost.name else "")
     if lost.role == "value":
         return (
@@ -52,7 +52,7 @@ def _said(lost: LostAxis) -> tuple[str, str]:
             "name in `dynamic_axes` what `input_names` and `output_names` name",
         )
     if lost.lowest is not None:
-        return _narrowed(lost, axis)
+        return _describe_narrowed_axis(lost, axis)
     if lost.grown is not None:
         return (
             f"axis {lost.axis} of output `{lost.value}` is always {lost.size} in the file, and the source gives "
@@ -65,7 +65,7 @@ def _said(lost: LostAxis) -> tuple[str, str]:
     )
 
 
-def _narrowed(lost: LostAxis, axis: str) -> tuple[str, str]:
+def _describe_narrowed_axis(lost: LostAxis, axis: str) -> tuple[str, str]:
     if lost.lowest == lost.highest:
         holds = f"for {lost.lowest} alone"
     else:

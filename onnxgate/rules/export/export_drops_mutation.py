@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, join_phrases
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level, listed
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-SHOWN = 3
+MAX_SHOWN = 3
 
 
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
@@ -26,9 +26,9 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
     if not subject.mutated and not subject.remembers:
         return
-    shown = [f"`{name}`" for name in subject.mutated[:SHOWN]]
-    more = len(subject.mutated) - SHOWN
-    what = f"buffer{'s' * (len(subject.mutated) > 1)} {listed(shown)}" if shown else "what the module holds"
+    shown = [f"`{name}`" for name in subject.mutated[:MAX_SHOWN]]
+    more = len(subject.mutated) - MAX_SHOWN
+    what = f"buffer{'s' * (len(subject.mutated) > 1)} {join_phrases(shown)}" if shown else "what the module holds"
     what += f" and {more} more" if more > 0 else ""
     effect = ", and a second call gives other outputs" if subject.remembers else ""
     yield Hit(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.export._causes import Cause, cause_of
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.export._causes import ExportErrorCause, find_cause
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
@@ -27,49 +27,49 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     A source that has what its exporter cannot write down (a branch on values, an operator that ONNX does not have) is
     `source-not-exportable`; a file that is written and that `onnx.checker` refuses is this rule's.
     """
-    if said := _how(subject):
+    if said := _describe_failure(subject):
         yield Hit(
             subject.place,
             f"export by `{subject.source}` {said}",
             model=subject.model,
-            fix=_fix(subject),
-            identity=unnumbered(said),
+            fix=_suggest_fix(subject),
+            identity=mask_numbers(said),
         )
 
 
-def _how(subject: Reexport) -> str:
-    if subject.failure and not _is_of_source(subject):
+def _describe_failure(subject: Reexport) -> str:
+    if subject.failure and not _is_source_failure(subject):
         return f"failed: {subject.failure.type}: {subject.failure.text}"
     if subject.timed_out_s:
         return f"did not end within {subject.timed_out_s:g} s"
     return f"crashed: {subject.crashed}" if subject.crashed else ""
 
 
-def _fix(subject: Reexport) -> str:
+def _suggest_fix(subject: Reexport) -> str:
     if subject.timed_out_s:
         return "make it faster, or raise `time-s` of `[limits]`"
     if subject.failure is None:
         return f"run `{subject.source}` by itself to see where it ends"
     if subject.failure.memory:
         return "make it smaller, or raise `memory-mib` of `[limits]`"
-    if nearest := _nearest(subject):
+    if nearest := _suggest_opset(subject):
         return nearest
-    if cause := _cause(subject):
+    if cause := _find_cause(subject):
         return cause.advice
     return "correct that line" if subject.failure.source else "correct the source, or its entry in the config"
 
 
-def _cause(subject: Reexport) -> Cause | None:
-    return cause_of(subject.failure.type, subject.failure.text, subject.exporter) if subject.failure else None
+def _find_cause(subject: Reexport) -> ExportErrorCause | None:
+    return find_cause(subject.failure.type, subject.failure.text, subject.exporter) if subject.failure else None
 
 
-def _is_of_source(subject: Reexport) -> bool:
+def _is_source_failure(subject: Reexport) -> bool:
     """Whether `source-not-exportable` says it."""
-    cause = _cause(subject)
+    cause = _find_cause(subject)
     return cause is not None and cause.exportable is False
 
 
-def _nearest(subject: Reexport) -> str:
+def _suggest_opset(subject: Reexport) -> str:
     """What to pin instead, where the opset is the likely reason: it was refused, or made the file invalid."""
     failure = subject.failure
     if subject.nearest_opset is None or failure is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(Reexport, "export-opset-ignored", level=Level.ERROR, since="0.1.0")
@@ -32,11 +32,11 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
             subject.place,
             f"export by `{subject.source}` was asked for opset {asked} of `{domain}` and wrote {wrote}",
             model=subject.model,
-            fix=_fix(subject, asked, written),
+            fix=_suggest_fix(subject, asked, written),
         )
 
 
-def _fix(subject: Reexport, asked: int, written: int | None) -> str:
+def _suggest_fix(subject: Reexport, asked: int, written: int | None) -> str:
     if subject.nearest_opset is not None:
         return f"pin opset {subject.nearest_opset}: the nearest that this exporter writes and every target takes"
     return f"pin opset {written}, or use an exporter that writes {asked}" if written else ""

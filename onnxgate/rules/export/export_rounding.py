@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-SHOWN = 3
+MAX_SHOWN = 3
 
 
 @rule(Reexport, "export-rounding", level=Level.NOTE, since="0.1.0")
@@ -26,11 +26,11 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
     """
     if subject.differences or not subject.rounded:
         return
-    more = len(subject.rounded) - SHOWN
+    more = len(subject.rounded) - MAX_SHOWN
     yield Hit(
         subject.place,
         f"the committed file is what `{subject.source}` exports but for rounding of at most 4 ULP: "
-        + ", ".join(subject.rounded[:SHOWN])
+        + ", ".join(subject.rounded[:MAX_SHOWN])
         + (f" and {more} more" if more > 0 else ""),
         model=subject.model,
         identity="rounding",

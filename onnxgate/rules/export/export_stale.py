@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-SHOWN = 3
+MAX_SHOWN = 3
 
 
 @rule(Reexport, "export-stale", level=Level.ERROR, since="0.1.0")
@@ -27,13 +27,13 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
     """
     if not subject.differences:
         return
-    shown = "; ".join(subject.differences[:SHOWN])
-    more = len(subject.differences) - SHOWN
+    shown = "; ".join(subject.differences[:MAX_SHOWN])
+    more = len(subject.differences) - MAX_SHOWN
     yield Hit(
         subject.place,
         f"the committed file is not what `{subject.source}` exports: {shown}"
         + (f"; and {more} more" if more > 0 else ""),
         model=subject.model,
         fix=f"run `onnxgate export {subject.model}`, then `onnxgate lock {subject.model}`",
-        identity=unnumbered(shown),
+        identity=mask_numbers(shown),
     )

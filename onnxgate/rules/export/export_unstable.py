@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-SHOWN = 3
+MAX_SHOWN = 3
 
 
 @rule(Reexport, "export-unstable", level=Level.ERROR, since="0.1.0")
@@ -26,8 +26,8 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
     from `os.listdir`; leave clocks and paths out of what is exported.
     """
     if subject.unstable:
-        shown = "; ".join(subject.unstable[:SHOWN])
-        more = len(subject.unstable) - SHOWN
+        shown = "; ".join(subject.unstable[:MAX_SHOWN])
+        more = len(subject.unstable) - MAX_SHOWN
         said = f"exporting `{subject.source}` twice gives two models: {shown}"
         said += f"; and {more} more" if more > 0 else ""
     elif subject.failed_again:
@@ -40,5 +40,5 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         said,
         model=subject.model,
         fix="load weights or seed the generator in the source, and sort what comes from sets and folders",
-        identity=unnumbered(said.partition(": ")[0]),
+        identity=mask_numbers(said.partition(": ")[0]),
     )

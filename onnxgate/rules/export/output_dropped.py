@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, join_phrases
 from onnxgate.evidence.export import Reexport
-from onnxgate.findings import Hit, Level, listed
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(Reexport, "output-dropped", level=Level.ERROR, since="0.1.0")
@@ -26,52 +26,54 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     names = subject.names
     for name in names.outputs:
         if names.outputs_written and name not in names.outputs_written:
-            yield _hit(subject, f"`output_names` asks for `{name}`, which the file does not have", _fix(subject))
+            yield _create_hit(
+                subject, f"`output_names` asks for `{name}`, which the file does not have", _suggest_fix(subject)
+            )
     tensors = sum(each.kind == "tensor" for each in subject.returned)
     if subject.returned and len(names.outputs_written) < tensors:
         said = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
-        yield _hit(subject, said, "return each tensor once, and not what was given")
+        yield _create_hit(subject, said, "return each tensor once, and not what was given")
     elif not names.outputs:
-        yield from _moved(subject)
-        yield from _renamed(subject)
+        yield from _find_moved(subject)
+        yield from _find_renamed(subject)
 
 
-def _moved(subject: Reexport) -> Iterator[Hit]:
+def _find_moved(subject: Reexport) -> Iterator[Hit]:
     kinds = [each.kind for each in subject.returned]
     for index, kind in enumerate(kinds):
         if kind != "tensor":
             moved = "tensor" in kinds[index + 1 :]
             what = "`None`" if kind == "none" else "no tensor"
             effect = "is left out, and what follows moves up" if moved else "is left out"
-            yield _hit(
+            yield _create_hit(
                 subject,
                 f"output {index} of the source is {what}: it {effect}",
-                _fix(subject),
+                _suggest_fix(subject),
                 Level.WARNING if moved else Level.NOTE,
             )
 
 
-def _renamed(subject: Reexport) -> Iterator[Hit]:
+def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     keys = [each.key for each in subject.returned if each.kind == "tensor"]
     written = subject.names.outputs_written
     if not keys or not all(keys) or tuple(keys) == written:
         return
-    yield _hit(
+    yield _create_hit(
         subject,
-        f"it returns {_quoted(keys)} by name, and the file calls them {_quoted(written)}",
+        f"it returns {_quote_names(keys)} by name, and the file calls them {_quote_names(written)}",
         f"name them: `output_names` = {keys!r}".replace("'", '"'),
         Level.WARNING,
     )
 
 
-def _quoted(names: list[str] | tuple[str, ...]) -> str:
-    return listed([f"`{name}`" for name in names])
+def _quote_names(names: list[str] | tuple[str, ...]) -> str:
+    return join_phrases([f"`{name}`" for name in names])
 
 
-def _fix(subject: Reexport) -> str:
+def _suggest_fix(subject: Reexport) -> str:
     return "return tensors alone, and name them all by `output_names`"
 
 
-def _hit(subject: Reexport, said: str, fix: str, level: Level | None = None) -> Hit:
+def _create_hit(subject: Reexport, said: str, fix: str, level: Level | None = None) -> Hit:
     message = f"export by `{subject.source}`: {said}"
     return Hit(subject.place, message, model=subject.model, fix=fix, level=level)

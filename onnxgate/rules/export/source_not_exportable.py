@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.export import Fixed, Reexport
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.export._causes import cause_of
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.export import FixedValue, Reexport
+from onnxgate.rules.definition import rule
+from onnxgate.rules.export._causes import find_cause
 
-_INSTEAD = {
+_REPLACEMENTS = {
     "argument": "give it as a tensor, or leave it out of `args` if it is always that",
     "branch": "decide by `torch.where` or `torch.cond`, or export with `dynamo: True`, which refuses such a branch",
     "number": "compute with the tensor itself, or export with `dynamo: True`",
@@ -36,22 +36,26 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Decide by `torch.where` or `torch.cond`, compute with tensors, and name in `input_names` what the file is to have.
     """
-    yield from _refused(subject)
-    yield from _missing(subject)
-    yield from _renamed(subject)
+    yield from _find_unsupported(subject)
+    yield from _find_missing(subject)
+    yield from _find_renamed(subject)
     named = {name for name in subject.names.inputs if name not in subject.names.inputs_written}
-    yield from (_fixed(subject, each) for each in subject.fixed if not any(f"`{name}`" in each.what for name in named))
+    yield from (
+        _create_fixed_hit(subject, each)
+        for each in subject.fixed
+        if not any(f"`{name}`" in each.what for name in named)
+    )
 
 
-def _refused(subject: Reexport) -> Iterator[Hit]:
+def _find_unsupported(subject: Reexport) -> Iterator[Hit]:
     failure = subject.failure
-    cause = cause_of(failure.type, failure.text, subject.exporter) if failure else None
+    cause = find_cause(failure.type, failure.text, subject.exporter) if failure else None
     if failure and cause and cause.exportable is False:
         said = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
         yield Hit(subject.place, said, model=subject.model, fix=cause.advice)
 
 
-def _missing(subject: Reexport) -> Iterator[Hit]:
+def _find_missing(subject: Reexport) -> Iterator[Hit]:
     written = subject.names.inputs_written
     for name in subject.names.inputs:
         if written and name not in written:
@@ -63,7 +67,7 @@ def _missing(subject: Reexport) -> Iterator[Hit]:
             )
 
 
-def _renamed(subject: Reexport) -> Iterator[Hit]:
+def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     """An output may take the name of the input that it is."""
     names = subject.names
     pairs = zip(names.parameters, names.inputs_written, strict=False)
@@ -81,13 +85,13 @@ def _renamed(subject: Reexport) -> Iterator[Hit]:
             )
 
 
-def _level(fixed: Fixed) -> Level | None:
+def _choose_level(fixed: FixedValue) -> Level | None:
     if fixed.kind == "argument":
         return Level.NOTE
     return None if fixed.varies else Level.WARNING
 
 
-def _fixed(subject: Reexport, fixed: Fixed) -> Hit:
+def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
     if fixed.kind == "argument":
         said = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
     else:
@@ -98,6 +102,6 @@ def _fixed(subject: Reexport, fixed: Fixed) -> Hit:
         fixed.place or subject.place,
         said,
         model=subject.model,
-        fix=_INSTEAD[fixed.kind],
-        level=_level(fixed),
+        fix=_REPLACEMENTS[fixed.kind],
+        level=_choose_level(fixed),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.export import ToolchainState
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ToolchainState, "toolchain-drift", level=Level.WARNING, since="0.1.0")
@@ -27,11 +27,12 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     if subject.drift:
         yield Hit(
             subject.place,
-            "the toolchain is not the locked one: " + ", ".join(_said(*item) for item in sorted(subject.drift.items())),
+            "the toolchain is not the locked one: "
+            + ", ".join(_describe_drift(*item) for item in sorted(subject.drift.items())),
             fix="install " + " ".join(f"{name}=={locked}" for name, (locked, _) in sorted(subject.drift.items())),
         )
 
 
-def _said(name: str, versions: tuple[str, str]) -> str:
+def _describe_drift(name: str, versions: tuple[str, str]) -> str:
     locked, found = versions
     return f"{name} {locked} is locked and {found or 'none'} is there"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.external import ExternalFault, faults, tensors_need
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.file._external_data import ExternalFault, describe_tensors, group_external_faults
 
 
 @rule(ModelFile, "external-data-corrupt", level=Level.ERROR, since="0.1.0")
@@ -25,37 +25,39 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     ## What to do
     Fetch the data (`git lfs pull`), or export again and commit the model and its data together.
     """
-    for fault in faults(subject.external, "lfs-pointer"):
+    for fault in group_external_faults(subject.external, "lfs-pointer"):
         is_locked = (subject.locked_external or {}).get(fault.location) == fault.pointer_sha256
         yield Hit(
             subject.place,
-            f"keeps weights in `{fault.location}`, which is a Git LFS pointer ({tensors_need(fault)})",
+            f"keeps weights in `{fault.location}`, which is a Git LFS pointer ({describe_tensors(fault)})",
             model=subject.path,
-            fix=f'run `git lfs pull --include "{_beside(subject, fault.location)}"`; '
+            fix=f'run `git lfs pull --include "{_next_to_model(subject, fault.location)}"`; '
             "on GitHub Actions, give `actions/checkout` the input `lfs: true`",
             level=Level.NOTE if is_locked else None,
             identity=f"pointer {fault.location}",
         )
-    for fault in faults(subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"):
+    for fault in group_external_faults(
+        subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"
+    ):
         yield Hit(
             subject.place,
-            _message(fault),
+            _describe_fault(fault),
             model=subject.path,
             fix="export the model again, and commit it together with its data",
             identity=f"{fault.problem} {fault.location}",
         )
 
 
-def _message(fault: ExternalFault) -> str:
+def _describe_fault(fault: ExternalFault) -> str:
     match fault.problem:
         case "no-location":
-            return f"keeps weights in another file and does not say in which ({tensors_need(fault)})"
+            return f"keeps weights in another file and does not say in which ({describe_tensors(fault)})"
         case "short" | "not-a-file":
-            return f"keeps weights in `{fault.location}`, which {fault.detail} ({tensors_need(fault)})"
+            return f"keeps weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})"
         case _:
             return f"keeps weights in `{fault.location}`, and `{fault.tensors[0]}` {fault.detail}"
 
 
-def _beside(subject: ModelFile, location: str) -> str:
+def _next_to_model(subject: ModelFile, location: str) -> str:
     folder = (subject.git_path or subject.path).rpartition("/")[0]
     return f"{folder}/{location}" if folder else location

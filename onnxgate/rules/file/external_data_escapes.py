@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.external import faults, tensors_need
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.file._external_data import describe_tensors, group_external_faults
 
 
 @rule(ModelFile, "external-data-escapes", level=Level.ERROR, since="0.1.0")
@@ -25,10 +25,10 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
     Save the model again with its data beside it: `onnx.save(onnx.load(path), path, save_as_external_data=True,
     location="model.onnx.data")`. `onnxgate fix` moves data that lie in the repository into the model's own file.
     """
-    for fault in faults(subject.external, "escapes"):
+    for fault in group_external_faults(subject.external, "escapes"):
         yield Hit(
             subject.place,
-            f"keeps weights in `{fault.location}`, which {fault.detail} ({tensors_need(fault)})",
+            f"keeps weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})",
             model=subject.path,
             fix="save the model again with its data in its own folder, or run `onnxgate fix`: it moves data of the "
             "repository into the model",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.external import faults, tensors_need
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.file._external_data import describe_tensors, group_external_faults
 
 
 @rule(ModelFile, "external-data-missing", level=Level.ERROR, since="0.1.0")
@@ -23,10 +23,10 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     Commit the data file beside the model, under the name that the model has for it; or export with
     `external_data=False`, which gives one file (up to 2 GiB).
     """
-    for fault in faults(subject.external, "missing"):
+    for fault in group_external_faults(subject.external, "missing"):
         yield Hit(
             subject.place,
-            f"keeps weights in `{fault.location}`, which is not there ({tensors_need(fault)})",
+            f"keeps weights in `{fault.location}`, which is not there ({describe_tensors(fault)})",
             model=subject.path,
             fix=f"commit `{fault.location}` beside the model, or export with `external_data=False`",
             identity=fault.location,

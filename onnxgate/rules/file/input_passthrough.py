@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, version_sort_key
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level, version_order
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0")
@@ -28,7 +28,7 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     Put an `Identity` between: in PyTorch, return `x.clone()` in place of `x`; or drop the output, since the caller has
     its value already. `onnxgate fix --unsafe` puts it into the file, where the output then has another name.
     """
-    affected = [name for name in subject.runtimes if _hands_out_input(name)]
+    affected = [name for name in subject.runtimes if _returns_input_buffer(name)]
     for passthrough in subject.passthroughs:
         for runtime in affected or [""]:
             yield Hit(
@@ -44,7 +44,7 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
             )
 
 
-def _hands_out_input(runtime: str) -> bool:
+def _returns_input_buffer(runtime: str) -> bool:
     engine, _, release = runtime.partition(" ")
     in_python = engine.startswith("onnxruntime") and engine != "onnxruntime-web"
-    return in_python and version_order("1.19") <= version_order(release) < version_order("1.26")
+    return in_python and version_sort_key("1.19") <= version_sort_key(release) < version_sort_key("1.26")

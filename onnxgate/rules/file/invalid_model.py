@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-SAID_BY = {
+RULES_BY_SUBJECT = {
     "operator": ("unknown-operator",),
     "domain": ("unknown-domain",),
     "deprecated": ("deprecated-operator",),
@@ -57,7 +57,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         node=subject.node,
         fix=_FIXES.get(subject.about, "export the model again; if the exporter wrote this, ask it for another opset"),
         level=Level.WARNING if subject.loads_anyway else None,
-        follows_from=SAID_BY.get(subject.about, ()),
+        follows_from=RULES_BY_SUBJECT.get(subject.about, ()),
         # The checker stops at its first fault; all that are of operators are told by the rules that it follows from.
-        identity=subject.about if subject.about in SAID_BY else unnumbered(subject.checker_error),
+        identity=subject.about if subject.about in RULES_BY_SUBJECT else mask_numbers(subject.checker_error),
     )

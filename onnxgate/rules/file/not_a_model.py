@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.file import ModelFile
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelFile, "not-a-model", level=Level.ERROR, since="0.1.0")
@@ -24,10 +24,12 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     """
     if not subject.really:
         return
-    yield Hit(subject.place, f"is {subject.really}, not an ONNX model", model=subject.path, fix=_fix(subject.really))
+    yield Hit(
+        subject.place, f"is {subject.really}, not an ONNX model", model=subject.path, fix=_suggest_fix(subject.really)
+    )
 
 
-def _fix(what: str) -> str:
+def _suggest_fix(what: str) -> str:
     if "truncated" in what or "damaged" in what or what in ("an empty file", "a file of zero bytes"):
         return "export or download the model again, and commit it whole"
     if "checkpoint" in what or "pickle" in what or "safetensors" in what or "Keras" in what:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.ignores import IgnoreUse
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(IgnoreUse, "ignore-unused", level=Level.WARNING, since="0.1.0")
@@ -25,11 +25,16 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     """
     name = f"the ignore of `{subject.rule}` for `{subject.model}`"
     if subject.done:
-        yield Hit(subject.place, f"{name} {_why(subject)}: done, remove it", fix=_fix(subject), level=Level.NOTE)
+        yield Hit(
+            subject.place,
+            f"{name} {_explain_unused(subject)}: done, remove it",
+            fix=_suggest_fix(subject),
+            level=Level.NOTE,
+        )
     elif subject.stage_ran and subject.used and subject.gone:
         yield Hit(
             subject.place,
-            f"{name} lists {subject.listed} findings, of which {subject.gone} {_are(subject.gone)} gone",
+            f"{name} lists {subject.listed} findings, of which {subject.gone} {_conjugate(subject.gone)} gone",
             fix="run `onnxgate check --write-ignores`, which takes them out",
             level=Level.NOTE,
             identity=f"{name} lists findings that are gone",
@@ -38,15 +43,15 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
         yield Hit(subject.place, f"{name} matches no finding", fix="remove the entry")
 
 
-def _why(subject: IgnoreUse) -> str:
+def _explain_unused(subject: IgnoreUse) -> str:
     if subject.sha256 and not subject.content_there:
         return "is of a content that no model has any more"
     return "matches no finding any more"
 
 
-def _fix(subject: IgnoreUse) -> str:
+def _suggest_fix(subject: IgnoreUse) -> str:
     return "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
 
 
-def _are(count: int) -> str:
+def _conjugate(count: int) -> str:
     return "is" if count == 1 else "are"

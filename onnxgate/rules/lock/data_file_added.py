@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks, quoted
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.data import locations, new_data_files
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._model_content import find_new_data_files, list_data_locations
 
 
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
@@ -27,11 +27,11 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     Export into one file (`external_data=False`) if it stays below 2 GiB, or under the old name. If every deployment
     ships the new file, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    new, had = new_data_files(subject), sorted(locations(subject.before).values())
+    new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:
         noun = "data file" if len(new) == 1 else "data files"
-        yield breaks(
+        yield create_breaking_hit(
             subject,
-            f"needs the {noun} {quoted(new)}; it needed {f'only {quoted(had)}' if had else 'none'} {subject.baseline}",
+            f"needs the {noun} {quote_names(new)}; it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
             "export under the old name" if had else "export into one file (`external_data=False`)",
         )

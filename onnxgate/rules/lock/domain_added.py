@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks, quoted
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.domains import added_domains
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._model_content import find_added_domains
 
-STANDARD = "ai.onnx.ml"
-OPTIMISED = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+STANDARD_DOMAIN = "ai.onnx.ml"
+OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 """Source: ONNX Runtime puts these into models that it saves after optimising them."""
 
 
@@ -32,18 +32,18 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     Export without these operators: optimise for a machine when the model is loaded, not when it is committed. If every
     deployment has them, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    for domain, operators in added_domains(subject.before, subject.after).items():
-        yield breaks(
+    for domain, operators in find_added_domains(subject.before, subject.after).items():
+        yield create_breaking_hit(
             subject,
-            f"uses {quoted(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
-            _remedy(domain),
-            level=Level.WARNING if domain == STANDARD else None,
+            f"uses {quote_names(operators)} of the domain `{domain}`; it used none of this domain {subject.baseline}",
+            _suggest_fix(domain),
+            level=Level.WARNING if domain == STANDARD_DOMAIN else None,
         )
 
 
-def _remedy(domain: str) -> str:
-    if domain in OPTIMISED:
+def _suggest_fix(domain: str) -> str:
+    if domain in OPTIMIZED_DOMAINS:
         return "commit the model as it was before it was optimised"
-    if domain == "com.microsoft" or domain == STANDARD:
+    if domain == "com.microsoft" or domain == STANDARD_DOMAIN:
         return "export without these operators"
     return "export without these operators, or ship the library that registers them"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_inputs
-from onnxgate.evidence.narrowing import typed
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import format_type, match_inputs
 
 
 @rule(ModelChange, "input-added", level=Level.ERROR, since="0.1.0")
@@ -30,14 +29,14 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     had_default = {value.name for value in subject.before.optional_inputs}
     asked = {value.name for value in subject.after.inputs}
     for single in match_inputs(subject).added:
-        yield breaks(
+        yield create_breaking_hit(
             subject,
-            f"input `{single.value.name}` ({typed(single.value)}) must be fed; there was no such input "
+            f"input `{single.value.name}` ({format_type(single.value)}) must be fed; there was no such input "
             f"{subject.baseline}",
             f"export without `{single.value.name}`, or give it a default",
         )
     for name in sorted(had_default & asked):
-        yield breaks(
+        yield create_breaking_hit(
             subject,
             f"input `{name}` must be fed; it had a default {subject.baseline}",
             f"keep the initializer `{name}`",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks, quoted
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_inputs
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._interface_changes import match_inputs
 
 
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
@@ -30,16 +30,16 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
     """
     for single in match_inputs(subject).removed:
         name = single.value.name
-        yield breaks(
+        yield create_breaking_hit(
             subject, f"input `{name}` is gone; it was there {subject.baseline}", f"export with `{name}` as an input"
         )
     left = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
     gone = [value.name for value in subject.before.optional_inputs if value.name not in left]
     if gone:
         noun, verb, were = ("input", "is", "it was") if len(gone) == 1 else ("inputs", "are", "they were")
-        yield breaks(
+        yield create_breaking_hit(
             subject,
-            f"{noun} {quoted(gone)}, which had a default, {verb} gone; {were} there {subject.baseline}",
+            f"{noun} {quote_names(gone)}, which had a default, {verb} gone; {were} there {subject.baseline}",
             "keep the initializer among the graph's inputs",
             level=Level.WARNING,
         )

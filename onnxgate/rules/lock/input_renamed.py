@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_inputs
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import match_inputs
 
 
 @rule(ModelChange, "input-renamed", level=Level.ERROR, since="0.1.0")
@@ -29,7 +29,7 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:
-            yield breaks(
+            yield create_breaking_hit(
                 subject,
                 f"input `{pair.after.name}` was called `{pair.before.name}` {subject.baseline}",
                 f"export it as `{pair.before.name}` (`input_names`)",

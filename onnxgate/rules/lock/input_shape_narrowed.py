@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import Pair, fed_pairs
-from onnxgate.evidence.narrowing import OneSize, narrowed, newly_of_one_size, ranks_differ, spell
-from onnxgate.findings import Hit, Level, listed
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level, join_phrases
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import (
+    SharedSize,
+    ValuePair,
+    find_new_shared_sizes,
+    format_shape,
+    has_different_rank,
+    is_narrowed,
+    match_fed_inputs,
+)
 
-AXES_SAID = 6
+MAX_AXES = 6
 
 
 @rule(ModelChange, "input-shape-narrowed", level=Level.ERROR, since="0.1.0")
@@ -34,40 +41,44 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     2. If the callers are changed together with the model, accept the break with an `[[ignore]]` that has this
     content's `sha256`.
     """
-    pairs = fed_pairs(subject)
+    pairs = match_fed_inputs(subject)
     for pair in pairs:
-        if narrowed(pair):
-            yield breaks(
+        if is_narrowed(pair):
+            yield create_breaking_hit(
                 subject,
-                f"input `{pair.after.name}` takes {spell(pair.after)}; it took {spell(pair.before)} {subject.baseline}",
-                _remedy(pair),
+                f"input `{pair.after.name}` takes {format_shape(pair.after)}; it took {format_shape(pair.before)} {subject.baseline}",
+                _suggest_fix(pair),
             )
-    for axes in newly_of_one_size(pairs):
-        yield breaks(
+    for axes in find_new_shared_sizes(pairs):
+        yield create_breaking_hit(
             subject,
-            f"{_said(axes)} are declared to be of one size, `{axes.symbol}`; {_were(axes)} {subject.baseline}",
+            f"{_describe_shared_size(axes)} are declared to be of one size, `{axes.symbol}`; {_describe_previous_sizes(axes)} {subject.baseline}",
             "give axes that may differ names of their own",
             level=None if axes.were_named else Level.WARNING,
         )
 
 
-def _remedy(pair: Pair) -> str:
-    if ranks_differ(pair):
-        return f"export it with {spell(pair.before)}"
-    return f"export it with {spell(pair.before)} (`dynamic_shapes`)" if _lost_dynamic(pair) else "keep the sizes"
+def _suggest_fix(pair: ValuePair) -> str:
+    if has_different_rank(pair):
+        return f"export it with {format_shape(pair.before)}"
+    return (
+        f"export it with {format_shape(pair.before)} (`dynamic_shapes`)"
+        if _has_lost_dynamic_axis(pair)
+        else "keep the sizes"
+    )
 
 
-def _lost_dynamic(pair: Pair) -> bool:
+def _has_lost_dynamic_axis(pair: ValuePair) -> bool:
     sizes = zip(pair.before.shape or (), pair.after.shape or (), strict=False)
     return any(isinstance(was, str) and isinstance(now, int) for was, now in sizes)
 
 
-def _said(shared: OneSize) -> str:
+def _describe_shared_size(shared: SharedSize) -> str:
     """ "axis 0 of `x` and axis 1 of `y`"."""
-    axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:AXES_SAID]]
+    axes = [f"axis {axis} of `{name}`" for name, axis in shared.axes[:MAX_AXES]]
     more = len(shared.axes) - len(axes)
-    return listed([*axes, f"{more} more"] if more else axes)
+    return join_phrases([*axes, f"{more} more"] if more else axes)
 
 
-def _were(shared: OneSize) -> str:
+def _describe_previous_sizes(shared: SharedSize) -> str:
     return "they were independent" if shared.were_named else "nothing was said of that"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import fed_pairs
-from onnxgate.evidence.narrowing import same_kind, widened
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import is_accepted_type, is_same_kind, match_fed_inputs
 
 
 @rule(ModelChange, "input-type-changed", level=Level.ERROR, since="0.1.0")
@@ -27,10 +26,10 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     Keep the type of the interface and cast inside (`keep_io_types=True` of the float16 converters). If the callers are
     changed together with the model, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    for pair in fed_pairs(subject):
-        if not widened(pair.before.type, pair.after.type):
-            yield breaks(
+    for pair in match_fed_inputs(subject):
+        if not is_accepted_type(pair.before.type, pair.after.type):
+            yield create_breaking_hit(
                 subject,
                 f"input `{pair.after.name}` takes `{pair.after.type}`; it took `{pair.before.type}` {subject.baseline}",
-                f"take `{pair.before.type}`{' and cast it inside' if same_kind(pair) else ''}",
+                f"take `{pair.before.type}`{' and cast it inside' if is_same_kind(pair) else ''}",
             )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks, quoted
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import Matching, match_inputs, match_outputs
-from onnxgate.evidence.order import outputs_pushed_back, reordered
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
+from onnxgate.rules.lock._interface_changes import (
+    InterfaceMatch,
+    find_shifted_outputs,
+    is_reordered,
+    match_inputs,
+    match_outputs,
+)
 
 
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
@@ -30,32 +35,32 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     that has this content's `sha256`.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
-    if reordered(inputs):
-        yield _other_order(subject, "inputs", inputs)
-    if reordered(outputs):
-        yield _other_order(subject, "outputs", outputs)
-    elif moved := outputs_pushed_back(subject):
+    if is_reordered(inputs):
+        yield _create_order_hit(subject, "inputs", inputs)
+    if is_reordered(outputs):
+        yield _create_order_hit(subject, "outputs", outputs)
+    elif moved := find_shifted_outputs(subject):
         first = moved[0]
         new = [each.value.name for each in outputs.added if each.position < first.now]
-        yield breaks(
+        yield create_breaking_hit(
             subject,
-            f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quoted(new)}; "
+            f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quote_names(new)}; "
             f"it was at position {first.was + 1} {subject.baseline}",
             "put new outputs at the end",
             about="outputs",
         )
 
 
-def _other_order(subject: ModelChange, kind: str, found: Matching) -> Hit:
+def _create_order_hit(subject: ModelChange, kind: str, found: InterfaceMatch) -> Hit:
     stand, stood = sorted(found.pairs, key=lambda pair: pair.now), list(found.pairs)
     while stand[0] == stood[0]:
         del stand[0], stood[0]
     while stand[-1] == stood[-1]:
         del stand[-1], stood[-1]
-    order = quoted([pair.after.name for pair in stood])
-    return breaks(
+    order = quote_names([pair.after.name for pair in stood])
+    return create_breaking_hit(
         subject,
-        f"{kind} stand in the order {quoted([pair.after.name for pair in stand])}; it was {order} {subject.baseline}",
+        f"{kind} stand in the order {quote_names([pair.after.name for pair in stand])}; it was {order} {subject.baseline}",
         f"export them in the order {order}",
         about=kind,
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.rules.definition import rule
 
 
-@rule(ModelAgainstLock, "ir-version-mismatch", level=Level.ERROR, since="0.1.0")
-def ir_version_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
+@rule(ModelLockComparison, "ir-version-mismatch", level=Level.ERROR, since="0.1.0")
+def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     A model is stamped with another IR version than `ir-version` in `onnxgate.toml` allows.
 

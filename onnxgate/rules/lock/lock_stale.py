@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.lock import LockAgainstConfig
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import LockConfigComparison
+from onnxgate.rules.definition import rule
 
 
-@rule(LockAgainstConfig, "lock-stale", level=Level.ERROR, since="0.1.0")
-def lock_stale(subject: LockAgainstConfig) -> Iterator[Hit]:
+@rule(LockConfigComparison, "lock-stale", level=Level.ERROR, since="0.1.0")
+def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     """
     `onnxgate.lock` is not the lock of this `onnxgate.toml`: targets, the toolchain or the list of models differ.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks, quoted
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, quote_names
 
 
 @rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
@@ -27,9 +27,9 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     left = set(subject.after.metadata_keys)
     gone = sorted({key for key in subject.before.metadata_keys if key not in left})
     if gone:
-        said = f"metadata key {quoted(gone)} is" if len(gone) == 1 else f"metadata keys {quoted(gone)} are"
+        said = f"metadata key {quote_names(gone)} is" if len(gone) == 1 else f"metadata keys {quote_names(gone)} are"
         was = "it was" if len(gone) == 1 else "they were"
-        yield breaks(
+        yield create_breaking_hit(
             subject,
             f"{said} gone; {was} there {subject.baseline}",
             f"add {'it' if len(gone) == 1 else 'them'} after the export (`metadata_props`)",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.breaks import breaks, tells
-from onnxgate.evidence.changes import Minimum, ModelChange
-from onnxgate.findings import Hit, Level, listed, version_order
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level, join_phrases, version_sort_key
+from onnxgate.evidence.lock import MinimumRelease, ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit, create_note_hit
 
-RELEASES_SAID = 6
+MAX_RELEASES = 6
 
 
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
@@ -32,33 +32,33 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     minimum = subject.minimum
     if minimum is None:
         return
-    said = _said(minimum, subject.baseline)
+    said = _describe_minimum(minimum, subject.baseline)
     if minimum.lost:
-        yield breaks(
+        yield create_breaking_hit(
             subject,
-            f"{said}; of what the targets promise, it loses {_releases(minimum.lost)}",
+            f"{said}; of what the targets promise, it loses {_name_releases(minimum.lost)}",
             "export at the opset and IR version that it had, or raise the target's requirement",
         )
-    elif _raised(minimum):
-        yield tells(subject, said, f"needs {minimum.after}")
+    elif _is_raised(minimum):
+        yield create_note_hit(subject, said, f"needs {minimum.after}")
 
 
-def _raised(minimum: Minimum) -> bool:
+def _is_raised(minimum: MinimumRelease) -> bool:
     """A model that loaded nowhere has nothing to lose."""
     if not minimum.before or minimum.before == minimum.after:
         return False
-    return not minimum.after or version_order(minimum.after) > version_order(minimum.before)
+    return not minimum.after or version_sort_key(minimum.after) > version_sort_key(minimum.before)
 
 
-def _said(minimum: Minimum, baseline: str) -> str:
-    if not _raised(minimum):
+def _describe_minimum(minimum: MinimumRelease, baseline: str) -> str:
+    if not _is_raised(minimum):
         return f"is predicted to load on fewer releases of onnxruntime than {baseline}"
     if not minimum.after:
         return f"is predicted to load on no known release of onnxruntime; it did from {minimum.before} on {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"
 
 
-def _releases(releases: Sequence[str]) -> str:
-    ordered = sorted(releases, key=version_order)
-    more = len(ordered) - RELEASES_SAID
-    return listed([*ordered[:RELEASES_SAID], f"{more} more"] if more > 0 else ordered)
+def _name_releases(releases: Sequence[str]) -> str:
+    ordered = sorted(releases, key=version_sort_key)
+    more = len(ordered) - MAX_RELEASES
+    return join_phrases([*ordered[:MAX_RELEASES], f"{more} more"] if more > 0 else ordered)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.rules.definition import rule
 
-CHANGES_SAID = 6
+MAX_CHANGES = 6
 
 
-@rule(ModelAgainstLock, "model-changed", level=Level.ERROR, since="0.1.0")
-def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
+@rule(ModelLockComparison, "model-changed", level=Level.ERROR, since="0.1.0")
+def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     A model, or its external data, is not the content that `onnxgate.lock` has.
 
@@ -29,16 +29,16 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
     if subject.misrecorded:
         yield Hit(
             subject.place,
-            f"is the locked file, but the lock says something else of it: {_keys(subject.misrecorded)}",
+            f"is the locked file, but the lock says something else of it: {_quote_keys(subject.misrecorded)}",
             model=path,
             fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
             identity="misrecorded",
         )
     if not subject.changes:
         return
-    said = list(subject.changes[:CHANGES_SAID])
-    if len(subject.changes) > CHANGES_SAID:
-        said.append(f"{len(subject.changes) - CHANGES_SAID} more changes")
+    said = list(subject.changes[:MAX_CHANGES])
+    if len(subject.changes) > MAX_CHANGES:
+        said.append(f"{len(subject.changes) - MAX_CHANGES} more changes")
     yield Hit(
         subject.place,
         f"changed since it was locked: {'; '.join(said)}",
@@ -48,5 +48,5 @@ def model_changed(subject: ModelAgainstLock) -> Iterator[Hit]:
     )
 
 
-def _keys(keys: tuple[str, ...]) -> str:
+def _quote_keys(keys: tuple[str, ...]) -> str:
     return ", ".join(f"`{key}`" for key in keys)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from onnxgate.evidence.breaks import tells
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_note_hit
 
-OPERATORS_SAID = 6
+MAX_OPERATORS = 6
 
 
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
@@ -24,14 +24,14 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     ## What to do
     Nothing, if it is meant. If only the weights were to change, compare the versions of the toolchain.
     """
-    changes = list(_changes(subject.before.operators, subject.after.operators))
+    changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
-        more = len(changes) - OPERATORS_SAID
-        said = [*changes[:OPERATORS_SAID], f"{more} more"] if more > 0 else changes
-        yield tells(subject, f"has other operators than {subject.baseline}: {', '.join(said)}", "operators")
+        more = len(changes) - MAX_OPERATORS
+        said = [*changes[:MAX_OPERATORS], f"{more} more"] if more > 0 else changes
+        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {', '.join(said)}", "operators")
 
 
-def _changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
     """New ones first, then those that are gone, then those of which there is another number."""
     yield from (f"{after[name]} `{name}` new" for name in sorted(after.keys() - before.keys()))
     yield from (f"{before[name]} `{name}` gone" for name in sorted(before.keys() - after.keys()))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.rules.definition import rule
 
 
-@rule(ModelAgainstLock, "opset-mismatch", level=Level.ERROR, since="0.1.0")
-def opset_mismatch(subject: ModelAgainstLock) -> Iterator[Hit]:
+@rule(ModelLockComparison, "opset-mismatch", level=Level.ERROR, since="0.1.0")
+def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     A model imports another opset version than `opset` in `onnxgate.toml` pins.
 

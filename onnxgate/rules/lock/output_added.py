@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import tells
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_outputs
-from onnxgate.evidence.narrowing import typed
-from onnxgate.evidence.order import outputs_pushed_back
-from onnxgate.findings import Claim, Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Claim, Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._interface_changes import find_shifted_outputs, format_type, match_outputs
 
 
 @rule(ModelChange, "output-added", level=Level.NOTE, since="0.1.0")
@@ -26,12 +24,12 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     Nothing, if it is meant. A training output or a hidden state that slipped in costs time at each run: export without
     it.
     """
-    moved = outputs_pushed_back(subject)
+    moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:
         before_others = any(single.position < pair.now for pair in moved)
-        yield tells(
+        yield create_note_hit(
             subject,
-            f"output `{single.value.name}` ({typed(single.value)}) is new; there was no such output {subject.baseline}",
+            f"output `{single.value.name}` ({format_type(single.value)}) is new; there was no such output {subject.baseline}",
             f"output {single.value.name}",
             unless=(Claim("io-reordered", "outputs"),) if before_others else (),
         )

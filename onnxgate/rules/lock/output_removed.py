@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import match_outputs
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import match_outputs
 
 
 @rule(ModelChange, "output-removed", level=Level.ERROR, since="0.1.0")
@@ -26,6 +26,6 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
     """
     for single in match_outputs(subject).removed:
         name = single.value.name
-        yield breaks(
+        yield create_breaking_hit(
             subject, f"output `{name}` is gone; it was there {subject.baseline}", f"export with `{name}` as an output"
         )

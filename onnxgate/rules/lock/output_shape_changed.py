@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import fed_pairs, match_outputs
-from onnxgate.evidence.narrowing import reshaped, spell, unfixed
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import (
+    format_shape,
+    has_lost_size,
+    is_reshaped,
+    match_fed_inputs,
+    match_outputs,
+)
 
-NO_SHAPE = "of no known shape"
+UNKNOWN_SHAPE = "of no known shape"
 
 
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
@@ -31,14 +36,14 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     Export with the old shape: keep the axis that was squeezed, tell the exporter the static size. If the callers are
     changed together with the model, accept the break with an `[[ignore]]` that has this content's `sha256`.
     """
-    inputs = fed_pairs(subject)
+    inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:
-        changed = reshaped(pair)
-        if changed or unfixed(pair, inputs):
-            yield breaks(
+        changed = is_reshaped(pair)
+        if changed or has_lost_size(pair, inputs):
+            yield create_breaking_hit(
                 subject,
-                f"output `{pair.after.name}` is {spell(pair.after, unknown=NO_SHAPE)}; it was {spell(pair.before)} "
+                f"output `{pair.after.name}` is {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; it was {format_shape(pair.before)} "
                 f"{subject.baseline}",
-                f"export it as {spell(pair.before)}",
+                f"export it as {format_shape(pair.before)}",
                 level=None if changed else Level.WARNING,
             )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import breaks
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.interfaces import Pair, match_outputs
-from onnxgate.evidence.narrowing import same_kind, widened
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_breaking_hit
+from onnxgate.rules.lock._interface_changes import ValuePair, is_accepted_type, is_same_kind, match_outputs
 
 
 @rule(ModelChange, "output-type-changed", level=Level.ERROR, since="0.1.0")
@@ -30,16 +29,16 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     `sha256`.
     """
     for pair in match_outputs(subject).pairs:
-        if not widened(pair.after.type, pair.before.type):
-            yield breaks(
+        if not is_accepted_type(pair.after.type, pair.before.type):
+            yield create_breaking_hit(
                 subject,
                 f"output `{pair.after.name}` is `{pair.after.type}`; it was `{pair.before.type}` {subject.baseline}",
-                _remedy(pair),
+                _suggest_fix(pair),
             )
 
 
-def _remedy(pair: Pair) -> str:
+def _suggest_fix(pair: ValuePair) -> str:
     if "map(" in pair.after.type:
         return f"export `{pair.before.type}` (`zipmap=False` of the scikit-learn converter)"
-    cast = " and cast to it at the end" if same_kind(pair) else ""
+    cast = " and cast to it at the end" if is_same_kind(pair) else ""
     return f"export `{pair.before.type}`{cast}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import tells
-from onnxgate.evidence.changes import ModelChange
-from onnxgate.evidence.data import size_bytes
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_note_hit
+from onnxgate.rules.lock._model_content import total_size_bytes
 
 MIB = 2**20
 KIB = 2**10
@@ -26,13 +26,15 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     ## What to do
     Nothing, if it is meant. A limit is set with `size-mib` of the model's `budget`.
     """
-    was, now = size_bytes(subject.before), size_bytes(subject.after)
+    was, now = total_size_bytes(subject.before), total_size_bytes(subject.after)
     if was and now and 10 * now >= 11 * was and now - was >= KIB:
         grew = f"{100 * (now - was) // was} % more" if now < 10 * was else f"{now // was} times as much"
-        yield tells(subject, f"takes {_said(now)}; it took {_said(was)} {subject.baseline} ({grew})", "size")
+        yield create_note_hit(
+            subject, f"takes {_format_size(now)}; it took {_format_size(was)} {subject.baseline} ({grew})", "size"
+        )
 
 
-def _said(size_bytes: int) -> str:
+def _format_size(size_bytes: int) -> str:
     """ "1.5 MiB", "640 KiB", "812 bytes"."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= unit:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.evidence.lock import ModelAgainstLock
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelLockComparison
+from onnxgate.rules.definition import rule
 
 
-@rule(ModelAgainstLock, "unlocked-model", level=Level.ERROR, since="0.1.0")
-def unlocked_model(subject: ModelAgainstLock) -> Iterator[Hit]:
+@rule(ModelLockComparison, "unlocked-model", level=Level.ERROR, since="0.1.0")
+def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
     """
     A model of the project has no entry in `onnxgate.lock`.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.breaks import tells
-from onnxgate.evidence.changes import ModelChange, MovedWeights
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.lock import ModelChange, WeightChanges
+from onnxgate.rules.definition import rule
+from onnxgate.rules.lock._hits import create_note_hit
 
 
 @rule(ModelChange, "weights-changed", level=Level.NOTE, since="0.1.0")
@@ -24,22 +24,22 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     that was exported.
     """
     weights = subject.weights
-    if weights is not None and (said := _said(weights)):
-        yield tells(subject, f"has other weights than {subject.baseline}: {said}", "weights")
+    if weights is not None and (said := _describe_changes(weights)):
+        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {said}", "weights")
 
 
-def _said(weights: MovedWeights) -> str:
+def _describe_changes(weights: WeightChanges) -> str:
     """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
     said = []
     if weights.changed:
         hold = "holds" if weights.changed == 1 else "hold"
-        said.append(f"{weights.changed} of {weights.of} {hold} other values{_how_far(weights)}")
+        said.append(f"{weights.changed} of {weights.of} {hold} other values{_describe_largest(weights)}")
     others = ((weights.added, "new"), (weights.removed, "gone"))
     said += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
     return "; ".join(said)
 
 
-def _how_far(weights: MovedWeights) -> str:
+def _describe_largest(weights: WeightChanges) -> str:
     if weights.largest is None:
         return ""
     return f", by at most {weights.largest:.2g}{f' (`{weights.name}`)' if weights.name else ''}"

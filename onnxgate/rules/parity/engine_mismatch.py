@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
-from onnxgate.evidence.mismatches import accepting, figure, identity_of, mismatches, said_outputs
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.parity import Comparison
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.parity._mismatches import (
+    create_identity,
+    describe_first_node,
+    describe_first_values,
+    describe_outputs,
+    describe_worst,
+    find_first_node,
+    find_first_place,
+    find_mismatches,
+    suggest_acceptance,
+)
 
 
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
@@ -28,22 +37,22 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     the model. Else look at the first node that differs, replace it, narrow the target to releases that agree, or set
     `tolerance` in `onnxgate.toml` if the difference is accepted.
     """
-    found = mismatches(subject)
+    found = find_mismatches(subject)
     if subject.pair != "engine" or not found:
         return
     known = f" ({subject.known_limit})" if subject.known_limit else ""
     yield Hit(
-        first_place(subject),
-        f"{said_outputs(found)} from {_reference(subject)}{said_first(subject)}{known}",
+        find_first_place(subject),
+        f"{describe_outputs(found)} from {_name_reference(subject)}{describe_first_node(subject)}{known}",
         model=subject.model,
-        node=first_node(subject),
-        fix=f"keep the model away from the target, narrow it to releases that agree, or {accepting(found)}",
+        node=find_first_node(subject),
+        fix=f"keep the model away from the target, narrow it to releases that agree, or {suggest_acceptance(found)}",
         runtime=subject.runtime,
-        detail=figure(subject) + first_figure(subject),
+        detail=describe_worst(subject) + describe_first_values(subject),
         follows_from=("export-stale",) if subject.reference == "the source" else (),
-        identity=identity_of(subject),
+        identity=create_identity(subject),
     )
 
 
-def _reference(subject: Comparison) -> str:
+def _name_reference(subject: Comparison) -> str:
     return "what its source computes" if subject.reference == "the source" else f"that of {subject.reference}"

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
-from onnxgate.evidence.mismatches import accepting, figure, identity_of, mismatches, said_outputs
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.parity import Comparison
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.parity._mismatches import (
+    create_identity,
+    describe_first_node,
+    describe_first_values,
+    describe_outputs,
+    describe_worst,
+    find_first_node,
+    find_first_place,
+    find_mismatches,
+    suggest_acceptance,
+)
 
 
 @rule(Comparison, "optimization-mismatch", level=Level.ERROR, since="0.1.0")
@@ -25,16 +34,16 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     Lower the optimisation level of the session, narrow the target to releases whose optimiser is right, or set
     `tolerance` in `onnxgate.toml` if the difference is accepted.
     """
-    found = mismatches(subject)
+    found = find_mismatches(subject)
     if subject.pair != "optimization" or not found:
         return
     yield Hit(
-        first_place(subject),
-        f"{said_outputs(found)} with optimisation `all` from that without{said_first(subject)}",
+        find_first_place(subject),
+        f"{describe_outputs(found)} with optimisation `all` from that without{describe_first_node(subject)}",
         model=subject.model,
-        node=first_node(subject),
-        fix=f"lower the session's optimisation level, or {accepting(found)}",
+        node=find_first_node(subject),
+        fix=f"lower the session's optimisation level, or {suggest_acceptance(found)}",
         runtime=subject.runtime,
-        detail=figure(subject) + first_figure(subject),
-        identity=identity_of(subject),
+        detail=describe_worst(subject) + describe_first_values(subject),
+        identity=create_identity(subject),
     )

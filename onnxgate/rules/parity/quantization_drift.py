@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.evidence.mismatches import figure, identity_of, mismatches, said_outputs
+from onnxgate.core.findings import Hit, Level, Place, join_phrases
 from onnxgate.evidence.parity import Comparison, Layer
-from onnxgate.findings import Hit, Level, Place, listed
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst, find_mismatches
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -30,40 +30,44 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     stay in float. If the loss is accepted, `onnxgate lock --measure` records it, and only a further loss is a finding.
     Give real inputs with `inputs`: generated ones lie where calibration data may not.
     """
-    found = mismatches(subject)
+    found = find_mismatches(subject)
     if subject.pair != "quantized" or not found:
         return
-    worst = f"; most is lost at {listed([_said(each) for each in subject.layers])}" if subject.layers else ""
+    worst = (
+        f"; most is lost at {join_phrases([_describe_layer(each) for each in subject.layers])}"
+        if subject.layers
+        else ""
+    )
     yield Hit(
-        _place(subject),
-        f"{said_outputs(found).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
+        _find_place(subject),
+        f"{describe_outputs(found).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
         model=subject.model,
         node=subject.layers[0].node if subject.layers else "",
-        fix=_fix(subject),
+        fix=_suggest_fix(subject),
         runtime=subject.runtime,
-        detail=figure(subject),
-        follows_from=("quantization-invalid", "runtime-mismatch", *_only_optimised(subject)),
-        identity=identity_of(subject),
+        detail=describe_worst(subject),
+        follows_from=("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
+        identity=create_identity(subject),
     )
 
 
-def _place(subject: Comparison) -> Place:
+def _find_place(subject: Comparison) -> Place:
     return next((each.place for each in subject.layers[:1] if each.place), subject.place)
 
 
-def _only_optimised(subject: Comparison) -> tuple[str, ...]:
+def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
     """What only one level loses, the optimiser loses."""
-    failing = {each.optimization for each in mismatches(subject)}
+    failing = {each.optimization for each in find_mismatches(subject)}
     every = {each.optimization for each in subject.differences}
     return ("optimization-mismatch",) if failing < every else ()
 
 
-def _said(layer: Layer) -> str:
+def _describe_layer(layer: Layer) -> str:
     clipped = f", {layer.clipped:.0%} of it clipped" if layer.clipped >= 0.01 else ""
-    return f"{_named(layer)} ({layer.lost_here_db:.3g} dB kept there{clipped})"
+    return f"{_name_layer(layer)} ({layer.lost_here_db:.3g} dB kept there{clipped})"
 
 
-def _named(layer: Layer) -> str:
+def _name_layer(layer: Layer) -> str:
     node = f"`{layer.operator}` node `{layer.node}`" if layer.node else f"the `{layer.operator}`"
     match layer.kind:
         case "input":
@@ -74,7 +78,7 @@ def _named(layer: Layer) -> str:
             return f"the output of {node}" if layer.node else f"`{layer.tensor}`, made by {node}"
 
 
-def _fix(subject: Comparison) -> str:
+def _suggest_fix(subject: Comparison) -> str:
     accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` if this much is accepted"
     if subject.layers and subject.layers[0].clipped >= 0.01:
         return f"calibrate it with inputs like those of use, or run {accept}"

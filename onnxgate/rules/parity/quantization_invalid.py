@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.file import BadQuantization, ModelFile
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.evidence.file import InvalidQuantization, ModelFile
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelFile, "quantization-invalid", level=Level.ERROR, since="0.1.0")
@@ -29,14 +29,14 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     for bad in subject.quantization:
         yield Hit(
             bad.place or subject.place,
-            f"{_named(bad)} is quantized by what cannot be right: {bad.what}",
+            f"{_name_node(bad)} is quantized by what cannot be right: {bad.what}",
             model=subject.path,
             node=bad.node,
             fix="quantize the model again with data that reach this node, or leave the node in float",
             follows_from=() if bad.kind == "value" else ("invalid-model",),
-            identity=f"{bad.operator} {unnumbered(bad.node)} {bad.kind}",
+            identity=f"{bad.operator} {mask_numbers(bad.node)} {bad.kind}",
         )
 
 
-def _named(bad: BadQuantization) -> str:
+def _name_node(bad: InvalidQuantization) -> str:
     return f"`{bad.operator}` node `{bad.node}`" if bad.node else f"a `{bad.operator}` node"

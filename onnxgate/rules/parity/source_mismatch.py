@@ -5,11 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.beginnings import first_figure, first_node, first_place, said_first
-from onnxgate.evidence.mismatches import accepting, figure, identity_of, mismatches, said_outputs
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.parity._mismatches import (
+    create_identity,
+    describe_first_node,
+    describe_first_values,
+    describe_outputs,
+    describe_worst,
+    find_first_node,
+    find_first_place,
+    find_mismatches,
+    suggest_acceptance,
+)
 
 
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
@@ -31,27 +40,27 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     If the difference is accepted, say so with `tolerance` in `onnxgate.toml`; for integers and booleans, by the name of
     the output: `tolerance = { argmax = { rtol = 0, atol = 20 } }`.
     """
-    found = mismatches(subject)
+    found = find_mismatches(subject)
     if subject.pair != "source" or not found:
         return
     yield Hit(
-        first_place(subject),
-        f"{said_outputs(found)} from what its source computes{said_first(subject)}",
+        find_first_place(subject),
+        f"{describe_outputs(found)} from what its source computes{describe_first_node(subject)}",
         model=subject.model,
-        node=first_node(subject),
-        fix=_fix(subject, found),
+        node=find_first_node(subject),
+        fix=_suggest_fix(subject, found),
         runtime=subject.runtime,
-        detail=figure(subject) + first_figure(subject),
-        identity=identity_of(subject),
-        follows_from=("export-stale", *(["output-not-finite"] if all(_is_strange(each) for each in found) else [])),
+        detail=describe_worst(subject) + describe_first_values(subject),
+        identity=create_identity(subject),
+        follows_from=("export-stale", *(["output-not-finite"] if all(_is_not_finite(each) for each in found) else [])),
     )
 
 
-def _fix(subject: Comparison, found: Sequence[Difference]) -> str:
+def _suggest_fix(subject: Comparison, found: Sequence[Difference]) -> str:
     """Measuring comes first where a number is held to a default: the source may be no nearer to itself."""
     if subject.at_no_node:
-        return f"make the source compute the same where it is exported, or {accepting(found)}"
-    again = f"export it again, or {accepting(found)}"
+        return f"make the source compute the same where it is exported, or {suggest_acceptance(found)}"
+    again = f"export it again, or {suggest_acceptance(found)}"
     if subject.first is not None and subject.first.detail:  # a weight that is another one is no rounding
         return again
     if not any(each.metric == "worst_abs" and each.bound_from == "type" for each in found):
@@ -60,5 +69,5 @@ def _fix(subject: Comparison, found: Sequence[Difference]) -> str:
     return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, {again}"
 
 
-def _is_strange(difference: Difference) -> bool:
+def _is_not_finite(difference: Difference) -> bool:
     return difference.metric == "not finite"

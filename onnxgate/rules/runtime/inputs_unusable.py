@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest, is_guess, is_unusable, why_unusable, words
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import (
+    explain_unusable,
+    has_guessed_sizes,
+    is_unusable,
+    select_worst_attempts,
+    shorten_failure,
+)
 
 
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
@@ -26,26 +32,26 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     Give real inputs as `.npz` files with `inputs`, or sizes that the model takes with `sizes`, in `onnxgate.toml`. If
     it is meant to take sizes that were a guess, `sizes` with these makes the failure an error.
     """
-    if gravest(subject):
+    if select_worst_attempts(subject):
         return
     reasons: dict[str, list[Attempt]] = {}
     for attempt in subject.attempts:
         if is_unusable(attempt, subject):
-            reasons.setdefault(why_unusable(attempt), []).append(attempt)
+            reasons.setdefault(explain_unusable(attempt), []).append(attempt)
     for why, attempts in reasons.items():
         cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
         yield Hit(
             subject.place,
             f"the inputs of {cases} cannot be run: {why}",
             model=subject.model,
-            fix=_fix(attempts[0], subject),
+            fix=_suggest_fix(attempts[0], subject),
             runtime=subject.runtime,
-            detail=f"says `{words(attempts[0].failure)}`",
+            detail=f"says `{shorten_failure(attempts[0].failure)}`",
         )
-    yield from _blank(subject)
+    yield from _find_all_nan(subject)
 
 
-def _blank(runs: ModelRuns) -> Iterator[Hit]:
+def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
     """Outputs of which both sides are NaN everywhere: alike, and no agreement."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
@@ -62,8 +68,8 @@ def _blank(runs: ModelRuns) -> Iterator[Hit]:
         )
 
 
-def _fix(attempt: Attempt, runs: ModelRuns) -> str:
-    if is_guess(attempt, runs) and any(each.outcome == "completed" for each in runs.attempts):
+def _suggest_fix(attempt: Attempt, runs: ModelRuns) -> str:
+    if has_guessed_sizes(attempt, runs) and any(each.outcome == "completed" for each in runs.attempts):
         return "give `sizes` if the model is meant to take these, or `inputs`"
     if attempt.sizes:
         return 'give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)'

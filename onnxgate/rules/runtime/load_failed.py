@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.evidence.faults import gravest, node_of, place_of, saying, within_memory, words
-from onnxgate.evidence.runtime import Alone, Attempt, ModelRuns
-from onnxgate.findings import Claim, Hit, Level, Said, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Claim, Hit, HitReference, Level, mask_numbers
+from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import (
+    describe_failure,
+    describe_memory_limit,
+    find_failing_node,
+    find_failing_place,
+    select_worst_attempts,
+    shorten_failure,
+)
 
-EXPLAINED_BY: Mapping[str, tuple[str, ...]] = {
+RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ir": ("ir-version-too-new",),
     "opset": ("opset-too-new", "opset-experimental"),
     "no_kernel": ("missing-kernel",),
@@ -24,12 +31,12 @@ EXPLAINED_BY: Mapping[str, tuple[str, ...]] = {
     "ext_missing": ("external-data-refused",),
 }
 """Family of the runtime's text -> the rules that predict it."""
-OF_NODES = frozenset(EXPLAINED_BY) - {"ir", "opset", "ext_policy", "ext_missing"}
+NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families that the rules about single nodes predict."""
 
-MEMORY = "raise `memory-mib` in `[limits]` if the model may take that much"
-LACKING = "export with operators that every runtime knows, or raise the target's version"
-OTHERWISE = "export it without what is refused, or narrow the target to releases that load it"
+MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may take that much"
+OPERATOR_FIX = "export with operators that every runtime knows, or raise the target's version"
+DEFAULT_FIX = "export it without what is refused, or narrow the target to releases that load it"
 """Where nobody knows the text."""
 
 
@@ -49,51 +56,51 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     The runtime's own words are in the message, with the node and its source line where they name one. They are about
     the first thing only that the runtime does not take. `onnxgate explain --log FILE` translates a longer log.
     """
-    attempts = gravest(subject)
+    attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
         return
     found = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
     told = {level for each in found for level in each.explains}
-    explained = [each for each in attempts if _explained_by(each, subject)]
+    explained = [each for each in attempts if _find_predictions(each, subject)]
     rest = [each for each in attempts if each not in explained and each.optimization not in told]
-    yield from _lacking(rest, subject)
+    yield from _create_operator_hits(rest, subject)
     rest = [each for each in rest if not each.unsupported]
-    yield from (_stopped(each, subject) for each in (explained, rest) if each)
-    yield from (_refused(each, attempts, subject) for each in found)
+    yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
+    yield from (_create_node_hit(each, attempts, subject) for each in found)
 
 
-def _explained_by(attempt: Attempt, subject: ModelRuns) -> tuple[Said, ...]:
+def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
     """The predictions of what the model is refused for at one level.
 
     Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
     """
-    if subject.alone and attempt.family in OF_NODES:
+    if subject.alone and attempt.family in NODE_FAMILIES:
         causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
         return tuple(Claim(each.rule, each.claim) for each in causes)
-    return EXPLAINED_BY.get(attempt.family, ())
+    return RULES_BY_FAMILY.get(attempt.family, ())
 
 
-def _stopped(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
+def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     """What the runtime stops at, in its own words."""
-    node = node_of(attempts)
-    memory = within_memory(attempts, subject)
+    node = find_failing_node(attempts)
+    memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    explained = (_explained_by(each, subject) for each in attempts)
+    explained = (_find_predictions(each, subject) for each in attempts)
     return Hit(
-        place_of(subject, node),
+        find_failing_place(subject, node),
         f"does not load{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=MEMORY if memory else attempts[0].fix or OTHERWISE,
+        fix=MEMORY_FIX if memory else attempts[0].fix or DEFAULT_FIX,
         runtime=subject.runtime,
-        detail=_saying(attempts, subject),
+        detail=_describe_refusal(attempts, subject),
         explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
-        confirms=_confirmed(subject),
-        identity=f"{attempts[0].family} {unnumbered(node)}",
+        confirms=_confirmed_claims(subject),
+        identity=f"{attempts[0].family} {mask_numbers(node)}",
     )
 
 
-def _lacking(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
+def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
     """Each operator that an engine which lists them all does not have."""
     for attempt in attempts[:1]:
         for each in attempt.unsupported:
@@ -102,14 +109,14 @@ def _lacking(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
                 f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
                 model=subject.model,
                 node=each.node,
-                fix=LACKING,
+                fix=OPERATOR_FIX,
                 runtime=subject.runtime,
-                detail=_saying([attempt], subject),
+                detail=_describe_refusal([attempt], subject),
                 identity=f"operator {each.operator}",
             )
 
 
-def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
+def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     """A node that is refused alone, and that nothing predicted."""
     stopping = [each for each in attempts if each.optimization in alone.explains]
     return Hit(
@@ -117,24 +124,24 @@ def _refused(alone: Alone, attempts: Sequence[Attempt], subject: ModelRuns) -> H
         f"does not load: `{alone.operator}` is refused: {alone.words}",
         model=subject.model,
         node=alone.node,
-        fix=alone.fix or OTHERWISE,
+        fix=alone.fix or DEFAULT_FIX,
         runtime=subject.runtime,
-        detail=_saying(stopping, subject) if stopping else f"says `{words(alone.failure)}`",
-        confirms=_confirmed(subject),
+        detail=_describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.failure)}`",
+        confirms=_confirmed_claims(subject),
         identity=f"{alone.family} operator {alone.operator}",
     )
 
 
-def _saying(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
+def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     """What is said; at which level, too, where the model is refused for something else at another."""
-    refused = {each.optimization for each in gravest(subject)}
+    refused = {each.optimization for each in select_worst_attempts(subject)}
     levels = {each.optimization for each in attempts}
     if levels == refused:
-        return saying(attempts, subject)
+        return describe_failure(attempts, subject)
     meaning = f" ({attempts[0].means})" if attempts[0].means else ""
-    return f"says `{words(attempts[0].failure)}`{meaning} with optimisation `{min(levels)}`"
+    return f"says `{shorten_failure(attempts[0].failure)}`{meaning} with optimisation `{min(levels)}`"
 
 
-def _confirmed(subject: ModelRuns) -> tuple[Claim, ...]:
+def _confirmed_claims(subject: ModelRuns) -> tuple[Claim, ...]:
     """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
     return tuple(Claim(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused")

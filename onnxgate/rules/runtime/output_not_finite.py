@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.faults import gravest, is_proven, only_at
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import describe_level, is_proven_fault, select_worst_attempts
 
-KEEP = "keep in single precision what overflows, or guard what has no value there, and export it again"
+FIX = "keep in single precision what overflows, or guard what has no value there, and export it again"
 
 
 @rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
@@ -28,29 +28,29 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     with `inputs` in `onnxgate.toml` to know whether it happens in use.
     """
     attempts = [attempt for attempt in subject.attempts if attempt.not_finite]
-    if not attempts or gravest(subject):
+    if not attempts or select_worst_attempts(subject):
         return
-    proven = [attempt for attempt in attempts if is_proven(attempt)]
+    proven = [attempt for attempt in attempts if is_proven_fault(attempt)]
     attempts = proven or attempts
     yield Hit(
         subject.place,
-        f"{_outputs(attempts)} NaN or infinity {_where(attempts[0])}",
+        f"{_name_outputs(attempts)} NaN or infinity {_describe_place(attempts[0])}",
         model=subject.model,
-        fix=KEEP if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
+        fix=FIX if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
         runtime=subject.runtime,
-        detail=f"gives them{at}" if (at := only_at(attempts, subject)) else "",
+        detail=f"gives them{at}" if (at := describe_level(attempts, subject)) else "",
         level=None if proven else Level.WARNING,
-        identity=_outputs(attempts),
+        identity=_name_outputs(attempts),
     )
 
 
-def _outputs(attempts: Sequence[Attempt]) -> str:
+def _name_outputs(attempts: Sequence[Attempt]) -> str:
     names = sorted({name for attempt in attempts for name in attempt.not_finite})
     listed = ", ".join(f"`{name}`" for name in names)
     return f"output {listed} holds" if len(names) == 1 else f"outputs {listed} hold"
 
 
-def _where(attempt: Attempt) -> str:
+def _describe_place(attempt: Attempt) -> str:
     if attempt.reference_finite:
         return "where its source gives numbers"
     return "on generated inputs" if attempt.origin == "generated" else f"on `{attempt.case}`"

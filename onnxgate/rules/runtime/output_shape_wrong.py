@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest, only_at, said_sizes
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import describe_level, format_sizes, select_worst_attempts
 
 
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
@@ -27,7 +27,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     Compute shapes from tensors (`x.shape[0]` without `int()`), declare the axis in `dynamic_shapes`, and export with an
     example whose batch is at least 2. If the shape is right, give the output's axis a name of its own.
     """
-    if gravest(subject):
+    if select_worst_attempts(subject):
         return
     first: dict[str, tuple[Attempt, WrongShape]] = {}
     for attempt in subject.attempts:
@@ -35,8 +35,8 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             first.setdefault(wrong.output, (attempt, wrong))
     for attempt, wrong in first.values():
         here = [each for each in subject.attempts if wrong.output in {one.output for one in each.wrong_shapes}]
-        at = only_at(here, subject)
-        has = f"output `{wrong.output}` has the shape {wrong.shape} {_where(attempt)}"
+        at = describe_level(here, subject)
+        has = f"output `{wrong.output}` has the shape {wrong.shape} {_describe_case(attempt)}"
         yield Hit(
             subject.place,
             f"{has}; the file declares {wrong.declared}",
@@ -48,5 +48,5 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         )
 
 
-def _where(attempt: Attempt) -> str:
-    return f"at {said_sizes(attempt.sizes)}" if attempt.sizes else f"on `{attempt.case}`"
+def _describe_case(attempt: Attempt) -> str:
+    return f"at {format_sizes(attempt.sizes)}" if attempt.sizes else f"on `{attempt.case}`"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
 
 DROPOUT = "Dropout"
 
@@ -31,20 +31,20 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     in PyTorch, return `x.clone()` in place of `x`. If a custom operator is to blame, look for memory that it reads
     before it writes.
     """
-    if gravest(subject):
+    if select_worst_attempts(subject):
         return
-    yield from _aliased(subject)
-    meant = [name for name in _names(subject) if set(subject.drawn.get(name, ())) <= {DROPOUT}]
+    yield from _create_aliased_hits(subject)
+    meant = [name for name in _unstable_outputs(subject) if set(subject.drawn.get(name, ())) <= {DROPOUT}]
     training = [name for name in meant if name in subject.drawn]
-    yield from _unstable(subject, [name for name in meant if name not in training])
-    yield from _unstable(subject, training)
+    yield from _create_unstable_hits(subject, [name for name in meant if name not in training])
+    yield from _create_unstable_hits(subject, training)
 
 
-def _names(subject: ModelRuns) -> list[str]:
+def _unstable_outputs(subject: ModelRuns) -> list[str]:
     return list(dict.fromkeys(name for each in subject.attempts for name in each.unstable))
 
 
-def _aliased(subject: ModelRuns) -> Iterator[Hit]:
+def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
     attempts = [each for each in subject.attempts if each.aliased]
     if not attempts:
         return
@@ -52,16 +52,16 @@ def _aliased(subject: ModelRuns) -> Iterator[Hit]:
     are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
     yield Hit(
         subject.place,
-        f"{_listed(names)} {are} when the input is reused or freed",
+        f"{_join_names(names)} {are} when the input is reused or freed",
         model=subject.model,
         fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
         runtime=subject.runtime,
-        detail=_detail("returns it", attempts, subject),
+        detail=_describe_detail("returns it", attempts, subject),
         explained_by=("input-passthrough",),
     )
 
 
-def _unstable(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
+def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
     if not names:
         return
     attempts = [each for each in subject.attempts if set(names) & set(each.unstable)]
@@ -69,19 +69,19 @@ def _unstable(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
     why = ": a `Dropout` is left in training mode" if training else ""
     yield Hit(
         subject.place,
-        f"{_listed(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
+        f"{_join_names(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
         model=subject.model,
         fix="export the model in `eval()` mode" if training else "look at operators that keep a state or draw numbers",
         runtime=subject.runtime,
-        detail=_detail("does so", attempts, subject),
+        detail=_describe_detail("does so", attempts, subject),
         follows_from=("training-mode-left",) if training else (),
     )
 
 
-def _detail(verb: str, attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    return f"{verb}{at}" if (at := only_at(attempts, subject)) else ""
+def _describe_detail(verb: str, attempts: Sequence[Attempt], subject: ModelRuns) -> str:
+    return f"{verb}{at}" if (at := describe_level(attempts, subject)) else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     listed = ", ".join(f"`{name}`" for name in names)
     return f"output {listed}" if len(names) == 1 else f"outputs {listed}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Claim, Hit, HitReference, Level, Place
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Claim, Hit, Level, Place, Said
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
@@ -25,26 +25,26 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     ## What to do
     Report it to onnxgate with the model's operators, and run the runtime stage until it is repaired.
     """
-    if subject.predicted and _loads(subject):
+    if subject.predicted and _is_loaded(subject):
         named = ", ".join(f"`{each}`" for each in sorted(set(subject.predicted)))
         said = tuple(sorted(set(subject.predicted)))
-        yield _hit(subject, f"loads, though {named} said that it would be refused", said)
+        yield _create_hit(subject, f"loads, though {named} said that it would be refused", said)
     for each in subject.alone:
         if each.rule and each.outcome == "loads":
             message = f"`{each.operator}` loads alone, though `{each.rule}` said that it would be refused: {each.words}"
             identity = f"{each.rule} {each.operator}"
-            yield _hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node, identity)
+            yield _create_hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node, identity)
 
 
-def _loads(subject: ModelRuns) -> bool:
+def _is_loaded(subject: ModelRuns) -> bool:
     """Whether the model loads at every level, whatever happens when it is run."""
     return bool(subject.attempts) and all(each.case or each.outcome == "completed" for each in subject.attempts)
 
 
-def _hit(
+def _create_hit(
     subject: ModelRuns,
     message: str,
-    contradicts: tuple[Said, ...],
+    contradicts: tuple[HitReference, ...],
     place: Place | None = None,
     node: str = "",
     identity: str = "",

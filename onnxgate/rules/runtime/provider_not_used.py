@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelRuns, "provider-not-used", level=Level.ERROR, since="0.1.0")

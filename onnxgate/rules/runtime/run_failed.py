@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.evidence.faults import broken_sizes, node_of, place_of, refused, saying, within_memory
+from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import (
+    describe_failure,
+    describe_memory_limit,
+    find_broken_sizes,
+    find_failing_node,
+    find_failing_place,
+    select_refused_attempts,
+)
 
 
 @rule(ModelRuns, "run-failed", level=Level.ERROR, since="0.1.0")
@@ -22,37 +29,37 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     The message names the node, on the source line that made it where the exporter stamped one. If only special inputs
     can be run, give some as `.npz` files with `inputs`, or the sizes of dynamic axes with `sizes`, in `onnxgate.toml`.
     """
-    attempts = refused(subject)
-    if not attempts or broken_sizes(subject):
+    attempts = select_refused_attempts(subject)
+    if not attempts or find_broken_sizes(subject):
         return
-    node = node_of(attempts)
-    memory = within_memory(attempts, subject)
+    node = find_failing_node(attempts)
+    memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    case = f" on {_cases(attempts)}" if attempts[0].sizes or _completes(subject, attempts) else ""
+    case = f" on {_name_cases(attempts)}" if attempts[0].sizes or _is_completed_elsewhere(subject, attempts) else ""
     yield Hit(
-        place_of(subject, node),
+        find_failing_place(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=_fix(attempts[0].origin, memory),
+        fix=_suggest_fix(attempts[0].origin, memory),
         runtime=subject.runtime,
-        detail=saying(attempts, subject),
-        identity=f"{case} {'memory' if memory else ''} {unnumbered(node)}",
+        detail=describe_failure(attempts, subject),
+        identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
 
-def _completes(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
+def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
     """Whether some other case was run at a level at which these were not."""
     levels = {attempt.optimization for attempt in attempts}
     return any(each.outcome == "completed" and each.optimization in levels for each in subject.attempts)
 
 
-def _cases(attempts: Sequence[Attempt]) -> str:
+def _name_cases(attempts: Sequence[Attempt]) -> str:
     """The cases with the sizes that they have."""
     return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
 
 
-def _fix(origin: str, memory: str) -> str:
+def _suggest_fix(origin: str, memory: str) -> str:
     if memory:
         return "raise `memory-mib` in `[limits]` if the model may take that much"
     if origin == "generated":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
 
 FIX = (
     "narrow the target to releases that take the model, or leave the target out of the model's `targets`; "
@@ -28,20 +28,20 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     Narrow the target's range to releases that take the model, or leave the target out of the model's `targets`, and
     report the model to the runtime's project.
     """
-    attempts = gravest(subject)
+    attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "crashed":
         return
     yield Hit(
         subject.place,
-        f"makes the runtime's process die {_when(attempts[0].during, attempts[0].case)}",
+        f"makes the runtime's process die {_describe_phase(attempts[0].during, attempts[0].case)}",
         model=subject.model,
         fix=FIX,
         runtime=subject.runtime,
-        detail=f"ends with {attempts[0].signal}{only_at(attempts, subject)}",
+        detail=f"ends with {attempts[0].signal}{describe_level(attempts, subject)}",
     )
 
 
-def _when(during: str, case: str) -> str:
+def _describe_phase(during: str, case: str) -> str:
     if case:
         return f"when it runs on `{case}`"
     return "when it is loaded" if during == "load" else f"during {during}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.faults import gravest, only_at
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
 
 
 @rule(ModelRuns, "runtime-timed-out", level=Level.ERROR, since="0.1.0")
@@ -22,7 +22,7 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     If the model may take that long, raise `time-s` in `[limits]` of `onnxgate.toml`; else look at its loops, and at
     the sizes that are tried.
     """
-    attempts = gravest(subject)
+    attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "timed-out":
         return
     first = attempts[0]
@@ -33,6 +33,6 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
         runtime=subject.runtime,
-        detail=f"was ended{at}" if (at := only_at(attempts, subject)) else "",
+        detail=f"was ended{at}" if (at := describe_level(attempts, subject)) else "",
         identity=doing,
     )

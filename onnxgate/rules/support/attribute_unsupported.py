@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
-from onnxgate.evidence.support import OPSET, RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.support import OPSET_RULES, RefusedOperation
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
@@ -24,6 +24,9 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     Leave the attribute out where it says what is the default anyway, write what it does as operators of its own, or
     export at an opset whose definition has it.
     """
-    yield from hits(
-        subject, "attribute-unsupported", "export it as the definition of the imported opset has it", follows_from=OPSET
+    yield from create_refusal_hits(
+        subject,
+        "attribute-unsupported",
+        "export it as the definition of the imported opset has it",
+        follows_from=OPSET_RULES,
     )

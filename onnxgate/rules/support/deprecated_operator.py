@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
-from onnxgate.evidence.support import OPSET, RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.support import OPSET_RULES, RefusedOperation
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "deprecated-operator", level=Level.ERROR, since="0.1.0")
@@ -23,4 +23,6 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     Export at an opset that still has the operator, or use the operator that took its place: `Resize` for `Upsample`,
     `ScatterElements` for `Scatter`.
     """
-    yield from hits(subject, "deprecated-operator", "use the operator that took its place", follows_from=OPSET)
+    yield from create_refusal_hits(
+        subject, "deprecated-operator", "use the operator that took its place", follows_from=OPSET_RULES
+    )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import ExternalDataOnRuntime
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-WHERE = {
+LAYOUT_PHRASES = {
     "absolute": "by an absolute path",
     "outside": "outside the model's folder",
     "link": "by a link to a file outside the model's folder",
@@ -32,9 +32,9 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
     yield Hit(
         subject.place,
-        f"keeps weights in `{subject.location}` {WHERE[subject.layout]} ({_tensors(subject.tensors)})",
+        f"keeps weights in `{subject.location}` {LAYOUT_PHRASES[subject.layout]} ({_count_tensors(subject.tensors)})",
         model=subject.model,
-        fix=_fix(subject),
+        fix=_suggest_fix(subject),
         runtime=subject.runtime,
         detail="does not read them there",
         works_since=subject.works_since,
@@ -44,11 +44,11 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     )
 
 
-def _tensors(count: int) -> str:
+def _count_tensors(count: int) -> str:
     return "1 tensor" if count == 1 else f"{count} tensors"
 
 
-def _fix(subject: ExternalDataOnRuntime) -> str:
+def _suggest_fix(subject: ExternalDataOnRuntime) -> str:
     if subject.layout == "linked-model":
         return "copy model and data to where they are used, in place of linking them"
     return "save the model again with its data in its own folder, or run `onnxgate fix`: it moves them into the model"

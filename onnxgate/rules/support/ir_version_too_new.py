@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import ModelOnRuntime
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
@@ -32,12 +32,12 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         runtime=subject.runtime.name,
         detail=f"reads up to {subject.runtime.max_ir}",
         fix=f"run `onnxgate fix`: it saves it with IR version {subject.common_ir}, which all its runtimes read, if "
-        f"nothing in it needs more; or {_raise(subject)}",
+        f"nothing in it needs more; or {_suggest_release(subject)}",
         works_since=subject.ir_works_since,
     )
 
 
-def _raise(subject: ModelOnRuntime) -> str:
+def _suggest_release(subject: ModelOnRuntime) -> str:
     if subject.ir_works_since:
         return f"raise the target to {subject.ir_works_since}"
     return "wait for a release that reads it: none does yet"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
@@ -23,6 +23,6 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     ## What to do
     One of the ways that the message names: each of them is implemented by every locked runtime.
     """
-    yield from hits(
+    yield from create_refusal_hits(
         subject, "missing-kernel", "export it with types that all its runtimes implement, or as other operators"
     )

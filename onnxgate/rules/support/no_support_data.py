@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.support import Unpredicted
-from onnxgate.findings import Hit, Level, unnumbered
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.evidence.support import PredictionGap
+from onnxgate.rules.definition import rule
 
 
-@rule(Unpredicted, "no-support-data", level=Level.NOTE, since="0.1.0")
-def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
+@rule(PredictionGap, "no-support-data", level=Level.NOTE, since="0.1.0")
+def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     """
     Something is not predicted: there is no data of a release, of its kernels, or of what a node is given.
 
@@ -38,5 +38,5 @@ def no_support_data(subject: Unpredicted) -> Iterator[Hit]:
         fix=subject.fix,
         follows_from=subject.follows_from,
         awaits_run=bool(subject.model and subject.runtime),
-        identity=unnumbered(subject.what),
+        identity=mask_numbers(subject.what),
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import ModelOnRuntime
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-VARIABLE = "ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
+OPSET_VARIABLE = "ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
 
 
 @rule(ModelOnRuntime, "opset-experimental", level=Level.ERROR, since="0.1.0")
@@ -34,7 +34,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             f"imports opset {version} of `{domain}`, which is under development",
             model=subject.model.path,
             runtime=subject.runtime.name,
-            detail=f"implements up to {newest}, and {version} only with `{VARIABLE}`",
+            detail=f"implements up to {newest}, and {version} only with `{OPSET_VARIABLE}`",
             fix=f"export at opset {subject.common_opsets[domain]}, which all its runtimes implement, or {raised}",
             works_since=since,
         )

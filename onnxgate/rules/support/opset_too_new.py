@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import ModelOnRuntime
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
-CONVERTED = "; `onnxgate fix` converts it where that is proven to compute the same"
+CONVERSION_HINT = "; `onnxgate fix` converts it where that is proven to compute the same"
 
 
 @rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
@@ -30,23 +30,23 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
             continue
         yield Hit(
             subject.place,
-            f"imports opset {version} of `{domain}`{_where(subject, domain)}",
+            f"imports opset {version} of `{domain}`{_describe_domain(subject, domain)}",
             model=subject.model.path,
             runtime=subject.runtime.name,
             detail=f"implements up to {newest}",
-            fix=_fix(subject, domain),
+            fix=_suggest_fix(subject, domain),
             works_since=subject.opset_works_since.get(domain, ""),
         )
 
 
-def _where(subject: ModelOnRuntime, domain: str) -> str:
+def _describe_domain(subject: ModelOnRuntime, domain: str) -> str:
     version = subject.model.function_opsets.get(domain, 0)
     return " in a local function" if version > subject.model.opsets.get(domain, 0) else ""
 
 
-def _fix(subject: ModelOnRuntime, domain: str) -> str:
+def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
     export = f"export at opset {subject.common_opsets[domain]}, the newest that all its runtimes implement"
     raised = f", or raise the target to {since}" if since else "; no release implements this one yet"
     convertible = domain == "ai.onnx" and not subject.model.function_opsets
-    return f"{export}{raised}{CONVERTED if convertible else ''}"
+    return f"{export}{raised}{CONVERSION_HINT if convertible else ''}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from onnxgate.core.findings import Hit, Level, strip_versions
 from onnxgate.evidence.support import ProviderFallback
-from onnxgate.findings import Hit, Level, unversioned
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
 
 
 @rule(ProviderFallback, "provider-fallback", level=Level.WARNING, since="0.1.0")
@@ -24,7 +24,9 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     Export the named operators as others, or with types that the provider implements. Where the copies do not matter,
     ignore the finding with that reason.
     """
-    operators = ", ".join(f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in _named(subject))
+    operators = ", ".join(
+        f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in _list_operators(subject)
+    )
     yield Hit(
         subject.place,
         f"leaves `{subject.provider}` for `{subject.runs_on}` at {operators}: {subject.nodes.words}",
@@ -32,9 +34,9 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         node=subject.nodes.name,
         fix=f"export them as operators and types that `{subject.provider}` implements",
         runtime=subject.runtime,
-        identity=f"{subject.provider} {subject.runs_on} {unversioned(' '.join(sorted(subject.operators)))}",
+        identity=f"{subject.provider} {subject.runs_on} {strip_versions(' '.join(sorted(subject.operators)))}",
     )
 
 
-def _named(subject: ProviderFallback) -> list[tuple[str, int]]:
+def _list_operators(subject: ProviderFallback) -> list[tuple[str, int]]:
     return sorted(subject.operators.items())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
-from onnxgate.evidence.support import OPSET, RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.support import OPSET_RULES, RefusedOperation
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "type-mismatch", level=Level.ERROR, since="0.1.0")
@@ -22,6 +22,6 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     ## What to do
     Cast what is given to a type that the operator takes, or export at an opset whose definition takes it.
     """
-    yield from hits(
-        subject, "type-mismatch", "cast what is given to a type that the operator takes", follows_from=OPSET
+    yield from create_refusal_hits(
+        subject, "type-mismatch", "cast what is given to a type that the operator takes", follows_from=OPSET_RULES
     )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.support import RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
@@ -25,7 +25,7 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     Name the package or library that registers the domain in the target's `extensions`, or export without the operator.
     A domain that is used and not imported must be imported.
     """
-    yield from hits(
+    yield from create_refusal_hits(
         subject,
         "unknown-domain",
         "name the package that registers it in the target's `extensions`, or export without it",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.evidence.remedies import hits
-from onnxgate.evidence.support import OPSET, RefusedOperation
-from onnxgate.findings import Hit, Level
-from onnxgate.rules.registry import rule
+from onnxgate.core.findings import Hit, Level
+from onnxgate.evidence.support import OPSET_RULES, RefusedOperation
+from onnxgate.rules.definition import rule
+from onnxgate.rules.support._refusals import create_refusal_hits
 
 
 @rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
@@ -23,6 +23,6 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     Export at an opset that has the operator and that every locked runtime implements, write it as operators that they
     have, or raise the target's version.
     """
-    yield from hits(
-        subject, "unknown-operator", "export it as operators that all its runtimes have", follows_from=OPSET
+    yield from create_refusal_hits(
+        subject, "unknown-operator", "export it as operators that all its runtimes have", follows_from=OPSET_RULES
     )

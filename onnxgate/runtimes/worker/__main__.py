@@ -1,6 +1,6 @@
 """Starts the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, a toolchain's with `-s`.
 
-`rights` is a file that says what the worker keeps (`rights.py`); a program is started instead of our own worker.
+`rights` is a file that says what the worker keeps (`sandbox.py`); a program is started instead of our own worker.
 """
 
 import importlib.util
@@ -11,8 +11,8 @@ NAME = "onnxgate_worker"
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
-def _leave_path() -> None:
-    """Nothing of this folder shows on `sys.path`, where a source's own modules may be called `wire` or `exporters`."""
+def _remove_from_path() -> None:
+    """Nothing of this folder shows on `sys.path`, where a source's own modules may be called `protocol` or `exporters`."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != FOLDER]
 
 
@@ -28,9 +28,9 @@ def _import_package() -> None:
 
 
 if __name__ == "__main__":
-    _leave_path()
+    _remove_from_path()
     _import_package()
     if sys.argv[2:]:
-        importlib.import_module(NAME + ".starting").start(sys.argv[1], sys.argv[2:])
+        importlib.import_module(NAME + ".sandbox").exec_sandboxed(sys.argv[1], sys.argv[2:])
     else:
-        importlib.import_module(NAME + ".serve").main(*sys.argv[1:])
+        importlib.import_module(NAME + ".server").main(*sys.argv[1:])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, Iterator, List
 
 import numpy as np
 
 from .failures import UnusableError
 
 
-def read(path: str) -> Any:
+def read_array(path: str) -> Any:
     """The tensor; strings as objects, which is how runtimes take them."""
     try:
         array = np.load(path, allow_pickle=False)
@@ -19,7 +19,7 @@ def read(path: str) -> Any:
     return array.astype(object) if array.dtype.kind == "U" else array
 
 
-def plain(value: Any) -> Any:
+def to_storable(value: Any) -> Any:
     """The value as it is written; None where it is no tensor that numpy can hold."""
     if not isinstance(value, (np.ndarray, np.generic)):
         return None
@@ -27,9 +27,9 @@ def plain(value: Any) -> Any:
     return array.astype(np.str_) if array.dtype.kind == "O" else array
 
 
-def write(path: str, value: Any) -> bool:
+def write_array(path: str, value: Any) -> bool:
     """False where it is no tensor that numpy can hold."""
-    array = plain(value)
+    array = to_storable(value)
     if array is None:
         return False
     try:
@@ -38,3 +38,70 @@ def write(path: str, value: Any) -> bool:
     except OSError as error:
         raise UnusableError("an output cannot be written: %s" % error.strerror) from error
     return True
+
+
+ABSENT_VALUE = "nothing"
+
+
+def layout_name(name: str) -> str:
+    """What the second array of an output is called."""
+    return name + " (layout)"
+
+
+def flatten(value: Any) -> List[Any]:
+    """The values, as the array that they are if all parts are alike, else in one row; and the layout in words."""
+    layout = np.array(list(_describe_layout(value)), dtype=np.str_)
+    leaves = [np.asarray(leaf) for leaf in _leaves(value)]
+    return [_join_leaves(leaves, value), layout]
+
+
+def _describe_layout(value: Any) -> Iterator[str]:
+    """Depth first: lengths, keys, shapes."""
+    if value is None:
+        yield ABSENT_VALUE
+    elif isinstance(value, dict):
+        yield "map of %d" % len(value)
+        for key in _sorted_keys(value):
+            yield repr(key)
+            yield from _describe_layout(value[key])
+    elif isinstance(value, (list, tuple)):
+        yield "sequence of %d" % len(value)
+        for each in value:
+            yield from _describe_layout(each)
+    elif np.ndim(value):
+        yield "shape %s" % list(np.shape(value))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """The arrays and numbers, in the order of `_words`."""
+    if isinstance(value, dict):
+        for key in _sorted_keys(value):
+            yield from _leaves(value[key])
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield value
+
+
+def _sorted_keys(value: Any) -> List[Any]:
+    """In an order that does not depend on the runtime."""
+    return sorted(value, key=lambda key: (type(key).__name__, key))
+
+
+def _join_leaves(leaves: List[Any], value: Any) -> Any:
+    if not leaves:
+        return np.zeros(0, np.float32)
+    if len({leaf.shape for leaf in leaves}) > 1:
+        return np.concatenate([leaf.ravel() for leaf in leaves])
+    shape = leaves[0].shape
+    if isinstance(value, np.ndarray):
+        return leaves[0]
+    return np.stack(leaves).reshape(_leading_axes(value, len(leaves)) + shape)
+
+
+def _leading_axes(value: Any, count: int) -> Any:
+    """Rows of a sequence of maps with as many keys each; one axis for all else."""
+    lengths = {len(each) if isinstance(each, dict) else 0 for each in value} if isinstance(value, list) else {0}
+    length = lengths.pop() if len(lengths) == 1 else 0
+    return (count // length, length) if length else (count,)

@@ -18,7 +18,7 @@ _SIGNATURE = re.compile(
     r".{0,2000}?\)(?: const)?(?:::<lambda\(\)>)?(?: \[with [^\]]{0,2000}\])? "
     r"(?=[A-Z\[a-z])"
 )
-_PLACE = re.compile(r"(?<![^\s:])\w+\.(?:cc|h):\d+ ")
+_SOURCE_LOCATION = re.compile(r"(?<![^\s:])\w+\.(?:cc|h):\d+ ")
 # Source: onnxruntime 1.16.3 to 1.31.1 (bfc_arena.cc), libstdc++, numpy, glibc.
 _NO_MEMORY = re.compile(r"Failed to allocate memory|bad_?alloc|Unable to allocate|[Cc]annot allocate memory")
 
@@ -31,20 +31,20 @@ class UnusableError(Exception):
     """A file of the job cannot be read or written: no model's fault."""
 
 
-def failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
+def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
     """The error as `jobs.Failure` has it; `hide` is a folder of this machine that is nobody's business."""
     text = str(error)
     if hide:
         text = text.replace(hide + os.sep, "").replace(hide, ".")
     return {
         "type": type(error).__name__,
-        "text": clean(text),
+        "text": clean_text(text),
         "memory": isinstance(error, MemoryError) or _NO_MEMORY.search(text[:READ_LIMIT]) is not None,
     }
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     """Without terminal escapes, control characters and the lines of C++ that releases move; of bounded length."""
     text = _ESCAPES.sub("", text[:READ_LIMIT]).replace("\r\n", "\n")
-    text = _PLACE.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
+    text = _SOURCE_LOCATION.sub("", _SIGNATURE.sub("", _CONTROLS.sub("", text))).strip()
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

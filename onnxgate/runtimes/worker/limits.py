@@ -11,7 +11,7 @@ from typing import Callable, Iterator, Optional
 POLL_S = 0.2
 
 
-def no_core_dumps() -> None:
+def disable_core_dumps() -> None:
     """A crash writes no file."""
     if sys.platform != "win32":
         import resource
@@ -20,20 +20,20 @@ def no_core_dumps() -> None:
 
 
 @contextlib.contextmanager
-def memory_limited(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iterator[None]:
+def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iterator[None]:
     """Within it this process gets no more memory; where the kernel cannot refuse it, `exceeded` speaks and it ends."""
     if limit_mib is None:
         yield
     elif sys.platform.startswith("linux"):
-        with _refused_by_kernel(limit_mib * 2**20):
+        with _limit_by_kernel(limit_mib * 2**20):
             yield
     else:
-        with watched(limit_mib * 2**20, exceeded):
+        with limit_by_polling(limit_mib * 2**20, exceeded):
             yield
 
 
 @contextlib.contextmanager
-def _refused_by_kernel(limit_bytes: int) -> Iterator[None]:
+def _limit_by_kernel(limit_bytes: int) -> Iterator[None]:
     # Source: measured with onnxruntime 1.16.3 and 1.31.1. RLIMIT_DATA and RLIMIT_AS refuse alike, but RLIMIT_AS also
     # counts files that are only mapped and address space that is only reserved, by each thread.
     import resource
@@ -48,7 +48,7 @@ def _refused_by_kernel(limit_bytes: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
+def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
     """Within it a thread looks at this process's memory and ends the process when it is too much."""
     done = threading.Event()
 
@@ -70,7 +70,7 @@ def watched(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator[None]:
 def resident_bytes() -> int:
     """Memory that this process occupies; on macOS the most that it ever did."""
     if sys.platform == "win32":
-        return _bytes_on_windows(1)
+        return _windows_memory_bytes(1)
     import resource
 
     if sys.platform == "darwin":
@@ -82,14 +82,14 @@ def resident_bytes() -> int:
 def peak_bytes() -> int:
     """The most memory that this process ever occupied."""
     if sys.platform == "win32":
-        return _bytes_on_windows(0)
+        return _windows_memory_bytes(0)
     if sys.platform == "darwin":
         return resident_bytes()
     with open("/proc/self/status", encoding="ascii", errors="replace") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM:"))
 
 
-def _bytes_on_windows(field: int) -> int:
+def _windows_memory_bytes(field: int) -> int:
     import ctypes
 
     # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size; the first two of these are

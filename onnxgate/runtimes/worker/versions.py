@@ -7,9 +7,9 @@ from importlib import metadata
 from typing import Any, Callable, Dict
 
 
-def probe(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
+def probe_versions(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
     """The versions of the packages that the job asks for; those that are not there are left out."""
-    found = {name: _version(name) for name in job["packages"]}
+    found = {name: _installed_version(name) for name in job["packages"]}
     return {
         "kind": "probe",
         "python": platform.python_version(),
@@ -17,7 +17,7 @@ def probe(job: Dict[str, Any], phase: Callable[[str], None]) -> Dict[str, Any]:
     }
 
 
-def _version(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return metadata.version(name) or ""
     except metadata.PackageNotFoundError:

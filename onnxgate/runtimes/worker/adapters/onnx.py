@@ -8,48 +8,48 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from .. import answers, containers, versions
+from .. import arrays, case_runs, versions
 
 Phase = Callable[[str], None]
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Versions."""
-    return versions.probe(job, phase)
+    return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Finds an implementation for each node."""
-    _evaluator(job, phase)
-    return answers.loaded()
+    _create_evaluator(job, phase)
+    return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Finds the implementations and runs every case."""
-    evaluator, outputs = _evaluator(job, phase)
+    evaluator, outputs = _create_evaluator(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
         given = {name: value.astype(np.str_) if value.dtype.kind == "O" else value for name, value in feeds.items()}
         values = evaluator.run(None, given)
         found: List[Any] = []
         for output, value in zip(outputs, values):  # noqa: B905 - Python 3.8
-            found += containers.flat(value) if _is_container(output) else [_tensor(value)]
+            found += arrays.flatten(value) if _is_container(output) else [_to_array(value)]
         return found
 
-    return answers.ran(job, phase, _names(outputs), compute)
+    return case_runs.run_cases(job, phase, _output_names(outputs), compute)
 
 
-def _evaluator(job: Dict[str, Any], phase: Phase) -> Any:
+def _create_evaluator(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
     model = onnx.load(job["model"])
     return ReferenceEvaluator(model), list(model.graph.output)
 
 
-def _names(outputs: List[Any]) -> List[str]:
+def _output_names(outputs: List[Any]) -> List[str]:
     """Of the arrays that are given: a container is followed by its layout."""
     names = []
     for output in outputs:
-        names += [output.name, containers.layout_name(output.name)] if _is_container(output) else [output.name]
+        names += [output.name, arrays.layout_name(output.name)] if _is_container(output) else [output.name]
     return names
 
 
@@ -57,6 +57,6 @@ def _is_container(output: Any) -> bool:
     return output.type.WhichOneof("value") in ("sequence_type", "map_type", "optional_type")
 
 
-def _tensor(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     """Some implementations give Python's own numbers where a scalar is meant."""
     return np.asarray(value) if isinstance(value, (bool, int, float)) else value

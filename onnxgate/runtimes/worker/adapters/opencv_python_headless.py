@@ -8,11 +8,13 @@ from typing import Any, Callable, Dict, List
 import cv2
 import numpy as np
 
-from .. import answers, graphs, versions
+from .. import case_runs, io_names, versions
 
 Phase = Callable[[str], None]
 
-NOISE = re.compile(r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE)
+ERROR_PREFIX = re.compile(
+    r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE
+)
 """Where in OpenCV it is said."""
 
 cv2.setNumThreads(1)
@@ -21,37 +23,37 @@ cv2.setNumThreads(1)
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Versions, once an array has been through the engine."""
     cv2.add(np.ones(1, np.float32), np.ones(1, np.float32))
-    return versions.probe(job, phase)
+    return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Reads the model."""
-    _net(job, phase)
-    return answers.loaded()
+    _read_net(job, phase)
+    return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Reads the model, anew for each case: a net keeps what it derived from the sizes of its first input."""
-    _net(job, phase)
-    names = graphs.read(job["model"]).outputs
+    _read_net(job, phase)
+    names = io_names.read_io_names(job["model"]).outputs
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
-        with answers.without(NOISE):
+        with case_runs.strip_from_errors(ERROR_PREFIX):
             net = cv2.dnn.readNetFromONNX(job["model"])
             for name, value in feeds.items():
-                net.setInput(_array(name, value), name)
+                net.setInput(_to_input(name, value), name)
             return [np.array(value) for value in net.forward(names)]
 
-    return answers.ran(job, phase, names, compute)
+    return case_runs.run_cases(job, phase, names, compute)
 
 
-def _net(job: Dict[str, Any], phase: Phase) -> Any:
+def _read_net(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
-    with answers.without(NOISE):
+    with case_runs.strip_from_errors(ERROR_PREFIX):
         return cv2.dnn.readNetFromONNX(job["model"])
 
 
-def _array(name: str, value: Any) -> Any:
+def _to_input(name: str, value: Any) -> Any:
     if value.dtype.kind in "OUc":
         raise TypeError("OpenCV takes no tensor of the type of input `%s`" % name)
     return np.asarray(value, order="C")

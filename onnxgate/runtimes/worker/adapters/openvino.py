@@ -8,82 +8,96 @@ from typing import Any, Callable, Dict, List
 import numpy as np
 import openvino as ov
 
-from .. import answers, graphs, versions
+from .. import case_runs, io_names, versions
 
 Phase = Callable[[str], None]
 
 # Source: openvino 2026.4.1 computes in bfloat16 by itself where the CPU has it, 1e-3 from float32.
-SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
-NOISE = re.compile(
+COMPILE_SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
+ERROR_PREFIX = re.compile(
     r"Exception from \S+?:\d+:\s*|Check '[^\n]*?' failed at \S+?:\d+:\s*|FrontEnd API failed with \w+:\s*"
     r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
     re.MULTILINE,
 )
 """Where in OpenVINO it is said, and what is said of every model."""
-SIXTEEN = "bf16"
-SMALL = ("u1", "u2", "u3", "u4", "u6", "i4", "nf4", "f4e2m1", "f8e4m3", "f8e5m2", "f8e8m0", "dynamic", "undefined")
+BFLOAT16 = "bf16"
+UNSUPPORTED_ELEMENTS = (
+    "u1",
+    "u2",
+    "u3",
+    "u4",
+    "u6",
+    "i4",
+    "nf4",
+    "f4e2m1",
+    "f8e4m3",
+    "f8e5m2",
+    "f8e8m0",
+    "dynamic",
+    "undefined",
+)
 """Element types that numpy cannot hold."""
 
 
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Versions, once the engine has found its device."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
-    return versions.probe(job, phase)
+    return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Compiles the model."""
-    _compiled(job, phase)
-    return answers.loaded()
+    _compile_model(job, phase)
+    return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Compiles the model and runs every case."""
-    compiled = _compiled(job, phase)
+    compiled = _compile_model(job, phase)
     request = compiled.create_infer_request()
     taken = {name for port in compiled.inputs for name in port.get_names()}
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
         for name, value in feeds.items():
             if name in taken:
-                request.set_tensor(name, _tensor(value))
-        with answers.without(NOISE):
+                request.set_tensor(name, _to_tensor(value))
+        with case_runs.strip_from_errors(ERROR_PREFIX):
             request.infer()
-        return [_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
+        return [_to_array(request.get_output_tensor(index)) for index in range(len(compiled.outputs))]
 
-    return answers.ran(job, phase, _names(job["model"], compiled), compute)
+    return case_runs.run_cases(job, phase, _output_names(job["model"], compiled), compute)
 
 
-def _compiled(job: Dict[str, Any], phase: Phase) -> Any:
+def _compile_model(job: Dict[str, Any], phase: Phase) -> Any:
     phase("load")
     core = ov.Core()
-    with answers.without(NOISE):
-        return core.compile_model(core.read_model(job["model"]), "CPU", SETTINGS)
+    with case_runs.strip_from_errors(ERROR_PREFIX):
+        return core.compile_model(core.read_model(job["model"]), "CPU", COMPILE_SETTINGS)
 
 
-def _names(model: str, compiled: Any) -> List[str]:
+def _output_names(model: str, compiled: Any) -> List[str]:
     """The graph's own, where each has its output; a value may have several names here."""
-    names = graphs.read(model).outputs
+    names = io_names.read_io_names(model).outputs
     if len(names) == len(compiled.outputs):
         return names
     return [port.get_any_name() for port in compiled.outputs]
 
 
-def _tensor(value: Any) -> Any:
+def _to_tensor(value: Any) -> Any:
     array = np.asarray(value, order="C")
     return ov.Tensor(array.astype(np.str_) if array.dtype.kind == "O" else array)
 
 
-def _array(tensor: Any) -> Any:
+def _to_array(tensor: Any) -> Any:
     """A copy: the next case may be computed where this one lies."""
     name = tensor.element_type.get_type_name()
-    if name in SMALL:
+    if name in UNSUPPORTED_ELEMENTS:
         return None
-    if name == SIXTEEN:
-        return _widened(tensor.data)
+    if name == BFLOAT16:
+        return _widen_bfloat16(tensor.data)
     return np.array(tensor.str_data if name == "string" else tensor.data)
 
 
-def _widened(data: Any) -> Any:
+def _widen_bfloat16(data: Any) -> Any:
     """The upper half of a float32 is a bfloat16."""
     return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)

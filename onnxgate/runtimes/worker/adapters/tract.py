@@ -10,7 +10,7 @@ import numpy as np
 os.environ["RUST_BACKTRACE"] = os.environ["RUST_LIB_BACKTRACE"] = "0"  # else each error carries one of ours, too
 import tract  # noqa: E402
 
-from .. import answers, graphs, versions  # noqa: E402
+from .. import case_runs, io_names, versions  # noqa: E402
 
 Phase = Callable[[str], None]
 
@@ -18,26 +18,26 @@ Phase = Callable[[str], None]
 def probe(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Versions, once a tensor has been through the engine."""
     tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
-    return versions.probe(job, phase)
+    return versions.probe_versions(job, phase)
 
 
 def load(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Makes the model ready to run."""
-    _runnable(job, phase)
-    return answers.loaded()
+    _load_runnable(job, phase)
+    return case_runs.load_result()
 
 
 def run(job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
     """Makes the model ready and runs every case."""
-    runnable, inputs = _runnable(job, phase)
+    runnable, inputs = _load_runnable(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:
-        return [_value(value) for value in runnable.run([_array(feeds[name]) for name in inputs])]
+        return [_to_array(value) for value in runnable.run([_to_input(feeds[name]) for name in inputs])]
 
-    return answers.ran(job, phase, graphs.read(job["model"]).outputs, compute)
+    return case_runs.run_cases(job, phase, io_names.read_io_names(job["model"]).outputs, compute)
 
 
-def _runnable(job: Dict[str, Any], phase: Phase) -> Any:
+def _load_runnable(job: Dict[str, Any], phase: Phase) -> Any:
     """What runs, and what its inputs are called, in its own order."""
     phase("load")
     model = tract.onnx().load(job["model"])
@@ -45,7 +45,7 @@ def _runnable(job: Dict[str, Any], phase: Phase) -> Any:
     return model.into_model().into_runnable(), inputs
 
 
-def _value(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     """As numpy has it. What tract computes as a dimension is an int64 of the model's.
 
     Source: tract 0.23.9 has a type of its own for the integers that a Cast to int64 gives, and no name for it here.
@@ -56,7 +56,7 @@ def _value(value: Any) -> Any:
         return value.convert_to(tract.DatumType.I64).to_numpy()
 
 
-def _array(value: Any) -> Any:
+def _to_input(value: Any) -> Any:
     if value.dtype.kind == "O":
         raise TypeError("tract takes no tensors of strings")
     return np.asarray(value, order="C")

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
-from . import arrays, results
-from .failure import describe
-from .returned import Returned, kind, need, read
-from .source import SourceError, folders_of, split
+from . import export_result, numpy_eager
+from .source import SourceError, folders_of, split_source
+from .source_errors import describe_error
+from .source_result import SourceResult, check_name_count, describe_value, read_source_result
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
-Convert = Callable[[Wire, Returned, "Rows"], Any]
+Converter = Callable[[Wire, SourceResult, "SampleRows"], Any]
 
-KEYS = ("args", "input_names", "output_names", "options")
-EXPECTED = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
-TREES = 3
+MAPPING_KEYS = ("args", "input_names", "output_names", "options")
+EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
+TREE_OPSET = 3
 """The version of `ai.onnx.ml` in which converters write trees. Source: skl2onnx 1.20 and onnxmltools 1.16 refuse to
 leave it open where trees are in the model, and refuse 5."""
 
-COLUMNS = {
+SCORE_COLUMNS = {
     **dict.fromkeys(
         ("LogisticRegression", "LinearSVC", "SGDClassifier", "Perceptron", "GradientBoostingClassifier"), "-+"
     ),
@@ -31,13 +32,13 @@ COLUMNS = {
 has its own way, and the declared shape is no help."""
 
 
-class Rows(NamedTuple):
+class SampleRows(NamedTuple):
     """Sample rows: one matrix, or the columns of a table."""
 
     columns: Sequence[str]  # () for a matrix
     values: List[Any]
 
-    def names(self, given: Returned) -> List[str]:
+    def names(self, given: SourceResult) -> List[str]:
         """What the inputs are called."""
         return list(given.input_names or self.columns or ("X",))
 
@@ -50,26 +51,26 @@ class Rows(NamedTuple):
         return pandas.DataFrame({name: value.reshape(-1) for name, value in zip(self.columns, values)})  # noqa: B905
 
 
-def answer(job: Wire, value: Any, result: Wire, phase: Phase, convert: Convert) -> None:
+def export_estimator(job: Wire, value: Any, result: Wire, phase: Phase, convert: Converter) -> None:
     """Convert what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    given = read(value, job["source"], EXPECTED, KEYS)
-    rows = rows_of(given, job["source"])
+    given = read_source_result(value, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
+    rows = read_sample_rows(given, job["source"])
     phase("export")
     try:
         model = convert(job, given, rows)
         outputs = [each.name for each in model.graph.output]
-        need(len(outputs), given.output_names, "output_names", job["source"])
+        check_name_count(len(outputs), given.output_names, "output_names", job["source"])
         if job["export"]:
-            _write(job, model, given, result)
+            _write_model(job, model, given, result)
     except SourceError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
-        result["failure"] = describe(error, folders_of(job))
+        result["failure"] = describe_error(error, folders_of(job))
         return
-    _run(job, given, rows, model, outputs, result, phase)
+    _run_estimator(job, given, rows, model, outputs, result, phase)
 
 
-def rows_of(given: Returned, source: str) -> Rows:
+def read_sample_rows(given: SourceResult, source: str) -> SampleRows:
     """The sample rows as arrays of two dimensions. Raises `SourceError` where they are none."""
     import numpy
 
@@ -78,47 +79,47 @@ def rows_of(given: Returned, source: str) -> Rows:
         value = value[0]
     if type(value).__name__ == "DataFrame":
         columns = [str(name) for name in value.columns]
-        rows = Rows(columns, [numpy.asarray(value[name]).reshape(-1, 1) for name in value.columns])
+        rows = SampleRows(columns, [numpy.asarray(value[name]).reshape(-1, 1) for name in value.columns])
     elif isinstance(value, numpy.ndarray) and value.ndim == 2:
-        rows = Rows((), [value])
+        rows = SampleRows((), [value])
     else:
         text = "`{}` returned {} as sample rows; expected a numpy array of two dimensions or a pandas DataFrame"
-        raise SourceError(text.format(split(source)[1], kind(value)))
-    need(len(rows.values), given.input_names, "input_names", source)
+        raise SourceError(text.format(split_source(source)[1], describe_value(value)))
+    check_name_count(len(rows.values), given.input_names, "input_names", source)
     return rows
 
 
-def with_skl2onnx(job: Wire, given: Returned, rows: Rows, *, trees: bool = False) -> Any:
+def convert_with_skl2onnx(job: Wire, given: SourceResult, rows: SampleRows, *, trees: bool = False) -> Any:
     """The model as skl2onnx converts it; without `ZipMap`, so that probabilities are a matrix."""
     options = dict(given.options or {})
     try:
-        return _tried(job, given, rows, {"zipmap": False, **options}, trees)
+        return _convert_with_fallback(job, given, rows, {"zipmap": False, **options}, trees)
     except NameError as error:  # it refuses the option where an estimator has none
         if "'zipmap'" not in str(error) or "zipmap" in options:
             raise
-        return _tried(job, given, rows, options, trees)
+        return _convert_with_fallback(job, given, rows, options, trees)
 
 
-def _tried(job: Wire, given: Returned, rows: Rows, options: Wire, trees: bool) -> Any:
+def _convert_with_fallback(job: Wire, given: SourceResult, rows: SampleRows, options: Wire, trees: bool) -> Any:
     try:
-        return _converted(job, given, rows, options, TREES if trees else job.get("opset_ml"))
+        return _convert(job, given, rows, options, TREE_OPSET if trees else job.get("opset_ml"))
     except RuntimeError as error:
         if "ai.onnx.ml" not in str(error) or trees or job.get("opset_ml") is not None:
             raise
-        return _converted(job, given, rows, options, TREES)
+        return _convert(job, given, rows, options, TREE_OPSET)
 
 
-def _converted(job: Wire, given: Returned, rows: Rows, options: Wire, opset_ml: Any) -> Any:
+def _convert(job: Wire, given: SourceResult, rows: SampleRows, options: Wire, opset_ml: Any) -> Any:
     import skl2onnx
 
     opsets: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}
     if opset_ml is not None:
         opsets["ai.onnx.ml"] = job.get("opset_ml") or opset_ml
-    types = list(zip(rows.names(given), map(_type, rows.values)))  # noqa: B905 - new in Python 3.10
+    types = list(zip(rows.names(given), map(_input_type, rows.values)))  # noqa: B905 - new in Python 3.10
     return skl2onnx.to_onnx(given.model, initial_types=types, target_opset=opsets or None, options=options)
 
 
-def _type(values: Any) -> Any:
+def _input_type(values: Any) -> Any:
     from skl2onnx.common import data_types
 
     if values.dtype.kind in "OU":
@@ -126,48 +127,48 @@ def _type(values: Any) -> Any:
     return type(data_types.guess_data_type(values[:1])[0][1])([None, values.shape[1]])
 
 
-def _write(job: Wire, model: Any, given: Returned, result: Wire) -> None:
+def _write_model(job: Wire, model: Any, given: SourceResult, result: Wire) -> None:
     import onnx
 
     path = os.path.join(job["output"], "model.onnx")
     if given.output_names:
-        results.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
+        export_result.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
     onnx.save(model, path)
-    results.finish(path, job)
+    export_result.finish_model(path, job)
     result["model"] = path
 
 
-def _run(
-    job: Wire, given: Returned, rows: Rows, model: Any, outputs: Sequence[str], result: Wire, phase: Phase
+def _run_estimator(
+    job: Wire, given: SourceResult, rows: SampleRows, model: Any, outputs: Sequence[str], result: Wire, phase: Phase
 ) -> None:
-    raw = _is_raw(given.options or {})
-    methods = [method_of(name, given.model, raw) for name in outputs]
+    raw = _uses_raw_scores(given.options or {})
+    methods = [find_method(name, given.model, raw) for name in outputs]
     if None in methods:
         unknown = outputs[methods.index(None)]
         result["eager_reason"] = "nothing is known that the estimator computes as `{}`".format(unknown)
         return
-    result["eager_reason"] = _reason_against(given.model, methods, model.graph.output, raw)
+    result["eager_reason"] = _mismatch_reason(given.model, methods, model.graph.output, raw)
     if result["eager_reason"]:
         return
-    signs = COLUMNS.get(_last(given.model), "")
+    signs = SCORE_COLUMNS.get(_last_step_name(given.model), "")
 
     def function(values: List[Any]) -> List[Any]:
         taken = rows.joined(values)
         found = [getattr(given.model, method)(taken) for method in methods]
-        return [shaped(value, like, signs) for value, like in zip(found, model.graph.output)]  # noqa: B905
+        return [reshape_result(value, like, signs) for value, like in zip(found, model.graph.output)]  # noqa: B905
 
     dtypes = [value.dtype for value in rows.values]
-    arrays.run(job, arrays.Call(function, rows.names(given), dtypes, rows.values), result, phase)
+    numpy_eager.run_cases(job, numpy_eager.ArrayCall(function, rows.names(given), dtypes, rows.values), result, phase)
 
 
-def _is_raw(options: Any) -> bool:
+def _uses_raw_scores(options: Any) -> bool:
     """Whether scores are asked for instead of probabilities, for all estimators or for some."""
     if not isinstance(options, dict):
         return False
-    return bool(options.get("raw_scores")) or any(_is_raw(value) for value in options.values())
+    return bool(options.get("raw_scores")) or any(_uses_raw_scores(value) for value in options.values())
 
 
-def method_of(output: str, estimator: Any, raw: bool) -> Any:
+def find_method(output: str, estimator: Any, raw: bool) -> Any:
     """The method that computes what skl2onnx calls so, None where it is not known."""
     candidates = {
         "label": ["predict"],
@@ -179,26 +180,26 @@ def method_of(output: str, estimator: Any, raw: bool) -> Any:
     return next((name for name in candidates if hasattr(estimator, name)), None)
 
 
-def _last(estimator: Any) -> str:
+def _last_step_name(estimator: Any) -> str:
     """The class of the estimator that computes the outputs, at the end of a pipeline."""
     while type(estimator).__name__ == "Pipeline":
         estimator = estimator.steps[-1][1]
     return type(estimator).__name__
 
 
-def _reason_against(estimator: Any, methods: Sequence[Any], outputs: Sequence[Any], raw: bool) -> str:
+def _mismatch_reason(estimator: Any, methods: Sequence[Any], outputs: Sequence[Any], raw: bool) -> str:
     """Why what the estimator computes cannot stand for the outputs of the graph, "" where it can."""
-    last = _last(estimator)
+    last = _last_step_name(estimator)
     for method, output in zip(methods, outputs):  # noqa: B905 - new in Python 3.10
         if not output.type.HasField("tensor_type"):
             return "output `{}` is no tensor, and is not compared with the source".format(output.name)
         scores = method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2
-        if scores and (last not in COLUMNS or (raw and COLUMNS[last] != "-+")):
+        if scores and (last not in SCORE_COLUMNS or (raw and SCORE_COLUMNS[last] != "-+")):
             return "nothing is known of the columns that `{}` has for a `{}`".format(output.name, last)
     return ""
 
 
-def shaped(value: Any, output: Any, signs: str = "") -> Any:
+def reshape_result(value: Any, output: Any, signs: str = "") -> Any:
     """A result with the type and the shape that the graph gives it."""
     import numpy
     from onnx.helper import tensor_dtype_to_np_dtype
@@ -210,3 +211,46 @@ def shaped(value: Any, output: Any, signs: str = "") -> Any:
         array = numpy.stack([-array if sign == "-" else array for sign in columns], axis=1)
     dtype = tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
     return array if dtype.kind == "O" else array.astype(dtype)
+
+
+BOOSTED_CONVERTERS = {
+    "xgboost": ("onnxmltools.convert.xgboost.operator_converters.XGBoost", "convert_xgboost"),
+    "lightgbm": ("onnxmltools.convert.lightgbm.operator_converters.LightGbm", "convert_lightgbm"),
+}
+BOOSTED_ESTIMATORS = {
+    "xgboost": ("XGBClassifier", "XGBRFClassifier", "XGBRegressor", "XGBRFRegressor"),
+    "lightgbm": ("LGBMClassifier", "LGBMRegressor"),
+}
+
+
+def register_boosted(framework: str) -> None:
+    """Have skl2onnx know the estimators of a framework. Source: the documentation of skl2onnx, "Using converters from
+    other libraries"."""
+    from skl2onnx import update_registered_converter
+    from skl2onnx.common import shape_calculator
+
+    module, name = BOOSTED_CONVERTERS[framework]
+    convert = getattr(importlib.import_module(module), name)
+    for name in BOOSTED_ESTIMATORS[framework]:
+        classifies = name.endswith("Classifier")
+        kind = "classifier" if classifies else "regressor"
+        options: Wire = {"nocl": [True, False], "zipmap": [True, False, "columns"], "raw_scores": [True, False]}
+        update_registered_converter(
+            getattr(importlib.import_module(framework), name),
+            framework + name,
+            getattr(shape_calculator, "calculate_linear_{}_output_shapes".format(kind)),
+            convert,
+            options=options if classifies else {"split": None},
+            overwrite=True,
+        )
+
+
+def convert_boosted(framework: str, job: Wire, given: SourceResult, rows: SampleRows) -> Any:
+    """An estimator with the interface of scikit-learn. Raises `SourceError` for a booster of the framework's own."""
+    if not hasattr(given.model, "get_params"):
+        text = "`{}` returned {} as the model; expected an estimator with the interface of scikit-learn, as `{}`"
+        raise SourceError(
+            text.format(split_source(job["source"])[1], describe_value(given.model), BOOSTED_ESTIMATORS[framework][-1])
+        )
+    register_boosted(framework)
+    return convert_with_skl2onnx(job, given, rows, trees=True)

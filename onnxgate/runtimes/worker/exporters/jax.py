@@ -6,74 +6,76 @@ import inspect
 import os
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, Union
 
-from . import arrays, results
-from .failure import describe
-from .returned import Returned, kind, need, read
-from .source import SourceError, folders_of, split
+from . import export_result, numpy_eager
+from .source import SourceError, folders_of, split_source
+from .source_errors import describe_error
+from .source_result import SourceResult, check_name_count, describe_value, read_source_result
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 Shape = Tuple[Union[int, str], ...]
 
 PACKAGES = ("jax", "jaxlib", "flax", "equinox", "jax2onnx", "onnx", "onnx-ir", "numpy")
-KEYS = ("args", "input_names", "output_names", "dynamic_shapes")
-EXPECTED = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or a mapping with `model` and `args`"
+MAPPING_KEYS = ("args", "input_names", "output_names", "dynamic_shapes")
+EXPECTED_RETURN = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or a mapping with `model` and `args`"
 
 
 def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
     import jax
 
-    given = _checked(read(returned, job["source"], EXPECTED, KEYS), job["source"])
+    given = _check_result(read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS), job["source"])
     if job["export"]:
         jax.clear_caches()  # what a source has called before would be exported as it was traced then
-        _export(job, given, _shapes(given, job["source"]), result, phase)
+        _export(job, given, _argument_shapes(given, job["source"]), result, phase)
         jax.clear_caches()  # and what was traced for the export cannot be run. Source: jax2onnx 0.17.1
-    _run(job, given, result, phase)
+    _run_source(job, given, result, phase)
 
 
-def _checked(given: Returned, source: str) -> Returned:
-    name = split(source)[1]
+def _check_result(given: SourceResult, source: str) -> SourceResult:
+    name = split_source(source)[1]
     if not callable(given.model):
         text = "`{}` returned {} as the model; expected a function of JAX arrays"
-        raise SourceError(text.format(name, kind(given.model)))
+        raise SourceError(text.format(name, describe_value(given.model)))
     args = given.args if isinstance(given.args, (tuple, list)) else (given.args,)
     odd = next((each for each in args if not hasattr(each, "shape") or not hasattr(each, "dtype")), None)
     if odd is not None or not args or args == (None,):
         text = "`{}` returned {} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
-        raise SourceError(text.format(name, kind(odd)))
-    need(len(args), given.input_names, "input_names", source)
+        raise SourceError(text.format(name, describe_value(odd)))
+    check_name_count(len(args), given.input_names, "input_names", source)
     return given._replace(args=tuple(args))
 
 
-def _shapes(given: Returned, source: str) -> List[Shape]:
+def _argument_shapes(given: SourceResult, source: str) -> List[Shape]:
     """The shape of each argument, with a name for each axis that is asked to be dynamic."""
-    named = _dynamic(given, source)
+    named = _dynamic_axes(given, source)
     return [
         tuple(axes.get(axis, size if isinstance(size, int) else str(size)) for axis, size in enumerate(arg.shape))
         for arg, axes in zip(given.args, named)  # noqa: B905 - new in Python 3.10
     ]
 
 
-def _dynamic(given: Returned, source: str) -> List[Mapping[int, str]]:
+def _dynamic_axes(given: SourceResult, source: str) -> List[Mapping[int, str]]:
     """Axis -> name, for each argument: given by position, or by the name of a parameter or of an input."""
     asked = given.dynamic_shapes
     if asked is None:
         return [{} for _ in given.args]
     if isinstance(asked, Mapping):
-        names = list(given.input_names or _parameters(given))
+        names = list(given.input_names or _parameter_names(given))
         unknown = [str(key) for key in asked if key not in names]
         if unknown:
             text = "`{}` names `{}` in `dynamic_shapes`; its inputs are {}"
-            raise SourceError(text.format(split(source)[1], unknown[0], ", ".join("`%s`" % name for name in names)))
+            raise SourceError(
+                text.format(split_source(source)[1], unknown[0], ", ".join("`%s`" % name for name in names))
+            )
         asked = [asked.get(name) for name in names]
     if len(asked) != len(given.args) or not all(each is None or isinstance(each, Mapping) for each in asked):
         text = "`{}` returned `dynamic_shapes` that do not fit; expected {} mappings of axis to name"
-        raise SourceError(text.format(split(source)[1], len(given.args)))
+        raise SourceError(text.format(split_source(source)[1], len(given.args)))
     return [dict(each or {}) for each in asked]
 
 
-def _parameters(given: Returned) -> List[str]:
+def _parameter_names(given: SourceResult) -> List[str]:
     try:
         found = [each.name for each in inspect.signature(given.model).parameters.values()]
     except (TypeError, ValueError):
@@ -81,7 +83,7 @@ def _parameters(given: Returned) -> List[str]:
     return found[: len(given.args)] + ["input {}".format(i) for i in range(len(found), len(given.args))]
 
 
-def _export(job: Wire, given: Returned, shapes: Sequence[Shape], result: Wire, phase: Phase) -> None:
+def _export(job: Wire, given: SourceResult, shapes: Sequence[Shape], result: Wire, phase: Phase) -> None:
     import jax
     import jax2onnx
     import numpy
@@ -92,19 +94,19 @@ def _export(job: Wire, given: Returned, shapes: Sequence[Shape], result: Wire, p
     asked: Wire = {} if job["opset"] is None else {"opset": job["opset"]}
     specs = [jax.ShapeDtypeStruct(shape, arg.dtype) for shape, arg in zip(shapes, given.args)]  # noqa: B905
     asked["enable_double_precision"] = any(numpy.dtype(arg.dtype) == numpy.float64 for arg in given.args)
-    result["told"] = _told(given, shapes)
+    result["told"] = _export_details(given, shapes)
     try:
         model = jax2onnx.to_onnx(
             given.model, specs, input_names=given.input_names, output_names=given.output_names, **asked
         )
         onnx.save(model, path)
-        result["input_names"] = results.finish(path, job)
+        result["input_names"] = export_result.finish_model(path, job)
         result["model"] = path
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
-        result["failure"] = describe(error, folders_of(job))
+        result["failure"] = describe_error(error, folders_of(job))
 
 
-def _told(given: Returned, shapes: Sequence[Shape]) -> Wire:
+def _export_details(given: SourceResult, shapes: Sequence[Shape]) -> Wire:
     return {
         "exporter": "jax2onnx",
         "inputs": list(given.input_names or ()),
@@ -118,18 +120,18 @@ def _told(given: Returned, shapes: Sequence[Shape]) -> Wire:
     }
 
 
-def _run(job: Wire, given: Returned, result: Wire, phase: Phase) -> None:
+def _run_source(job: Wire, given: SourceResult, result: Wire, phase: Phase) -> None:
     import numpy
 
     has_values = all(hasattr(arg, "__array__") for arg in given.args)
     sample = [numpy.asarray(arg) for arg in given.args] if has_values else None
     dtypes = [numpy.dtype(arg.dtype) for arg in given.args]
     names = result["input_names"] or list(given.input_names or ())
-    call = arrays.Call(lambda values: _computed(given.model, values), names, dtypes, sample)
-    arrays.run(job, call, result, phase, lambda values: _computed_in_float64(given.model, values))
+    call = numpy_eager.ArrayCall(lambda values: _compute_outputs(given.model, values), names, dtypes, sample)
+    numpy_eager.run_cases(job, call, result, phase, lambda values: _compute_in_float64(given.model, values))
 
 
-def _computed(function: Any, values: Sequence[Any]) -> List[Any]:
+def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
     """The arrays that the function returns, flattened as the exporter flattens them."""
     import jax
     import numpy
@@ -137,13 +139,13 @@ def _computed(function: Any, values: Sequence[Any]) -> List[Any]:
     return [numpy.asarray(leaf) for leaf in jax.tree_util.tree_leaves(function(*map(jax.numpy.asarray, values)))]
 
 
-def _computed_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
+def _compute_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
     """As far as it goes: what the function holds in single precision is widened, not computed again."""
     import jax
 
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:
-        return _computed(function, values)
+        return _compute_outputs(function, values)
     finally:
         jax.config.update("jax_enable_x64", before)

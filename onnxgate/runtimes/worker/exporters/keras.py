@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import arrays, results
-from .failure import describe
-from .returned import Returned, kind, need, read
-from .source import SourceError, folders_of, split
+from . import export_result, numpy_eager
+from .source import SourceError, folders_of, split_source
+from .source_errors import describe_error
+from .source_result import SourceResult, check_name_count, describe_value, read_source_result
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
@@ -18,8 +18,10 @@ PACKAGES = (
     *("onnx", "onnxscript", "onnx-ir", "numpy"),
 )
 CONVERTERS = {"tensorflow": ["tf2onnx"], "jax": ["jax2onnx"], "torch": ["onnxscript"]}
-KEYS = ("args", "output_names")
-EXPECTED = "`(model, inputs)` with a Keras model and sample inputs or their specs, or a mapping with `model` and `args`"
+MAPPING_KEYS = ("args", "output_names")
+EXPECTED_RETURN = (
+    "`(model, inputs)` with a Keras model and sample inputs or their specs, or a mapping with `model` and `args`"
+)
 
 
 def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
@@ -30,21 +32,21 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         raise SourceError("Keras {} has no export to ONNX; expected Keras 3".format(keras.__version__))
     if isinstance(returned, keras.Model):
         returned = (returned, None)
-    given = read(returned, job["source"], EXPECTED, KEYS)
+    given = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
     if not isinstance(given.model, keras.Model):
         text = "`{}` returned {} as the model; expected a `keras.Model`"
-        raise SourceError(text.format(split(job["source"])[1], kind(given.model)))
-    inputs = _inputs(given, job["source"])
+        raise SourceError(text.format(split_source(job["source"])[1], describe_value(given.model)))
+    inputs = _find_inputs(given, job["source"])
     leaves = keras.tree.flatten(inputs)
-    sample = None if any(map(_is_spec, leaves)) else [_array(each) for each in leaves]
-    _call_once(given.model, inputs, sample)
-    signature = _signature(given.model, inputs, leaves)
+    sample = None if any(map(_is_spec, leaves)) else [_to_numpy(each) for each in leaves]
+    _build_model(given.model, inputs, sample)
+    signature = _export_signature(given.model, inputs, leaves)
     if job["export"]:
         _export(job, given, signature, result, phase)
-    _run(job, given.model, inputs, signature, sample, result, phase)
+    _run_model(job, given.model, inputs, signature, sample, result, phase)
 
 
-def _inputs(given: Returned, source: str) -> Any:
+def _find_inputs(given: SourceResult, source: str) -> Any:
     """What the model is called with, or the specs of it: the source's own, else the model's."""
     if given.args is not None:
         args = given.args
@@ -53,7 +55,7 @@ def _inputs(given: Returned, source: str) -> Any:
     known = getattr(given.model, "input", None) if known is None else known
     if known is None:
         text = "`{}` returned a model that knows no inputs of its own; expected sample inputs beside it"
-        raise SourceError(text.format(split(source)[1]))
+        raise SourceError(text.format(split_source(source)[1]))
     return known
 
 
@@ -68,14 +70,14 @@ def _is_spec(value: Any) -> bool:
     return isinstance(value, (keras.KerasTensor, keras.InputSpec)) or type(value).__name__ == "TensorSpec"
 
 
-def _array(value: Any) -> Any:
+def _to_numpy(value: Any) -> Any:
     import keras
     import numpy
 
     return numpy.asarray(value if isinstance(value, numpy.ndarray) else keras.ops.convert_to_numpy(value))
 
 
-def _call_once(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None:
+def _build_model(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None:
     """Build the model: Keras exports none that was never called. Source: Keras 3.15, `export_onnx`."""
     import keras
     import numpy
@@ -83,18 +85,18 @@ def _call_once(model: Any, inputs: Any, sample: Optional[Sequence[Any]]) -> None
     leaves = sample
     if leaves is None:
         specs = keras.tree.flatten(inputs)
-        leaves = [numpy.ones([size or 1 for size in spec.shape], _dtype(spec)) for spec in specs]
+        leaves = [numpy.ones([size or 1 for size in spec.shape], _numpy_dtype(spec)) for spec in specs]
     model(keras.tree.pack_sequence_as(inputs, list(leaves)), training=False)
 
 
-def _dtype(spec: Any) -> Any:
+def _numpy_dtype(spec: Any) -> Any:
     import keras
     import numpy
 
     return numpy.dtype(keras.backend.standardize_dtype(spec.dtype))
 
 
-def _signature(model: Any, inputs: Any, leaves: Sequence[Any]) -> List[Any]:
+def _export_signature(model: Any, inputs: Any, leaves: Sequence[Any]) -> List[Any]:
     """The specs to export with, in the model's structure: asked for, else its own, else all but the batch as in the
     sample."""
     import keras
@@ -102,52 +104,54 @@ def _signature(model: Any, inputs: Any, leaves: Sequence[Any]) -> List[Any]:
     own = keras.tree.flatten(getattr(model, "_inputs_struct", None) or getattr(model, "input", None) or [])
     if len(own) != len(leaves):
         own = [None] * len(leaves)
-    specs = [_spec(leaf, known) for leaf, known in zip(leaves, own)]  # noqa: B905 - new in Python 3.10
+    specs = [_input_spec(leaf, known) for leaf, known in zip(leaves, own)]  # noqa: B905 - new in Python 3.10
     return [keras.tree.pack_sequence_as(inputs, specs)]
 
 
-def _spec(leaf: Any, known: Any) -> Any:
+def _input_spec(leaf: Any, known: Any) -> Any:
     import keras
 
     if _is_spec(leaf) or known is None:
         shape = leaf.shape if _is_spec(leaf) else (None, *leaf.shape[1:])
-        dtype, name = _dtype(leaf), getattr(leaf, "name", None)
+        dtype, name = _numpy_dtype(leaf), getattr(leaf, "name", None)
     else:
-        shape, dtype, name = known.shape, _dtype(known), known.name
+        shape, dtype, name = known.shape, _numpy_dtype(known), known.name
     return keras.InputSpec(shape=tuple(shape), dtype=str(dtype), name=name)
 
 
-def _export(job: Wire, given: Returned, signature: List[Any], result: Wire, phase: Phase) -> None:
+def _export(job: Wire, given: SourceResult, signature: List[Any], result: Wire, phase: Phase) -> None:
     import keras
 
     backend = keras.backend.backend()
-    results.need("Keras on " + backend, CONVERTERS.get(backend, []))
+    export_result.require_converters("Keras on " + backend, CONVERTERS.get(backend, []))
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
     asked = {} if job["opset"] is None else {"opset_version": job["opset"]}
     try:
         given.model.export(path, format="onnx", verbose=False, input_signature=signature, **asked)
         _name_outputs(path, given, job["source"])
-        results.finish(path, job)
+        export_result.finish_model(path, job)
         result["model"] = path
     except SourceError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever an exporter says is the result
-        result["failure"] = describe(error, folders_of(job))
+        result["failure"] = describe_error(error, folders_of(job))
 
 
-def _name_outputs(path: str, given: Returned, source: str) -> None:
+def _name_outputs(path: str, given: SourceResult, source: str) -> None:
     import onnx
 
     if given.output_names is None:
         return
     model = onnx.load(path)
-    need(len(model.graph.output), given.output_names, "output_names", source)
-    results.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
+    check_name_count(len(model.graph.output), given.output_names, "output_names", source)
+    export_result.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], given.output_names)))  # noqa: B905
     onnx.save(model, path)
 
 
-def _run(job: Wire, model: Any, inputs: Any, signature: List[Any], sample: Any, result: Wire, phase: Phase) -> None:
+def _run_model(
+    job: Wire, model: Any, inputs: Any, signature: List[Any], sample: Any, result: Wire, phase: Phase
+) -> None:
     """Structures are flattened as Keras flattens them for the export: mappings by sorted keys."""
     import keras
 
@@ -157,11 +161,13 @@ def _run(job: Wire, model: Any, inputs: Any, signature: List[Any], sample: Any, 
         returned = model(keras.tree.pack_sequence_as(inputs, values), training=False)
         return [keras.ops.convert_to_numpy(each) for each in keras.tree.flatten(returned)]
 
-    names = [spec.name for spec in specs] if all(spec.name for spec in specs) else _names(result)
-    arrays.run(job, arrays.Call(function, names, [_dtype(spec) for spec in specs], sample), result, phase)
+    names = [spec.name for spec in specs] if all(spec.name for spec in specs) else _input_names(result)
+    numpy_eager.run_cases(
+        job, numpy_eager.ArrayCall(function, names, [_numpy_dtype(spec) for spec in specs], sample), result, phase
+    )
 
 
-def _names(result: Wire) -> List[str]:
+def _input_names(result: Wire) -> List[str]:
     """What the exported file calls its inputs; none where nothing was exported."""
     import onnx
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any, Callable, Dict
 
-from . import boosted, estimators
-from .returned import Returned
+from . import estimators
+from .source_result import SourceResult
 
 Wire = Dict[str, Any]
 
@@ -15,12 +15,12 @@ PACKAGES = ("scikit-learn", "skl2onnx", "onnx", "numpy")
 
 def answer(job: Wire, returned: Any, result: Wire, phase: Callable[[str], None]) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    estimators.answer(job, returned, result, phase, _convert)
+    estimators.export_estimator(job, returned, result, phase, _convert_pipeline)
 
 
-def _convert(job: Wire, given: Returned, rows: estimators.Rows) -> Any:
+def _convert_pipeline(job: Wire, given: SourceResult, rows: estimators.SampleRows) -> Any:
     """A pipeline may have an estimator of XGBoost or LightGBM in it: whoever made it has imported that."""
-    used = [name for name in boosted.ESTIMATORS if name in sys.modules]
+    used = [name for name in estimators.BOOSTED_ESTIMATORS if name in sys.modules]
     for name in used:
-        boosted.register(name)
-    return estimators.with_skl2onnx(job, given, rows)
+        estimators.register_boosted(name)
+    return estimators.convert_with_skl2onnx(job, given, rows)

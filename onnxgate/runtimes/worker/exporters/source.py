@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import sys
 import types
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 # What was imported from the folder of one source. Two sources may each have a `models.py` beside them, and a module
@@ -18,7 +22,7 @@ class SourceError(Exception):
     """The source is not what `source = "file.py:callable"` may name; the message says what was expected."""
 
 
-def split(source: str) -> Tuple[str, str]:
+def split_source(source: str) -> Tuple[str, str]:
     """The file and the callable's name of `<file>.py:<callable>`."""
     file, _, name = source.rpartition(":")
     return os.path.abspath(file), name
@@ -26,15 +30,15 @@ def split(source: str) -> Tuple[str, str]:
 
 def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
     """Where the project's own code lies: the config's folder, and the source's, which may be outside of it."""
-    return job["folder"], os.path.dirname(split(job["source"])[0])
+    return job["folder"], os.path.dirname(split_source(job["source"])[0])
 
 
-def load(source: str) -> Callable[[], Any]:
+def load_callable(source: str) -> Callable[[], Any]:
     """The callable that `source` names. Runs inside `surroundings`."""
-    file, name = split(source)
+    file, name = split_source(source)
     if not os.path.isfile(file):
         raise SourceError("there is no file `{}`".format(os.path.basename(file)))
-    module = _module(file)
+    module = _import_file(file)
     found: Any = module
     for part in name.split("."):
         found = getattr(found, part, None)
@@ -43,7 +47,7 @@ def load(source: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _module(file: str) -> types.ModuleType:
+def _import_file(file: str) -> types.ModuleType:
     name = _module_name(file)
     if name in sys.modules:
         return sys.modules[name]
@@ -69,7 +73,7 @@ def _module_name(file: str) -> str:
 
 
 @contextlib.contextmanager
-def surroundings(file: str, folder: str) -> Iterator[None]:
+def source_environment(file: str, folder: str) -> Iterator[None]:
     """Inside, imports and relative paths work as for `python file.py` started in `folder`; then all is as before."""
     beside = os.path.dirname(file)
     path, before, directory, argv = list(sys.path), dict(sys.modules), os.getcwd(), list(sys.argv)
@@ -82,24 +86,24 @@ def surroundings(file: str, folder: str) -> Iterator[None]:
     finally:
         os.chdir(directory)
         sys.path[:], sys.argv[:] = path, argv
-        _imported[beside] = _take_out(before, (folder, beside))
+        _imported[beside] = _remove_imported(before, (folder, beside))
 
 
-def _take_out(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
+def _remove_imported(before: Dict[str, types.ModuleType], folders: Tuple[str, ...]) -> Dict[str, types.ModuleType]:
     """Remove what was imported from the user's folders since, and give it."""
     new = {name: module for name, module in sys.modules.items() if before.get(name) is not module}
-    taken = {name: module for name, module in new.items() if _lies_in(module, folders)}
+    taken = {name: module for name, module in new.items() if _is_module_in(module, folders)}
     for name in taken:
         del sys.modules[name]
     return taken
 
 
-def _lies_in(module: Any, folders: Sequence[str]) -> bool:
+def _is_module_in(module: Any, folders: Sequence[str]) -> bool:
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and below(file, folders) is not None
+    return isinstance(file, str) and project_path(file, folders) is not None
 
 
-def below(path: str, folders: Sequence[str]) -> Optional[str]:
+def project_path(path: str, folders: Sequence[str]) -> Optional[str]:
     """A file of the project's own, relative to the first folder, with `/`; None for any other.
 
     An environment may lie inside a project: what is installed in it is not the project's.
@@ -107,7 +111,7 @@ def below(path: str, folders: Sequence[str]) -> Optional[str]:
     real = [os.path.realpath(folder) for folder in folders]
     for each, roots in ((path, folders), (os.path.realpath(path), real)):
         for root in roots:
-            if _contains(root, each) and not _is_installed(each, root):
+            if _contains_path(root, each) and not _is_installed(each, root):
                 return os.path.relpath(each, roots[0]).replace(os.sep, "/")
     return None
 
@@ -116,8 +120,67 @@ def _is_installed(path: str, folder: str) -> bool:
     parts = path[len(folder) :].replace(os.sep, "/").split("/")
     if "site-packages" in parts or "dist-packages" in parts:
         return True
-    return any(_contains(folder, prefix) and _contains(prefix, path) for prefix in (sys.prefix, sys.base_prefix))
+    return any(
+        _contains_path(folder, prefix) and _contains_path(prefix, path) for prefix in (sys.prefix, sys.base_prefix)
+    )
 
 
-def _contains(folder: str, path: str) -> bool:
+def _contains_path(folder: str, path: str) -> bool:
     return path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+DEFAULT_SEED = 0
+_current_seed = [DEFAULT_SEED]
+_SEED_FUNCTIONS = {"numpy": "random.seed", "torch": "manual_seed", "tensorflow": "random.set_seed"}
+
+
+def choose_seed(number: int) -> None:
+    """The state that all generators are started from, until the next choice."""
+    _current_seed[0] = number
+
+
+def seed_generators() -> None:
+    """Start every generator that the standard library, numpy, PyTorch and TensorFlow share from the same state."""
+    random.seed(_current_seed[0])
+    for name in _SEED_FUNCTIONS:
+        _seed_framework(name)
+
+
+def _seed_framework(name: str) -> None:
+    part: Any = sys.modules.get(name)
+    for attribute in _SEED_FUNCTIONS[name].split("."):
+        part = getattr(part, attribute, None)
+    if part is not None:
+        part(_current_seed[0])
+
+
+class _SeedingLoader(SourceFileLoader):
+    """Loads a framework, and starts its generator at once: a source may draw as soon as it has imported it."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _seed_framework(module.__name__)
+
+
+class _SeedingFinder(MetaPathFinder):
+    """Finds frameworks as they are found anyway."""
+
+    def find_spec(
+        self, fullname: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
+    ) -> Optional[ModuleSpec]:
+        spec = PathFinder.find_spec(fullname) if fullname in _SEED_FUNCTIONS and path is None else None
+        if spec is None or type(spec.loader) is not SourceFileLoader:
+            return None
+        spec.loader = _SeedingLoader(spec.loader.name, spec.loader.path)
+        return spec
+
+
+@contextlib.contextmanager
+def seed_on_import() -> Iterator[None]:
+    """Inside, a framework that is imported for the first time is seeded too, as one that was there before is."""
+    finder = _SeedingFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

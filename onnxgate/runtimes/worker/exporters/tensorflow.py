@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Sequence
 
-from . import arrays, results
-from .failure import describe
-from .returned import kind, need, read
-from .source import SourceError, folders_of, split
+from . import export_result, numpy_eager
+from .source import SourceError, folders_of, split_source
+from .source_errors import describe_error
+from .source_result import check_name_count, describe_value, read_source_result
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 
 PACKAGES = ("tensorflow", "tensorflow-cpu", "tf2onnx", "onnx", "numpy")
-KEYS = ("args", "output_names")
-EXPECTED = "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` alone \
+MAPPING_KEYS = ("args", "output_names")
+EXPECTED_RETURN = (
+    "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` alone \
 that has an `input_signature`"
+)
 
 
-class _Concrete:
+class _ConcreteFunctionSource:
     """A concrete function where tf2onnx expects one that makes it."""
 
     def __init__(self, function: Any) -> None:
@@ -32,34 +34,34 @@ class _Concrete:
 def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
     returned = (returned, ()) if _is_function(returned) else returned
-    given = read(returned, job["source"], EXPECTED, KEYS)
+    given = read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS)
     if not _is_function(given.model):
         text = "`{}` returned {} as the model; expected a `tf.function`"
-        raise SourceError(text.format(split(job["source"])[1], kind(given.model)))
+        raise SourceError(text.format(split_source(job["source"])[1], describe_value(given.model)))
     args = given.args if isinstance(given.args, (tuple, list)) else () if given.args is None else (given.args,)
     phase("trace of the source")
-    concrete = _concrete(given.model, args, job["source"])
+    concrete = _concrete_function(given.model, args, job["source"])
     if job["export"]:
         _export(job, concrete, given.output_names, result, phase)
-    _run(job, concrete, args, result, phase)
+    _run_function(job, concrete, args, result, phase)
 
 
 def _is_function(value: Any) -> bool:
     return hasattr(value, "get_concrete_function") or hasattr(value, "structured_input_signature")
 
 
-def _concrete(function: Any, args: Sequence[Any], source: str) -> Any:
+def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
     """The function for its signature: its own, else that of the arguments with any batch."""
     if hasattr(function, "structured_input_signature"):
         return function
     own = getattr(function, "input_signature", None)
     if own is None and not args:
         text = "`{}` returned a function without `input_signature`; expected its inputs beside it"
-        raise SourceError(text.format(split(source)[1]))
-    return function.get_concrete_function(*([] if own is not None else map(_spec, args)))
+        raise SourceError(text.format(split_source(source)[1]))
+    return function.get_concrete_function(*([] if own is not None else map(_tensor_spec, args)))
 
 
-def _spec(value: Any) -> Any:
+def _tensor_spec(value: Any) -> Any:
     import tensorflow as tf
 
     if isinstance(value, tf.TensorSpec):
@@ -68,7 +70,7 @@ def _spec(value: Any) -> Any:
     return tf.TensorSpec([None, *tensor.shape[1:]] if tensor.shape.rank else [], tensor.dtype)
 
 
-def _tensors(concrete: Any) -> List[Any]:
+def _input_tensors(concrete: Any) -> List[Any]:
     """The inputs that are values, and no variables that the function holds."""
     import tensorflow as tf
 
@@ -83,25 +85,27 @@ def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) ->
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
     try:
-        model, _ = tf2onnx.convert.from_function(_Concrete(concrete), input_signature=(), opset=job["opset"])
+        model, _ = tf2onnx.convert.from_function(
+            _ConcreteFunctionSource(concrete), input_signature=(), opset=job["opset"]
+        )
         if names is not None:
-            need(len(model.graph.output), names, "output_names", job["source"])
-            results.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], names)))  # noqa: B905
+            check_name_count(len(model.graph.output), names, "output_names", job["source"])
+            export_result.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], names)))  # noqa: B905
         onnx.save(model, path)
-        result["input_names"] = results.finish(path, job)
+        result["input_names"] = export_result.finish_model(path, job)
         result["model"] = path
     except SourceError:
         raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a converter says is the result
-        result["failure"] = describe(error, folders_of(job))
+        result["failure"] = describe_error(error, folders_of(job))
 
 
-def _run(job: Wire, concrete: Any, args: Sequence[Any], result: Wire, phase: Phase) -> None:
+def _run_function(job: Wire, concrete: Any, args: Sequence[Any], result: Wire, phase: Phase) -> None:
     """A mapping is flattened by sorted keys, as the graph's outputs are."""
     import numpy
     import tensorflow as tf
 
-    tensors = _tensors(concrete)
+    tensors = _input_tensors(concrete)
 
     def function(values: List[Any]) -> List[Any]:
         given = [tf.constant(value, each.dtype) for value, each in zip(values, tensors)]  # noqa: B905
@@ -112,4 +116,4 @@ def _run(job: Wire, concrete: Any, args: Sequence[Any], result: Wire, phase: Pha
         sample = [numpy.asarray(each) for each in args]
     names = [each.name.partition(":")[0] for each in tensors]
     dtypes = [numpy.dtype(each.dtype.as_numpy_dtype) for each in tensors]
-    arrays.run(job, arrays.Call(function, names, dtypes, sample), result, phase)
+    numpy_eager.run_cases(job, numpy_eager.ArrayCall(function, names, dtypes, sample), result, phase)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Callable, Dict
 
-from . import boosted, estimators
+from . import estimators
 
 PACKAGES = ("xgboost", "xgboost-cpu", "scikit-learn", "onnxmltools", "skl2onnx", "onnx", "numpy")
 
 
 def answer(job: Dict[str, Any], returned: Any, result: Dict[str, Any], phase: Callable[[str], None]) -> None:
     """Export what the callable returned and run it on the cases, into `result`. Raises `SourceError`."""
-    estimators.answer(job, returned, result, phase, partial(boosted.convert, "xgboost"))
+    estimators.export_estimator(job, returned, result, phase, partial(estimators.convert_boosted, "xgboost"))

@@ -1,0 +1,269 @@
+"""The one place where errors end: what the user reads, and the exit status."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from onnxgate.core.errors import OnnxgateError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+EXIT_BUG = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
+
+
+@contextmanager
+def report_errors() -> Iterator[None]:
+    """Turn whatever goes wrong inside into words on stderr and an exit status."""
+    try:
+        install_signal_handlers()
+        _open_streams()
+        _escape_unprintable()
+        yield
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(EXIT_BROKEN_PIPE)
+    except (KeyboardInterrupt, click.Abort):
+        print_error("interrupted")
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        print_error(_render_click_error(error))
+        sys.exit(error.exit_code)
+    except OnnxgateError as error:
+        print_error(*_render_error(error))
+        sys.exit(error.exit_code)
+    except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
+        # REMAP-EMPTY
+
+        print_error(*(render_system_error(error) or _report_bug(error)))
+        _discard_output()
+        sys.exit(EXIT_BUG)
+    finally:
+        ignore_signals()
+
+
+def print_error(*lines: str) -> None:
+    """Write lines to stderr; nothing in them is obeyed by a terminal or by GitHub's runner."""
+    from onnxgate.core.escape import escape_log_line
+
+    with suppress(OSError):  # nobody listens, or the disk is full; the status still says how it ended
+        for line in "\n".join(lines).splitlines():
+            click.echo(escape_log_line(line), err=True)
+
+
+def _render_error(error: OnnxgateError) -> Iterator[str]:
+    """Foreign strings in it, such as values of a config, begin no line of their own: it would be taken for ours."""
+    from onnxgate.core.escape import escape_unprintable
+
+    yield f"error: {escape_unprintable(error.message)}"
+    for problem in getattr(error, "problems", ()):
+        yield f"  {escape_unprintable(problem)}"
+    if error.hint:
+        yield f"hint: {escape_unprintable(error.hint)}"
+
+
+def _render_click_error(error: click.ClickException) -> str:
+    words = io.StringIO()
+    error.show(file=words)
+    return words.getvalue()
+
+
+def _report_bug(error: Exception) -> Iterator[str]:
+    yield f"error: this is a bug in onnxgate: {type(error).__name__}: {error}"
+    text = _render_bug_report(error)
+    try:
+        yield f"hint: report it with the contents of `{_write_bug_report(text)}`"
+    except OSError as refused:
+        yield f"the report could not be written ({refused}); it is:"
+        yield text
+
+
+def _render_bug_report(error: Exception) -> str:
+    """What a maintainer needs to know: versions, the command line and the traceback."""
+    import platform
+    import traceback
+
+    from onnxgate import __version__
+
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    system = f"{platform.system()} {platform.machine()}"
+    head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
+    return "\n".join((*head, *traceback.format_exception(error)))
+
+
+def _write_bug_report(text: str) -> Path:
+    """Where the report was written; the same bug is the same file."""
+    import hashlib
+
+    from onnxgate.runtimes.environments.storage import cache_dir
+
+    folder = cache_dir() / "bugs"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    return path
+
+
+def _escape_unprintable() -> None:
+    """A character that the terminal's encoding lacks becomes an escape, and no error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _open_streams() -> None:
+    """A standard stream that is closed leads nowhere: no file that is opened later may take its number."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != descriptor:
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace"))
+
+
+def _discard_output() -> None:
+    """Leave nothing in the buffers that the interpreter would try, and fail, to write at exit."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+
+
+SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
+_SECOND_SIGNAL_STATUS = 130
+GRACE_S = 20
+"""So long may it take to end what runs and to remove what was only needed meanwhile."""
+
+_RETRY_DELAY_S = 0.01
+_received_signals: list[int] = []
+_original_unraisablehook = sys.unraisablehook
+
+
+def install_signal_handlers() -> None:
+    """From now on each of them raises `KeyboardInterrupt`, unless whoever started us wants it ignored (`nohup`)."""
+    for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            try:
+                signal.signal(number, _handle_signal)
+            except ValueError:  # not in the main thread: somebody else's program decides
+                return
+    sys.unraisablehook = _handle_unraisable
+
+
+def ignore_signals() -> None:
+    """What comes after the last word is too late: the interpreter would end by the signal, with another status."""
+    for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
+        if number is not None and signal.getsignal(number) is _handle_signal:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _handle_signal(number: int, _: FrameType | None) -> NoReturn:
+    if _received_signals:
+        _exit_now()
+    _received_signals.append(number)
+    _raise_interrupt()
+
+
+def _raise_interrupt(*_: object) -> NoReturn:
+    _set_alarm(GRACE_S, lambda *_: _exit_now())
+    raise KeyboardInterrupt
+
+
+def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Where Python was in a callback that nothing can be raised from, it is raised a little later."""
+    if not (
+        _received_signals and unraisable.exc_type is KeyboardInterrupt and _set_alarm(_RETRY_DELAY_S, _raise_interrupt)
+    ):
+        _original_unraisablehook(unraisable)
+
+
+def _set_alarm(after_s: float, handler: Callable[[int, FrameType | None], object]) -> bool:
+    if not hasattr(signal, "setitimer"):
+        return False
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, after_s)
+    return True
+
+
+def _exit_now() -> NoReturn:
+    """End without any ado: workers and programs see that we are gone, and the next onnxgate removes what stays."""
+    try:
+        os.write(2, b"interrupted\n")
+    finally:
+        os._exit(_SECOND_SIGNAL_STATUS)
+
+
+DISK_HINT = "make room there, or have `TMPDIR` and `ONNXGATE_CACHE_DIR` name folders elsewhere"
+PERMISSION_HINT = "see that whoever runs onnxgate may read and write it"
+OPEN_FILES_HINT = "raise the limit of open files: `ulimit -n 1024`"
+PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or have fewer at once: `--jobs 1`"
+MEMORY_HINT = "have more memory, or fewer runtimes side by side: `--jobs 1`"
+HINTS_BY_ERRNO = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), DISK_HINT),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), PERMISSION_HINT),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES_HINT),
+    errno.EAGAIN: PROCESSES_HINT,
+    errno.ENOMEM: MEMORY_HINT,
+    errno.EIO: "see what the system's log says of the disk",
+    errno.ENXIO: "see what lies there: it cannot be read or written",
+    errno.ENOTDIR: "see what lies there: a file where a folder is needed",
+    errno.ESTALE: "run the command again",
+}
+
+
+def render_system_error(error: Exception) -> list[str]:
+    """The message and its hint; nothing where it is no such thing."""
+    return list(_system_error_lines(error))
+
+
+def _system_error_lines(error: Exception) -> Iterator[str]:
+    if isinstance(error, MemoryError):
+        yield from ("error: there is not enough memory", f"hint: {MEMORY_HINT}")
+    elif isinstance(error, RuntimeError) and "start new thread" in str(error):
+        yield from ("error: no further thread can be started", f"hint: {PROCESSES_HINT}")
+    elif isinstance(error, FileNotFoundError) and error.filename is None:
+        yield from _missing_folder_lines(error)
+    elif isinstance(error, OSError) and error.errno in HINTS_BY_ERRNO:
+        reason = os.strerror(error.errno).lower()
+        yield from (f"error: {_failed_subject(error)}: {reason}", f"hint: {HINTS_BY_ERRNO[error.errno]}")
+
+
+def _failed_subject(error: OSError) -> str:
+    if isinstance(error.filename, (str, bytes)):
+        return f"`{os.fsdecode(error.filename)}`"
+    return "a process cannot be started" if error.errno in (errno.EAGAIN, errno.ENOMEM) else "a file cannot be written"
+
+
+def _missing_folder_lines(error: FileNotFoundError) -> Iterator[str]:
+    """`os.getcwd` and `tempfile` name no file."""
+    if "temporary directory" in str(error):
+        yield "error: there is no folder for temporary files"
+        yield "hint: have `TMPDIR` name a folder that can be written, and has room"
+    elif _is_working_folder_missing():
+        yield "error: the working folder is not there any more"
+        yield "hint: change to a folder that is there"
+
+
+def _is_working_folder_missing() -> bool:
+    """The folder itself is still there for who is in it; only its name is gone."""
+    try:
+        os.getcwd()  # noqa: PTH109 - pathlib is slow to import
+    except OSError:
+        return True
+    return False

@@ -1,0 +1,210 @@
+"""Where a report goes: formats to files or to standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from onnxgate.core.errors import StorageError, UsageError
+from onnxgate.core.report import Report
+
+RENDERERS = {
+    "json": ("core.report_json", "format"),
+    "github": ("formats.report.github", "format"),
+    "summary": ("formats.report.markdown", "format_summary"),
+    "markdown": ("formats.report.markdown", "format"),
+    "comment": ("formats.report.comment", "format"),
+    "html": ("formats.report.html.page", "format"),
+    "sarif": ("formats.report.sarif", "format"),
+    "junit": ("formats.report.junit", "format"),
+    "gitlab": ("formats.report.gitlab", "format"),
+}
+"""Format -> module and function that render it. Imported when used: each brings its own libraries."""
+FORMATS = ("text", *RENDERERS)
+MACHINE_FORMATS = frozenset(("json", "html", "sarif", "junit", "gitlab"))
+"""Formats that programs read, and that nothing else may stand beside."""
+
+
+FORMATS_WITH_DRAWINGS = frozenset(("json", "html", "markdown", "summary", "comment"))
+"""Formats that show a report's drawings, or hand them on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One `--output`; `file` is None for standard output."""
+
+    format: str
+    file: Path | None = None
+
+
+def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
+    """The sinks that `--output` names; `text` where it names none for standard output.
+
+    Raises:
+        UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
+            written.
+    """
+    sinks = tuple(_parse_output(output, known) for output in outputs)
+    on_stdout = [sink.format for sink in sinks if sink.file is None]
+    if not on_stdout:
+        sinks = (*sinks, Sink("text"))
+    data = [name for name in on_stdout if name in MACHINE_FORMATS]
+    if data and len(on_stdout) > 1:
+        hint = f"write it to a file: `{data[0]}=FILE`"
+        raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
+    for sink in sinks:
+        if sink.file is not None:
+            _truncate_file(sink.file)  # before any work is done: an old report must not stand for a new one either
+    return sinks
+
+
+def _parse_output(output: str, known: Sequence[str]) -> Sink:
+    format_name, _, file = output.partition("=")
+    if format_name not in known:
+        near = difflib.get_close_matches(format_name, known, 1)
+        meant = f"; did you mean `{near[0]}`" if near else ""
+        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(known)}")
+    return Sink(format_name, None if file in ("", "-") else Path(file))
+
+
+def write_outputs(
+    report: Report,
+    sinks: Sequence[Sink],
+    *,
+    quiet: bool,
+    verbose: bool,
+    config: Path | None = None,
+    snippets: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Write the report to every sink. `config` is the file that was judged by; `snippets` are for `text`.
+
+    Raises:
+        StorageError: a file cannot be written; the others are.
+    """
+
+    def rendered(sink: Sink, color: bool, width: int) -> str:
+        if sink.format == "text" and sink.file is None and report.replays:
+            shown = _with_relative_replays(report, config) if config is not None else report
+            return _render_on_terminal(shown, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
+        if sink.format == "text":
+            from onnxgate.formats.report import text
+
+            return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, snippets=snippets)
+        return render_report(report, sink.format, color=color, width=width, quiet=quiet, verbose=verbose)
+
+    try:
+        write_sinks(sinks, rendered)
+    except StorageError as error:
+        if report.exit in (1, 2):  # what is known to be broken is known, also where the report of it is lost
+            error.exit_code = report.exit
+        raise
+
+
+def _render_on_terminal(
+    report: Report,
+    *,
+    color: bool,
+    width: int,
+    quiet: bool,
+    verbose: bool,
+    snippets: Mapping[str, Sequence[str]] | None,
+) -> str:
+    """With the folder in which inputs are stored on this machine, which no other format names."""
+    from onnxgate.formats.report import text
+    from onnxgate.runtimes.environments.storage import inputs_dir
+
+    folder = inputs_dir()
+    return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose, inputs=folder, snippets=snippets)
+
+
+def _with_relative_replays(report: Report, config: Path) -> Report:
+    """With commands that work where this one was typed, also outside of the config's folder."""
+    from msgspec.structs import replace
+
+    from onnxgate.gate.results.report_builder import build_command
+
+    folder = config.resolve().parent
+    here = Path.cwd().resolve()
+    if folder == here:
+        return report
+    seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
+    replays = [
+        replace(each, command=build_command(each.model, each.cases, each.seed, config.name, seen.as_posix()))
+        for each in report.replays
+    ]
+    return replace(report, replays=tuple(replays))
+
+
+def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
+    """Write what `render` makes for each sink, files first, so that a closed pipe loses none of them.
+
+    `render` is given whether to use colour, and the width of the terminal, 0 where there is none.
+
+    Raises:
+        StorageError: a file cannot be written; the others are.
+    """
+    unwritten: StorageError | None = None
+    for sink in sorted(sinks, key=lambda sink: sink.file is None):
+        if sink.file is None:
+            click.echo(render(sink, uses_color(), terminal_width()), nl=False)
+            continue
+        try:
+            _write_file(sink.file, render(sink, False, 0))
+        except StorageError as error:
+            unwritten = unwritten or error
+    if unwritten is not None:
+        raise unwritten
+
+
+def _truncate_file(file: Path) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("", encoding="utf-8")
+    except OSError as error:
+        hint = "name a file that can be written, in a folder that may be written to"
+        raise UsageError(_unwritable_message(file, error), hint=hint) from error
+
+
+def _write_file(file: Path, text: str) -> None:
+    """All of it, or nothing: half a report may read like a whole one."""
+    try:
+        file.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.truncate(file, 0)
+        raise StorageError(_unwritable_message(file, error), hint="make room, or name a file elsewhere") from error
+
+
+def _unwritable_message(file: Path, error: OSError) -> str:
+    return f"`--output` names `{file}`, which cannot be written: {(error.strerror or str(error)).lower()}"
+
+
+def render_report(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
+    """The report in one format; `width` and what follows are about text."""
+    if format_name == "text":
+        from onnxgate.formats.report import text
+
+        return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
+    module, function = RENDERERS[format_name]
+    rendered: str = getattr(importlib.import_module(f"onnxgate.{module}"), function)(report)
+    return rendered
+
+
+def uses_color() -> bool:
+    """A terminal gets colour; a pipe, `NO_COLOR` and a dumb terminal do not."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    """The terminal's width; 0, which is whole lines, for a pipe."""
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 0

@@ -1,0 +1,194 @@
+"""The host that a command's jobs run in, as its options and the config want it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import click
+
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.project.config.project import Project
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
+from onnxgate.runtimes.pool.monitoring import JobMeter, NoProgress, Progress
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
+from onnxgate.runtimes.worker_spec import JobLimits
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+
+def open_host(
+    project: Project, options: CommonOptions, progress: Progress | None = None, meter: JobMeter | None = None
+) -> WorkerPool:
+    """A host with the config's limits; the caller closes it."""
+    limits = project.config.limits
+    return WorkerPool(
+        Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir()),
+        options.jobs,
+        JobLimits(time_s=limits.time_s, memory_mib=limits.memory_mib),
+        progress,
+        meter=meter,
+    )
+
+
+@contextmanager
+def open_host_with_progress(
+    project: Project, options: CommonOptions, meter: JobMeter | None = None
+) -> Iterator[WorkerPool]:
+    """The same with a live display of what is being done, where standard error is a terminal."""
+    with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress, meter) as host:
+        yield host
+    print_limit_notes(host, options)
+
+
+def print_limit_notes(host: WorkerPool, options: CommonOptions) -> None:
+    """An engine that runs without limits is always named; what the system cannot take away, where more is asked for."""
+    from onnxgate.core.escape import escape_log_line
+
+    for note in host.notes:
+        if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
+            click.echo(escape_log_line(f"note: {note}"), err=True)
+
+
+PREPARE_ACTIVITY = "prepare"
+LOOK_UP_ACTIVITY = "look up"
+ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing its environment", LOOK_UP_ACTIVITY: "looking up its wheels"}
+"""What is no job."""
+
+
+@contextmanager
+def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
+    """A live display on stderr while the block runs, where stderr is a terminal that can have one."""
+    if quiet or not sys.stderr.isatty():
+        yield NoProgress()
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True, emoji=False, highlight=False)
+    if console.is_dumb_terminal:
+        yield NoProgress()
+        return
+    board = board or ProgressBoard()
+    with board.on(console):
+        yield board
+
+
+def pause_progress(progress: Progress) -> AbstractContextManager[None]:
+    """Nothing is displayed while the block prints: a line would begin where the display ends, and be painted over."""
+    return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
+
+
+class ProgressBoard:
+    """One line for each runtime that has begun; told from several threads."""
+
+    def __init__(self) -> None:
+        self._doing: dict[str, str] = {}
+        self._done: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._console: Console | None = None
+        self._live: Live | None = None
+
+    @contextmanager
+    def on(self, console: Console) -> Iterator[None]:
+        """It is displayed there while the block runs."""
+        self._console = console
+        self._show()
+        try:
+            yield
+        finally:
+            self._hide()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """It is not displayed while the block runs."""
+        self._hide()
+        try:
+            yield
+        finally:
+            self._show()
+
+    def _show(self) -> None:
+        """By a new display each time: a used one would take away as many lines as it had at last, whatever is there."""
+        from rich.live import Live
+
+        if self._console is not None:
+            self._live = Live(
+                get_renderable=self.lines,
+                console=self._console,
+                transient=True,
+                refresh_per_second=8,
+                redirect_stdout=False,
+            )
+            self._live.start()
+
+    def _hide(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def started(self, seat: str, what: str) -> None:
+        """The runtime begins with something."""
+        with self._lock:
+            self._doing[seat] = what
+            self._done.setdefault(seat, 0)
+
+    def finished(self, seat: str, what: str, outcome: str) -> None:
+        """It is done with it; an environment that is ready is no job."""
+        with self._lock:
+            self._doing[seat] = "" if outcome != "unavailable" else "not available here"
+            self._done[seat] = self._done.get(seat, 0) + (what not in ACTIVITY_PHRASES)
+
+    def lines(self) -> RenderableType:
+        """What is shown now; strings of models are text, never markup."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from onnxgate.core.escape import escape_log_line
+
+        table = Table.grid(padding=(0, 2))
+        with self._lock:
+            for seat, doing in self._shown():
+                words = (escape_log_line(seat), escape_log_line(describe_activity(doing)), f"{self._done[seat]} done")
+                table.add_row(
+                    *(Text(word, style=style, no_wrap=True) for word, style in zip(words, COLUMN_STYLES, strict=True))
+                )
+        return table
+
+    def _shown(self) -> Iterable[tuple[str, str]]:
+        return sorted(self._doing.items())
+
+
+class CountingProgressBoard(ProgressBoard):
+    """For many runtimes: a line for each that is at work, and how many of all jobs are done."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def lines(self) -> RenderableType:
+        """The runtimes at work, above the count."""
+        from rich.console import Group
+        from rich.text import Text
+
+        at_work = super().lines()
+        with self._lock:
+            done = sum(self._done.values())
+        return Group(at_work, Text(f"{done} of {self._jobs} done", style="dim"))
+
+    def _shown(self) -> Iterable[tuple[str, str]]:
+        return sorted(each for each in self._doing.items() if each[1])
+
+
+COLUMN_STYLES = ("bold", "", "dim")
+
+
+def describe_activity(doing: str) -> str:
+    """What a runtime does, in words: `preparing its environment`, `run classifier.onnx`."""
+    return ACTIVITY_PHRASES.get(doing, doing) or "waiting"

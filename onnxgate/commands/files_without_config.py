@@ -1,0 +1,247 @@
+"""`onnxgate check` without a config: the static stages over every release that there is data of."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.core.errors import UsageError
+from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, name_runtimes
+from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason, describe_working_range
+from onnxgate.core.report import LEVELS, Finding, Report
+from onnxgate.gate import pipeline
+from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.results import report_builder
+from onnxgate.gate.results.resolution import resolve_hits
+from onnxgate.project.config.discovery import find_config, find_git_root
+from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
+from onnxgate.project.config.schema import Config, ReleaseSelection, Target
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.environments.storage import static_dir
+from onnxgate.support.tables import limits
+
+ALL_RELEASES = "every release"
+PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
+PREDICTION_SCOPE = "no config: predicted from support data, nothing was run"
+
+
+def check_files(paths: Sequence[Path], requirement: str | None, options: CommonOptions, *, drawn: bool) -> Report:
+    """The file and support stages over files that no config knows, on all measured releases that fit."""
+    request = make_request(paths, requirement, options)
+    outcome = pipeline.run(request)
+    models = predict_matrix(outcome)
+    outcome.gathered.undone += _find_undecided_models(models, outcome)
+    findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
+    report = report_builder.build_report(
+        request, dataclasses.replace(outcome, findings=findings), options.fail_on, drawn=drawn
+    )
+    ranges = (
+        f"{model.path}: {describe_working_range(model).sentence}"
+        for model in models
+        if model.path in outcome.gathered.facts
+    )
+    return msgspec.structs.replace(report, scope=PREDICTION_SCOPE, remarks=(*sorted(ranges), *report.remarks), cells=())
+
+
+def make_request(
+    paths: Sequence[Path], requirement: str | None, options: CommonOptions, select: ReleaseSelection = "all"
+) -> GateRequest:
+    """What is asked of files that no config knows: what is wrong with each, and which of the releases load it."""
+    start = options.start.resolve()
+    models = tuple(_select_models(paths, start))
+    runtimes = tuple(_apply_select(_find_releases(requirement), select))
+    return GateRequest(
+        project=_make_project(start, requirement, models),
+        lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
+        lock_text="",
+        lock_name="",
+        models=models,
+        stages=PREDICTED_STAGES,
+        today=datetime.date.min,
+        open_host=_refuse_host,
+        jobs=options.jobs,
+        static_folder=static_dir,
+    )
+
+
+def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
+    if not paths and find_config(start) is not None:
+        raise UsageError("`--target` is for models that are named", hint="name them; without it the config counts")
+    if not paths:
+        hint = "name the models to check, or run `onnxgate init`"
+        raise UsageError("there is no `onnxgate.toml` here or above", hint=hint)
+    named: set[str] = set()
+    for path in paths:
+        absolute = start / path
+        if not absolute.exists():
+            raise UsageError(f"`{path}` does not exist")
+        files = sorted(_find_models(absolute)) if absolute.is_dir() else [absolute]
+        if not files:
+            raise UsageError(f"there is no `.onnx` file in `{path}`")
+        for file in files:
+            shown = file.relative_to(start).as_posix() if file.is_relative_to(start) else file.as_posix()
+            if not is_utf8_name(shown):
+                raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
+            if shown not in named:  # by a folder and by itself, say
+                named.add(shown)
+                yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
+
+
+def _find_models(folder: Path) -> Iterator[Path]:
+    """The models below a folder, but for those in hidden folders: environments have thousands of their own."""
+    for file in folder.rglob("*.onnx"):
+        if not any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
+            yield file
+
+
+def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -> Iterator[LockedRuntime]:
+    """What `select` takes of them, as it does of a target's."""
+    ascending = list(runtimes)
+    if select != "all":
+        newest = {".".join(runtime.release.split(".")[:2]): runtime for runtime in ascending}
+        ascending = list(newest.values())
+    match select:
+        case "newest":
+            yield from ascending[-1:]
+        case "bounds":
+            yield from {each.release: each for each in (ascending[0], ascending[-1])}.values()
+        case _:
+            yield from ascending
+
+
+def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    engine = limits.load_limit_table().engine
+    try:
+        asked = Requirement(requirement or engine)
+    except InvalidRequirement as error:
+        hint = "write it as in `onnxruntime>=1.18,<1.32`"
+        raise UsageError(f"`{requirement}` is no requirement", hint=hint) from error
+    if asked.name != engine:
+        raise UsageError(f"there is no data on `{asked.name}`", hint=f"engines with data: {engine}")
+    fitting = [release for release in limits.load_limit_table().releases if asked.specifier.contains(release)]
+    if not fitting:
+        raise UsageError(f"no release that there is data of fits `{requirement}`")
+    for release in fitting:
+        yield LockedRuntime(engine=engine, release=release, python="", packages=())
+
+
+def _make_project(start: Path, requirement: str | None, models: Sequence[SelectedModel]) -> Project:
+    """A project of just these models, whether or not git tracks them."""
+    target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
+    config = Config(targets={ALL_RELEASES: target})
+    listing = tuple(sorted(model.path for model in models))
+    root = find_git_root(start) or start
+    return Project(start / "onnxgate.toml", start, root, config, lines={}, _listing=listing)
+
+
+def _refuse_host() -> NoReturn:
+    raise AssertionError("the static stages start no process")
+
+
+def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) -> Iterator[IncompleteCheck]:
+    """A model that no release is known to load, and the newest may: no verdict."""
+    for model in models:
+        if model.path not in outcome.blocked and model.outcome == "unknown":
+            every = [entry.runtime for entry in model.runtimes]
+            reason = f"whether it loads on {name_runtimes(model.on('unknown'), every)} cannot be told"
+            yield IncompleteCheck(
+                Stage.SUPPORT, model.path, "", reason, "`onnxgate matrix --verify` really loads it there"
+            )
+
+
+def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Nothing was promised: what a release refuses is an error where the newest one does, and no other loads the model.
+
+    That operators are not predicted on old releases is said beside each model that it leaves open.
+    """
+    refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
+    for finding in outcome.findings:
+        if finding.stage != Stage.SUPPORT.value or refused.get(finding.model, "") in finding.runtimes:
+            yield finding
+        elif finding.model:
+            yield msgspec.structs.replace(finding, level="note", fix="")
+
+
+REFUSING_RULES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
+"""Rules of the file stage by which no release loads a file."""
+UNCERTAIN_RULES = frozenset({"invalid-model", "external-data-corrupt", "external-data-escapes"})
+"""Rules by which it depends on the release, and nobody predicts on which."""
+
+
+def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
+    """Every model with every release that it was judged on, in their order."""
+    judged = outcome.gathered.judged
+    causes = {id(each.judged) for each in resolve_hits(judged)}
+    by_model: dict[str, list[RuleHit]] = {}
+    for each in judged:
+        by_model.setdefault(each.hit.model, []).append(each)
+    return tuple(
+        MatrixModel(
+            path=planned.path,
+            runtimes=tuple(_predict_entries(outcome, planned, by_model.get(planned.path, ()), causes)),
+        )
+        for planned in outcome.planned
+    )
+
+
+def _predict_entries(
+    outcome: GateOutcome, planned: PlannedModel, judged: Sequence[RuleHit], causes: set[int]
+) -> Iterator[Entry]:
+    errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
+    refused = _select_reasons([each for each in errors if each.rule in REFUSING_RULES], causes)
+    doubtful = (
+        *_select_reasons([each for each in errors if each.rule in UNCERTAIN_RULES], causes),
+        *_unreadable_reasons(outcome, planned),
+    )
+    by_runtime: dict[str, list[RuleHit]] = {}
+    for each in judged:
+        if each.stage is Stage.SUPPORT:
+            by_runtime.setdefault(each.hit.runtime, []).append(each)
+    for runtime in planned.runtimes:
+        said = by_runtime.get(runtime.name, [])
+        reasons = refused or _select_reasons([each for each in said if each.level is Level.ERROR], causes)
+        if reasons:
+            yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
+        elif doubtful:
+            yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
+        else:
+            yield _predict_from_support(outcome, planned.path, runtime, said)
+
+
+def _select_reasons(judged: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
+    """Each once; what only follows from something else is left out, where that is among them."""
+    own = [each for each in judged if id(each) in causes]
+    return _unique_reasons(own or judged)
+
+
+def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator[Reason]:
+    """Why nothing is known of a file that could not be opened."""
+    for undone in outcome.gathered.undone:
+        if undone.model == planned.path:
+            yield Reason(rule="", node="", message=undone.reason)
+
+
+def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, judged: Sequence[RuleHit]) -> Entry:
+    """There is a prediction only where the kernels are known."""
+    verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
+    if verdict == "loads":
+        return Entry(runtime=runtime.name, predicted="loads")
+    return Entry(runtime=runtime.name, predicted=verdict, reasons=_unique_reasons(judged) or (NO_KERNELS,))
+
+
+def _unique_reasons(judged: Sequence[RuleHit]) -> tuple[Reason, ...]:
+    return tuple(dict.fromkeys(map(_make_reason, judged)))
+
+
+def _make_reason(judged: RuleHit) -> Reason:
+    hit = judged.hit
+    return Reason(rule=judged.rule, node=hit.node, message=hit.message, detail=hit.detail)

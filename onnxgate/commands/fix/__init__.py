@@ -1,0 +1,12 @@
+"""Repairs of a model's file, one fix per file: each says what it would change, and changes nothing itself."""
+
+from __future__ import annotations
+
+from onnxgate.commands.fix.fixes.external_data import ExternalData
+from onnxgate.commands.fix.fixes.graph_interface import MissingTypes, Passthrough
+from onnxgate.commands.fix.fixes.metadata import IrVersion, LeakedPaths, Opset
+from onnxgate.commands.fix.types import Fix
+
+FIXES: tuple[Fix, ...] = (ExternalData(), MissingTypes(), Opset(), IrVersion(), Passthrough(), LeakedPaths())
+"""In the order in which they are tried: data first, since the others leave them alone; types before a conversion, which
+would write them itself; a stamp after what may need a newer one."""

@@ -1,0 +1,161 @@
+"""External data moved into the model's own file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+from onnxgate.commands.fix.model_file import FieldMatch, Part, Span, length_delimited_field, rewrite_fields, total_size
+from onnxgate.commands.fix.types import Change, FixRequest, NoFix, RunnableCopy
+from onnxgate.model.facts import required_bytes
+from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.file_format import read_pointer
+from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_tensors
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+_RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
+_DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
+"""Fields of TensorProto that hold data or say where they are. Source: onnx.proto."""
+_LOCATION_EXTERNAL = 1
+_MAX_HEADER_BYTES = 64 * 1024
+"""A tensor's name, shape and place are smaller; what is larger holds data, and says wrongly that they are elsewhere."""
+
+
+class ExternalData:
+    """Raw bytes of the data file become raw bytes of the tensor: both are little-endian and as long."""
+
+    name = "external-data"
+    rules = frozenset({"external-data-escapes", "external-data-refused", "data-file-added"})
+
+    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+        """One file in place of several."""
+        try:
+            places = [_locate_data(asked, tensor) for tensor in _external_tensors(asked)]
+            if not places:
+                return None
+            parts = rewrite_fields(asked.path, {("", "TensorProto"): lambda found: _inline_tensor(asked, found)})
+            beyond = any(classify_layout(asked.path, place.location) in _UNREADABLE_LAYOUTS for place in places)
+            stand_in = _make_runnable_copy(asked) if beyond else None
+        except _NotInlinableError as reason:
+            return NoFix(*reason.args)
+        if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
+            return NoFix(
+                f"it would be one file of {size:,} bytes, and a protobuf message ends before 2 GiB", _EXTERNAL_DATA_HINT
+            )
+        locations = sorted({place.location for place in places})
+        files = ", ".join(f"`{location}`" for location in locations)
+        words = f"{_count_noun(len(places), 'tensor')} of {files} moved inside: {size:,} bytes in one file"
+        return Change(parts, (words,), stand_in=stand_in, unlinked=tuple(locations), follows=frozenset({"size-grew"}))
+
+
+_UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
+"""Where not every runtime reads data, and onnx's own package never does."""
+_EXTERNAL_DATA_HINT = "save it with its data beside it"
+
+
+class _NotInlinableError(Exception):
+    """Why they cannot be moved, and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DataRange:
+    """Where one tensor's data lie."""
+
+    location: str  # as the model writes it
+    file: Path  # links followed
+    start: int
+    length: int
+
+
+def _external_tensors(asked: FixRequest) -> list[TensorProto]:
+    return [tensor for _, tensor in iter_tensors(asked.proto) if is_external(tensor)]
+
+
+def _locate_data(asked: FixRequest, tensor: TensorProto) -> _DataRange:
+    location, needed = read_external_entries(tensor).get("location", ""), required_bytes(tensor)
+    file = _resolve_data_file(asked, location)
+    try:
+        start, length = read_data_range(tensor)
+    except ValueError as error:
+        raise _NotInlinableError(f"`{tensor.name}` says no sound range of `{location}`: {error}") from error
+    if needed is None or (length is not None and length != needed):
+        raise _NotInlinableError(f"`{tensor.name}` has another size in `{location}` than its shape and type need")
+    if start + needed > file.stat().st_size:
+        raise _NotInlinableError(f"`{location}` ends before the last byte of `{tensor.name}`", "export the model again")
+    return _DataRange(location, file, start, needed)
+
+
+def _resolve_data_file(asked: FixRequest, location: str) -> Path:
+    """The data file. One outside of the repository is no part of the project, whatever a model says: it is not read."""
+    if not location or "\0" in location or PureWindowsPath(location).drive:
+        raise _NotInlinableError("it does not say where its data are")
+    real = Path(os.path.realpath(asked.path.parent / location))
+    if not real.is_relative_to(os.path.realpath(asked.root)):
+        said = f"`{location}` lies outside of the repository, and onnxgate does not read it"
+        raise _NotInlinableError(
+            said, "copy the file into the repository if it belongs to the model, or export it again"
+        )
+    try:
+        if not stat.S_ISREG(real.stat().st_mode):
+            raise _NotInlinableError(f"`{location}` is no regular file")
+    except OSError as error:
+        raise _NotInlinableError(
+            f"`{location}` is not there", "commit the data file, or export the model again"
+        ) from error
+    if read_pointer(real):
+        raise _NotInlinableError(f"`{location}` is a Git LFS pointer", f'git lfs pull --include "*{real.name}"')
+    return real
+
+
+def _parse_external_tensor(found: FieldMatch) -> TensorProto | None:
+    """The tensor, where its data are said to lie elsewhere."""
+    from onnx import TensorProto
+
+    said = [field.value for field in found.inner() if field.number == _DATA_LOCATION]
+    if not said or said[-1] != _LOCATION_EXTERNAL:
+        return None
+    if found.field.end - found.field.start > _MAX_HEADER_BYTES:
+        raise _NotInlinableError("a tensor holds data and says that they are elsewhere", "export the model again")
+    return TensorProto.FromString(found.content())
+
+
+def _inline_tensor(asked: FixRequest, found: FieldMatch) -> list[Part] | None:
+    tensor = _parse_external_tensor(found)
+    if tensor is None:
+        return None
+    place = _locate_data(asked, tensor)
+    data: list[Part] = [Span(place.file, place.start, place.start + place.length)] if place.length else []
+    return found.replaced([*found.without(_DATA_FIELDS), *length_delimited_field(_RAW_DATA, data)])
+
+
+def _make_runnable_copy(asked: FixRequest) -> RunnableCopy:
+    """The model with its data files beside it, ranges untouched: a runtime reads them, and not we."""
+    names: dict[str, str] = {}
+    files: dict[str, Path] = {}
+
+    def relocated(found: FieldMatch) -> list[Part] | None:
+        tensor = _parse_external_tensor(found)
+        if tensor is None:
+            return None
+        location = read_external_entries(tensor)["location"]
+        name = names.setdefault(location, _unique_name(PurePosixPath(location).name, set(names.values())))
+        files[name] = _resolve_data_file(asked, location)
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = name
+        return found.replaced([tensor.SerializeToString()])
+
+    return RunnableCopy(rewrite_fields(asked.path, {("", "TensorProto"): relocated}), files)
+
+
+def _unique_name(name: str, taken: set[str]) -> str:
+    return name if name not in taken else _unique_name(f"other-{name}", taken)
+
+
+def _count_noun(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,193 @@
+"""Types and shapes of outputs and values that a file does not say, where shape inference proves them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from onnxgate.commands.fix.model_file import FieldMatch, Part, length_delimited_field, rewrite_fields
+from onnxgate.commands.fix.types import Change, FixRequest, NoFix
+from onnxgate.model.facts import STRING
+from onnxgate.model.reading.fact_extraction import list_inputs, read_opsets
+from onnxgate.model.reading.structure import iter_scopes
+from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
+
+TYPE_HINT = "export the model again, so that it says the type"
+
+
+class MissingTypes:
+    """Inputs are never guessed: what a model takes is what somebody decides."""
+
+    name = "missing-types"
+    rules = frozenset({"invalid-model"})
+
+    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+        """The same file with what ONNX's own inference says of its outputs."""
+        lacking = {
+            value.name: value
+            for value in (*asked.proto.graph.output, *asked.proto.graph.value_info)
+            if _lacks_type(value)
+        }
+        if not lacking:
+            return None
+        inferred, wrong = _infer_types(asked, set(lacking))
+        known = {name: value for name, value in inferred.items() if name in lacking and not _lacks_type(value)}
+        if wrong or not known:
+            names = ", ".join(f"`{name}`" for name in sorted(lacking))
+            return NoFix(
+                f"shape inference does not tell the type of {names}{f' ({wrong})' if wrong else ''}", TYPE_HINT
+            )
+        return _add_types(asked, known)
+
+
+def _lacks_type(value: ValueInfoProto) -> bool:
+    kind = value.type.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        return bool(kind_without_shape(value)) or not getattr(value.type, kind).elem_type
+    return kind is None
+
+
+def _add_types(asked: FixRequest, known: dict[str, ValueInfoProto]) -> Change:
+    from onnx import ValueInfoProto
+
+    def filled(found: FieldMatch) -> list[Part] | None:
+        value = ValueInfoProto.FromString(found.content())
+        if value.name not in known or not _lacks_type(value):
+            return None
+        value.type.CopyFrom(known[value.name].type)
+        return found.replaced([value.SerializeToString()])
+
+    def graph(found: FieldMatch) -> list[Part]:
+        return found.edited({("GraphProto", "output"): filled, ("GraphProto", "value_info"): filled}, shallow=True)
+
+    return Change(
+        rewrite_fields(asked.path, {("ModelProto", "graph"): graph}),
+        tuple(f"`{name}` says its type and shape: {_render_type(value)}" for name, value in sorted(known.items())),
+        follows=frozenset({"output-type-changed", "output-shape-changed"}),
+    )
+
+
+def _infer_types(asked: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
+    """What inference says of each value; else why it says nothing."""
+    from onnx import ModelProto
+
+    given, made = asked.scratch / "given.onnx", asked.scratch / "inferred.onnx"
+    given.write_bytes(_drop_untyped_values(copy_for_checker(asked.proto, asked.path), lacking).SerializeToString())
+    if wrong := asked.elsewhere(["infer", str(given), str(made)]):
+        return {}, wrong
+    proto = ModelProto.FromString(made.read_bytes())
+    return {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}, ""
+
+
+def _drop_untyped_values(proto: ModelProto, lacking: set[str]) -> ModelProto:
+    """Without the empty entries for values inside: inference lays what it finds over them, and fails."""
+    kept = [value for value in proto.graph.value_info if value.name not in lacking]
+    holder = type(proto.graph)()
+    holder.value_info.extend(kept)
+    proto.graph.ClearField("value_info")
+    proto.graph.value_info.extend(holder.value_info)
+    return proto
+
+
+def _render_type(value: ValueInfoProto) -> str:
+    from onnxgate.model.reading.fact_extraction import read_value_infos
+
+    (told,) = read_value_infos([value])
+    shape = "" if told.shape is None else f" [{', '.join(map(str, told.shape))}]"
+    return f"{told.type}{shape}"
+
+
+_NODE_FIELD = 1
+_IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
+"""The opset from which on Identity takes what is no tensor. Source: ONNX, Identity-14 and -16."""
+
+
+class Passthrough:
+    """Main graph only: what a subgraph hands on is a value of its caller's, and no caller's memory."""
+
+    name = "passthrough"
+    rules = frozenset({"input-passthrough"})
+
+    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+        """One node for each such output. A value has one name: the input keeps it, the output gets another."""
+        proto = asked.proto
+        passed = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
+        wanted = [value for value in proto.graph.output if value.name in passed]
+        if not wanted:
+            return None
+        opset = read_opsets(proto).get("ai.onnx", 0)
+        kinds = {str(value.type.WhichOneof("value")) for value in wanted}
+        if not opset or any(opset < _IDENTITY_SINCE.get(kind, 1) for kind in kinds):
+            said = "the model imports no opset of `ai.onnx`" if not opset else f"`Identity` of opset {opset} cannot"
+            return NoFix(
+                f"no `Identity` can be put there: {said}", "export the model with a copy in place of the input"
+            )
+        return _insert_identities(asked, passed, [value.name for value in wanted])
+
+
+def _insert_identities(asked: FixRequest, passed: set[str], names: list[str]) -> Change:
+    taken = set(_used_names(asked.proto))
+    fresh = [(name, _reserve_name(f"{name}_out", taken), _reserve_name(f"{name}_identity", taken)) for name in names]
+    waiting = iter(fresh)
+
+    def renamed(found: FieldMatch) -> list[Part] | None:
+        value = _value_name(found)
+        if value not in passed:
+            return None
+        _, output, _ = next(waiting)
+        return found.edited({("ValueInfoProto", "name"): lambda name: name.replaced([output.encode()])}, shallow=True)
+
+    nodes = [part for each in fresh for part in length_delimited_field(_NODE_FIELD, [_identity_node(*each)])]
+
+    def graph(found: FieldMatch) -> list[Part]:
+        return found.edited({("GraphProto", "output"): renamed}, *nodes, shallow=True)
+
+    parts = rewrite_fields(asked.path, {("ModelProto", "graph"): graph})
+    words = [f"`Identity` between input `{name}` and its output, now called `{output}`" for name, output, _ in fresh]
+    told = ", ".join(f"`{name}` becomes `{output}`" for name, output, _ in fresh)
+    return Change(
+        parts,
+        tuple(words),
+        unsafe=f"an output gets another name ({told}): who asks for it by name must be told",
+        renamed={name: output for name, output, _ in fresh},
+        follows=frozenset({"output-renamed", "output-added", "output-removed", "operators-changed"}),
+    )
+
+
+def _value_name(found: FieldMatch) -> str:
+    from onnx import ValueInfoProto
+
+    return str(ValueInfoProto.FromString(found.content()).name)
+
+
+def _identity_node(source: str, output: str, name: str) -> bytes:
+    from onnx import NodeProto
+
+    data: bytes = NodeProto(op_type="Identity", name=name, input=[source], output=[output]).SerializeToString()
+    return data
+
+
+def _reserve_name(name: str, taken: set[str]) -> str:
+    """The name, or the first with a number after it that nothing in the model has; from now on it is taken."""
+    found = next(
+        each for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2))) if each not in taken
+    )
+    taken.add(found)
+    return found
+
+
+def _used_names(proto: ModelProto) -> Iterator[str]:
+    """Every name of a value or a node, in every graph: those of graphs inside may hide outer ones."""
+    for holder in iter_scopes(proto):
+        for node in holder.node:
+            yield from (node.name, *node.input, *node.output)
+        for value in holder.value_info:
+            yield value.name
+    for value in (*proto.graph.input, *proto.graph.output, *proto.graph.initializer):
+        yield value.name
+    yield from (sparse.values.name for sparse in proto.graph.sparse_initializer)

@@ -1,0 +1,285 @@
+"""A file that is not written yet: pieces of other files, and bytes between them. Weights are never in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.files import link_or_copy
+from onnxgate.model.reading.file_format import (
+    LENGTH,
+    Field,
+    FileWindow,
+    UnreadableModel,
+    encode_length_prefix,
+    iter_fields,
+)
+
+_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a file, from `start` to `end`."""
+
+    file: Path
+    start: int
+    end: int
+
+
+Part = bytes | Span
+
+
+def total_size(parts: Iterable[Part]) -> int:
+    """How many bytes they are together."""
+    return sum(part.end - part.start if isinstance(part, Span) else len(part) for part in parts)
+
+
+def write_parts(parts: Sequence[Part], path: Path) -> None:
+    """Write them one after the other.
+
+    Raises:
+        OSError: the file cannot be written, or one of the others is shorter than it was.
+    """
+    with path.open("wb") as target:
+        for part in parts:
+            if isinstance(part, Span):
+                _copy_span(part, target)
+            else:
+                target.write(part)
+        target.flush()
+        os.fsync(target.fileno())
+
+
+def _copy_span(span: Span, target: BinaryIO) -> None:
+    left = span.end - span.start
+    with span.file.open("rb") as source:
+        source.seek(span.start)
+        while left:
+            chunk = source.read(min(left, _CHUNK_BYTES))
+            if not chunk:
+                raise OSError(f"`{span.file}` became shorter while it was read")
+            target.write(chunk)
+            left -= len(chunk)
+
+
+_MAX_DEPTH = 100
+"""Nesting that protobuf accepts. Source: protobuf's default recursion limit."""
+
+FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
+Edit = Callable[["FieldMatch"], Sequence[Part] | None]
+"""What stands in the place of a field, with its header; None leaves it alone."""
+Edits = Mapping[FieldKey, Edit]
+
+
+def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
+    """The file with the edits made.
+
+    Raises:
+        UnreadableModel: it is no sequence of whole messages.
+    """
+    from onnx import ModelProto
+
+    with path.open("rb", buffering=0) as file:
+        source = FileWindow(file)
+        message = _Message(path, source, ModelProto.DESCRIPTOR, 0, source.size_bytes)
+        return tuple(_rewrite_message(message, edits, 0))
+
+
+def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
+    """A length-delimited field of these bytes."""
+    return [encode_length_prefix(number, total_size(parts)), *parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """Where a message lies. `form` is its descriptor."""
+
+    path: Path
+    source: FileWindow
+    form: Any
+    start: int
+    end: int
+
+    def fields(self) -> Iterator[Field]:
+        return iter_fields(self.source, self.start, self.end)
+
+    def span(self, start: int, end: int) -> list[Part]:
+        return [Span(self.path, start, end)] if end > start else []
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMatch:
+    """A field that an edit is asked about."""
+
+    message: _Message
+    field: Field
+    depth: int
+
+    @property
+    def number(self) -> int:
+        """The field's number."""
+        return self.field.number
+
+    def content(self) -> bytes:
+        """Its bytes, without the header."""
+        return self.message.source.read(self.field.start, self.field.end)
+
+    def replaced(self, content: Sequence[Part]) -> list[Part]:
+        """The same field with other bytes."""
+        return length_delimited_field(self.number, content)
+
+    def inner(self) -> Iterator[Field]:
+        """The fields of the message that it holds."""
+        return iter_fields(self.message.source, self.field.start, self.field.end)
+
+    def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
+        """The same field with edits made inside, and with `more` at the end of it."""
+        return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
+
+    def without(self, numbers: frozenset[int]) -> list[Part]:
+        """The bytes of the message that it holds, but for these fields."""
+        inside = self._inside()
+        parts: list[Part] = []
+        for each in inside.fields():
+            if each.number not in numbers:
+                parts += inside.span(each.tag, each.end)
+        return parts
+
+    def _inside(self) -> _Message:
+        message = self.message
+        form = message.form.fields_by_number[self.number].message_type
+        return _Message(message.path, message.source, form, self.field.start, self.field.end)
+
+
+def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bool = False) -> list[Part]:
+    if depth > _MAX_DEPTH:
+        raise UnreadableModel(f"a model nested more than {_MAX_DEPTH} messages deep")
+    parts: list[Part] = []
+    copied = message.start
+    for field in message.fields():
+        new = _replace_field(message, field, edits, depth, shallow)
+        if new is not None:
+            parts += [*message.span(copied, field.tag), *new]
+            copied = field.end
+    return [*parts, *message.span(copied, message.end)]
+
+
+def _replace_field(message: _Message, field: Field, edits: Edits, depth: int, shallow: bool) -> Sequence[Part] | None:
+    form = message.form.fields_by_number.get(field.number)
+    if form is None:
+        return None
+    inside = form.message_type if field.wire == LENGTH else None
+    edit = edits.get((message.form.name, form.name)) or (edits.get(("", inside.name)) if inside else None)
+    found = FieldMatch(message, field, depth)
+    if edit is not None and (new := edit(found)) is not None:
+        return new
+    if inside is None or shallow or not _may_contain_edits(inside, frozenset(edits)):
+        return None
+    return found.edited(edits)
+
+
+@functools.cache
+def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
+    """Whether anything in messages of this form may be edited."""
+    seen: set[str] = set()
+    waiting = [form]
+    while waiting:
+        form = waiting.pop()
+        seen.add(form.full_name)
+        for field in form.fields:
+            if (form.name, field.name) in keys or (field.message_type and ("", field.message_type.name) in keys):
+                return True
+            if field.message_type and field.message_type.full_name not in seen:
+                waiting.append(field.message_type)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementTarget:
+    """The file to be replaced, links followed, as it was when it was read."""
+
+    file: Path
+    sha256: str
+
+
+def find_replacement_target(model: Path, root: Path, sha256: str) -> ReplacementTarget:
+    """Where a model really lies.
+
+    Raises:
+        OnnxgateError: it lies outside of the repository, or must not be written.
+    """
+    real = Path(os.path.realpath(model))
+    if not real.is_relative_to(os.path.realpath(root)):
+        message = f"`{model}` is a link to `{real}`, outside of the repository: it is not written"
+        raise OnnxgateError(message, hint="copy the file to where the link is, in place of linking it")
+    if not real.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
+        raise OnnxgateError(f"`{model}` is read-only", hint=f"chmod u+w {real}")
+    return ReplacementTarget(real, sha256)
+
+
+def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> Path:
+    """Put the file `fresh` there, and give the path of the old one, kept below `backups`.
+
+    Raises:
+        OnnxgateError: the file has changed since it was read, or cannot be written; then the old one is there.
+    """
+    if sha256_of(place.file) != place.sha256:
+        raise OnnxgateError(f"`{place.file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
+    try:
+        kept = _back_up(place, backups)
+        with _temporary_sibling(place.file) as temporary:
+            shutil.copyfile(fresh, temporary)
+            _copy_permissions(temporary, place.file)
+            if sha256_of(temporary) != sha256_of(fresh):
+                raise OSError("what was written is not what was to be written")
+            temporary.replace(place.file)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise OnnxgateError(
+            f"`{place.file}` cannot be replaced: {why}", hint="the old file is there as it was"
+        ) from error
+    return kept
+
+
+def _back_up(place: ReplacementTarget, backups: Path) -> Path:
+    """By a hard link where there can be one: the old content is nobody's but the backup's once it is replaced."""
+    kept = backups / place.sha256[:16] / place.file.name
+    if kept.exists() and sha256_of(kept) == place.sha256:
+        return kept
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.unlink(missing_ok=True)
+    link_or_copy(place.file, kept)
+    return kept
+
+
+@contextmanager
+def _temporary_sibling(file: Path) -> Iterator[Path]:
+    """A new file in the same folder, gone afterwards."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy_permissions(temporary: Path, old: Path) -> None:
+    """Give it the old file's owner and permissions, and have it on disk."""
+    status = old.stat()
+    with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
+        os.chown(temporary, status.st_uid, status.st_gid)
+    temporary.chmod(stat.S_IMODE(status.st_mode))
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,375 @@
+"""Whether a repaired model computes what the old one did: both run on every runtime, on the same inputs.
+
+What a runtime gave with the old file is what the new one is held to there, bit by bit, else within the model's
+tolerance. Where the old file does not load, the outputs of another runtime, which loads it, stand in for that; where
+none does, those of ONNX's reference evaluator in our own interpreter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.core.findings import runtime_sort_key
+from onnxgate.core.jobs import (
+    Completed,
+    Crashed,
+    InputCase,
+    Observation,
+    Optimization,
+    Refused,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.evidence.parity import Comparison
+from onnxgate.gate.execution import failed_runs
+from onnxgate.inputs.cases import InputCases, create_cases_at
+from onnxgate.model.checking.quantization_parameters import find_output_steps
+from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.project.lock.types import LockedModel
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.stages.parity.output_comparison import find_output_masks
+from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_outputs, compare_runtimes
+from onnxgate.stages.runtime.stage import ObservedRun, create_runtime_jobs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
+"""Equal wherever it was promised; equal where it could be run, and not run everywhere; not equal; nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRuntime:
+    """Where the models are run."""
+
+    name: str
+    seat: WorkerSpec
+    levels: tuple[Optimization, ...] = ("all",)
+    providers: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    required: bool = True
+
+    @classmethod
+    def of_runtime(cls, planned: PlannedRuntime, seat: WorkerSpec) -> VerificationRuntime:
+        """A locked runtime, at all levels that its targets ask for."""
+        return cls(planned.name, seat, planned.levels, planned.providers, planned.extensions, planned.required)
+
+    @classmethod
+    def of_evaluator(cls) -> VerificationRuntime:
+        """ONNX's reference evaluator under our own interpreter, in a process of its own."""
+        name = f"onnx {version('onnx')}"
+        return cls(name, WorkerSpec.of_interpreter(name, Path(sys.executable), engine="onnx"))
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What running both models told."""
+
+    rows: tuple[RuntimeComparison, ...] = ()
+    cases: int = 0
+    largest: float = 0.0  # the largest difference of one element, where the outputs are numbers
+    reason: str = ""  # why nothing could be run
+    hint: str = ""
+
+    @property
+    def verdict(self) -> VerificationVerdict:
+        """What follows from the rows: one that differs is known, whatever is not."""
+        states = {row.state for row in self.rows}
+        if "differs" in states:
+            return "refuted"
+        if self.reason or "equal" not in states:
+            return "unproven"
+        return "partly" if any(row.state == "unknown" and row.required for row in self.rows) else "proven"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPair:
+    """The old model and the new one. `old` may be a copy that runtimes can read."""
+
+    model: SelectedModel
+    old: Path
+    new: Path
+    renamed: Mapping[str, str]  # outputs: old name -> new name
+    locked: LockedModel | None
+    seed: int = 0
+
+
+MakeInputs = Callable[[ParsedModel, Path], InputCases]
+
+
+def verify_fix(
+    pair: ModelPair, stands: Sequence[VerificationRuntime], host: WorkerPool, feed: MakeInputs, scratch: Path
+) -> Verification:
+    """Run both and hold the one against the other. `feed` writes the first input cases into a folder."""
+    return _Verifier(pair, tuple(stands), host, feed, scratch).proof()
+
+
+@dataclass(slots=True)
+class _Verifier:
+    pair: ModelPair
+    stands: tuple[VerificationRuntime, ...]
+    host: WorkerPool
+    feed: MakeInputs
+    scratch: Path
+    largest: float = 0.0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def proof(self) -> Verification:
+        reading = read_model(self.pair.old, self.pair.model.path)
+        fed = self.feed(reading, self._folder())
+        if not fed.cases:
+            return Verification(reason=f"nothing can be fed to it: {fed.reason}", hint=fed.hint)
+        old = self._results(self._begin(self.pair.old, fed.cases, self.stands))
+        old, cases = self._at_other_sizes(reading, old, fed.cases)
+        if not _has_outputs(old):
+            old += self._evaluated(cases)
+        if not _has_outputs(old):
+            return Verification(
+                cases=len(cases), reason=_explain_no_outputs(old), hint="`onnxgate check` says what is wrong with it"
+            )
+        new = self._results(self._begin(self.pair.new, cases, self.stands))
+        holding = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
+        rows = tuple(holding.row(each.name, each.levels, required=each.required) for each in self.stands)
+        return Verification(rows, len(cases), holding.largest)
+
+    def _evaluated(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
+        """What the reference evaluator gives, where it is none of the runtimes."""
+        evaluator = VerificationRuntime.of_evaluator()
+        if any(each.name == evaluator.name for each in self.stands):
+            return []
+        self.stands = (*self.stands, evaluator)
+        return self._results(self._begin(self.pair.old, cases, [evaluator]))
+
+    def _folder(self) -> Path:
+        return self.scratch / str(next(self.numbers))
+
+    def _begin(
+        self, model: Path, cases: Sequence[InputCase], stands: Sequence[VerificationRuntime]
+    ) -> list[tuple[str, Run, Future[Observation]]]:
+        begun = []
+        for stand in stands:
+            jobs = create_runtime_jobs(model, cases, stand.levels, stand.providers, self._folder(), stand.extensions)
+            begun += [(stand.name, job, self.host.submit(stand.seat, job)) for job in jobs]
+        return begun
+
+    def _results(self, begun: Sequence[tuple[str, Run, Future[Observation]]]) -> list[ObservedRun]:
+        return [ObservedRun(name, job, future.result()) for name, job, future in begun]
+
+    def _at_other_sizes(
+        self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
+    ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
+        """Where no size that was guessed fits the model, those that do."""
+        if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
+            return ran, cases
+        newest = next(stand for stand in self.stands if stand.name == failed_runs.newest_runtime(ran))
+
+        def attempt(setting: Mapping[str, int]) -> list[ObservedRun]:
+            fed = create_cases_at(self.pair.model, reading, [setting], self._folder(), self.pair.seed)
+            return self._results(self._begin(self.pair.old, fed.cases, [newest]))
+
+        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, attempt)
+        fed = (
+            create_cases_at(self.pair.model, reading, sizes, self._folder(), self.pair.seed)
+            if sizes
+            else InputCases(())
+        )
+        if not fed.cases:
+            return ran, cases
+        return self._results(self._begin(self.pair.old, fed.cases, self.stands)), fed.cases
+
+    def _parity_model(self, reading: ParsedModel, cases: Sequence[InputCase]) -> ParityModel:
+        model = self.pair.model
+        return ParityModel(
+            path=model.path,
+            place=model.place,
+            comparability=detect_numeric_traits(reading.facts, reading.proto),
+            tolerance=model.settings.tolerance,
+            locked=self.pair.locked,
+            operators=frozenset(reading.facts.operators),
+            steps=find_output_steps(reading.proto, self.pair.old),
+            kept=find_output_masks(reading, cases),
+        )
+
+
+def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
+    """Whether anything was computed anywhere."""
+    return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
+
+
+def _explain_no_outputs(ran: Sequence[ObservedRun]) -> str:
+    first = next((each for each in ran if not isinstance(each.observation, Unavailable)), ran[0])
+    said = "the model as it is runs nowhere, so that there is nothing to compare with"
+    return f"{said}: {first.runtime}: {describe_observation(first.observation)}"
+
+
+ComparisonState = Literal["differs", "unknown", "equal"]
+WORST_FIRST: tuple[ComparisonState, ...] = ("differs", "unknown", "equal")
+CaseOutput = tuple[str, str]  # case, output
+_StateText = tuple[ComparisonState, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeComparison:
+    """One runtime: what came of it, in words."""
+
+    runtime: str
+    text: str
+    state: ComparisonState
+    required: bool = True
+
+
+@dataclass(slots=True)
+class RunComparison:
+    """Both models' runs. `largest` is the largest difference that was within a tolerance."""
+
+    model: ParityModel
+    renamed: Mapping[str, str]
+    old: Sequence[ObservedRun]
+    new: Sequence[ObservedRun]
+    largest: float = 0.0
+
+    def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
+        """What came of one runtime: the worst of its levels."""
+        found = [self._level(runtime, level) for level in levels]
+        state, text = min(found, key=lambda each: WORST_FIRST.index(each[0]))
+        return RuntimeComparison(runtime, text, state, required)
+
+    def _level(self, runtime: str, level: str) -> _StateText:
+        old, new = _find_run(self.old, runtime, level), _find_run(self.new, runtime, level)
+        before, now = _run_outputs(old), _run_outputs(new)
+        if isinstance(new.observation, Unavailable):
+            return "unknown", describe_observation(new.observation)
+        if now is None and before is not None:
+            return "differs", f"ran before, and does not now: {describe_observation(new.observation)}"
+        if now is None:
+            return "unknown", f"gives nothing, before and after: {describe_observation(new.observation)}"
+        if before is not None:
+            return self._held(runtime, level, now, before)
+        other = self._elsewhere(runtime, level)
+        if other is None:
+            return "unknown", "runs now, and there is nothing to compare with"
+        state, text = self._held(runtime, level, now, other[1])
+        return state, f"runs now; beside the old one on {other[0]}: {text}"
+
+    def _elsewhere(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
+        """What the old model gave on the newest other runtime: at this level, else at any; the evaluator's last."""
+        runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
+        for name in sorted(runs, key=_reference_rank, reverse=True):
+            outputs = runs[name].get(level) or next(iter(runs[name].values()))
+            if outputs.paths:
+                return name, outputs
+        return None
+
+    def _held(self, runtime: str, level: str, new: RunOutputs, old: RunOutputs) -> _StateText:
+        new = self._called_as_before(new)
+        missing = sorted(case for case, _ in old.paths.keys() - new.paths.keys())
+        if old.names != new.names:
+            return "differs", "it gives other outputs"
+        if missing:
+            return "differs", f"case `{missing[0]}` gives nothing any more"
+        if retyped := sorted(
+            key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])
+        ):
+            case, output = retyped[0]
+            return "differs", f"output `{output}` of `{case}` has another type"
+        unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
+        if not unlike:
+            return "equal", "equal bit for bit"
+        now, then = (RunOutputs(each.names, {key: each.paths[key] for key in unlike}) for each in (new, old))
+        return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
+
+    def _near(self, comparisons: Sequence[Comparison], keys: set[CaseOutput]) -> _StateText:
+        """What is not equal bit for bit, within what the model may differ by."""
+        found = [difference for comparison in comparisons for difference in comparison.differences]
+        wrong = next((each for each in found if not each.agrees), None)
+        if wrong is not None:
+            what = wrong.detail or f"{wrong.metric} is {wrong.value:.3g}, and {wrong.bound:.3g} is allowed"
+            return "differs", f"output `{wrong.output}` of `{wrong.case}` differs: {what}"
+        if left := sorted(keys - {(each.case, each.output) for each in found}):
+            return "unknown", f"output `{left[0][1]}` of `{left[0][0]}` cannot be compared"
+        largest = max((each.value for each in found if each.metric == "worst_abs"), default=0.0)
+        self.largest = max(self.largest, largest)
+        return "equal", f"equal within its tolerance, at most {largest:.2g} apart"
+
+    def _called_as_before(self, new: RunOutputs) -> RunOutputs:
+        """The outputs by the names that they had; a container's layout has its name and a word more."""
+        back = {now: before for before, now in self.renamed.items()}
+        names = {}
+        for name in new.names:
+            base, space, rest = name.partition(" ")
+            names[name] = back.get(name) or f"{back.get(base, base)}{space}{rest}"
+        paths = {(case, names.get(name, name)): path for (case, name), path in new.paths.items()}
+        return RunOutputs(tuple(names[name] for name in new.names), paths)
+
+
+def _reference_rank(name: str) -> tuple[bool, Any]:
+    return not name.startswith("onnx "), runtime_sort_key(name)
+
+
+def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
+    return next(each for each in ran if each.runtime == name and each.job.optimization == level)
+
+
+def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
+    """What one run gave; None where no case gave anything."""
+    outputs = collect_outputs([ran]).get(ran.runtime, {}).get(ran.job.optimization)
+    return outputs if outputs is not None and outputs.paths else None
+
+
+def _is_bit_identical(new: str | None, old: str | None) -> bool:
+    """Whether two arrays are the same, NaNs and signs of zeros too."""
+    if new is None or old is None:
+        return False
+    a, b = _load_array(new), _load_array(old)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _element_type(path: str | None) -> str:
+    """The element type; words are words, however long. "" where numpy has none for it."""
+    if path is None:
+        return ""
+    dtype = _load_array(path).dtype
+    return str(dtype.kind if dtype.kind in "SU" else dtype)
+
+
+def _load_array(path: str) -> NDArray[Any]:
+    import numpy as np
+
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def describe_observation(observation: Observation) -> str:
+    """What became of a run that gave nothing, in one line."""
+    match observation:
+        case Unavailable(reason=reason):
+            return f"not available: {reason}"
+        case Refused(failure=failure):
+            return f"refused: {_first_line(failure.text)}"
+        case Crashed(signal=signal, during=during):
+            return f"{signal} during {during}"
+        case TimedOut(limit_s=limit_s, during=during):
+            return f"no end within {limit_s:g} s of {during}"
+        case Completed(result=RunResult(cases=cases)):
+            failures = [case.failure for case in cases if case.failure]
+            return f"no case runs: {_first_line(failures[0].text)}" if failures else "no case was run"
+        case Completed():
+            return "nothing was run"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:300]

@@ -1,0 +1,232 @@
+"""An upgrade of the lock, tried before anything is written: the gate with the old lock, and with the new one.
+
+With the new lock it says exactly what `check` would say after the upgrade, with the old one what is wrong today: also
+of runtimes that stay, which are held against another one where the newest is new. What ran once is not run again. What
+the models gave on either side is held against each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from msgspec.structs import replace as altered
+
+from onnxgate.core.files import link_or_copy
+from onnxgate.core.findings import Stage, runtime_sort_key
+from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
+from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.gate import pipeline
+from onnxgate.gate.execution.toolchain import report_measurements
+from onnxgate.gate.request import GateRequest
+from onnxgate.gate.results import report_builder
+from onnxgate.project.lock.comparison import describe_lock_changes
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.plan import plan_models
+from onnxgate.rules.parity._mismatches import find_worst
+from onnxgate.stages.parity.stage import (
+    OutputsByLevel,
+    ParityModel,
+    RunOutputs,
+    collect_outputs,
+    compare_runtimes,
+    runtime_family,
+)
+from onnxgate.stages.runtime.stage import ObservedRun
+
+COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
+"""Stages that say something of a runtime, but for what would have to be measured."""
+REPORTED_LEVELS = ("error", "warning")
+
+NewFolder = Callable[[], Path]
+RuntimesByName = Mapping[str, LockedRuntime]
+FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOutputs:
+    """What one model gave on one runtime."""
+
+    runtime: str
+    levels: OutputsByLevel
+
+
+@dataclass(slots=True)
+class OutputStore:
+    """What models gave on every runtime, kept beyond the run that gave it."""
+
+    folder: NewFolder
+    models: dict[str, ParityModel] = field(default_factory=dict)
+    outputs: dict[tuple[str, str], OutputsByLevel] = field(default_factory=dict)  # by model and runtime
+
+    def watch(self, model: ParityModel, ran: Sequence[ObservedRun]) -> None:
+        """Keep the files of one model."""
+        self.models[model.path] = model
+        for runtime, levels in collect_outputs(ran).items():
+            kept = {level: self._kept(outputs) for level, outputs in levels.items()}
+            self.outputs[model.path, runtime] = kept
+
+    def gave(self, model: str, runtime: str) -> RuntimeOutputs:
+        """What is kept of one of them; without levels where it gave nothing."""
+        return RuntimeOutputs(runtime, self.outputs.get((model, runtime), {}))
+
+    def _kept(self, outputs: RunOutputs) -> RunOutputs:
+        folder = self.folder()
+        folder.mkdir(parents=True)
+        numbers = itertools.count()
+        paths = {
+            key: path if path is None else _link_file(Path(path), folder / f"{next(numbers)}.npy")
+            for key, path in outputs.paths.items()
+        }
+        return RunOutputs(outputs.names, paths)
+
+
+def _link_file(file: Path, to: Path) -> str:
+    link_or_copy(file, to)
+    return str(to)
+
+
+def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
+    """What the new lock would change for the models of the request, whose own lock is the old one.
+
+    `folder` gives a path that does not exist yet, for outputs that are kept as long as the caller wants.
+    """
+    old, past, now = request.lock, OutputStore(folder), OutputStore(folder)
+    locked = _planned_runtimes(request, old)
+    names = {
+        path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in _planned_runtimes(request, new).items()
+    }
+    request = replace(request, results_folder=folder())
+    before = _run_gate(replace(request, stages=COMPARED_STAGES, watch=past.watch), fail_on)
+    after = _run_gate(replace(request, lock=new, lock_text=render_lock(new), watch=now.watch), fail_on)
+    today = {_finding_key(each) for each in _reported_findings(before)} | {
+        _finding_key(each)
+        for each in _reported_findings(after)
+        if _is_already_present(each, names.get(each.model, _NO_RUNTIMES))
+    }
+    to_come = {_finding_key(each) for each in _reported_findings(after)}
+    come = {runtime for each in names.values() for runtime in each.come}
+    cells = {(cell.model, cell.runtime): cell for cell in after.cells}
+    arrivals = tuple(
+        _compare_added_runtime(cells[path, runtime], each, after, today, (past, now))
+        for path, each in sorted(names.items())
+        for runtime in sorted(each.come, key=runtime_sort_key)
+        if (path, runtime) in cells
+    )
+    told = {_finding_key(finding) for each in arrivals for finding in each.breaks}
+    return Preview(
+        pins=describe_lock_changes(old, new),
+        arrivals=arrivals,
+        others=tuple(
+            each for each in _reported_findings(after) if each.runtimes and _finding_key(each) not in today | told
+        ),
+        repairs=tuple(
+            each
+            for each in _reported_findings(before)
+            if each.runtimes and _finding_key(each) not in to_come and _is_decided(each, after, come)
+        ),
+        remains=tuple(each for each in _reported_findings(after) if not each.runtimes or _finding_key(each) in today),
+        undecided=tuple(each for each in before.undecided if each not in after.undecided),
+        after=after,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _RuntimeChanges:
+    """One model's runtimes by name, in the old lock and in the new one; with other packages it is another runtime."""
+
+    old: RuntimesByName
+    new: RuntimesByName
+
+    @property
+    def come(self) -> set[str]:
+        return self.new.keys() - self.stay
+
+    @property
+    def stay(self) -> set[str]:
+        return {name for name, runtime in self.new.items() if self.old.get(name) == runtime}
+
+    def before(self, runtime: str) -> str:
+        """The newest runtime of the old lock that is the same engine; "" is none."""
+        same = [name for name in self.old if runtime_family(name) == runtime_family(runtime)]
+        return max(same, key=runtime_sort_key, default="")
+
+
+_NO_RUNTIMES = _RuntimeChanges({}, {})
+
+
+def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByName]:
+    planned = plan_models(request.project, lock, request.models)
+    return {each.path: {one.name: one.runtime for one in each.runtimes} for each in planned}
+
+
+def _is_already_present(finding: Finding, names: _RuntimeChanges) -> bool:
+    """Whether a runtime that stays has it, by a stage that nothing of today was asked of."""
+    return Stage(finding.stage) not in COMPARED_STAGES and bool(names.stay & set(finding.runtimes))
+
+
+def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
+    """Whether it is known that the finding is on none of the runtimes to come."""
+    open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
+    return not any(
+        each.runtime in come or (bool(come) and not each.runtime and each.stage == finding.stage) for each in open_ones
+    )
+
+
+def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
+    report = report_builder.build_report(request, pipeline.run(request), fail_on)
+    return altered(report, counts={**report.counts, "reused": 0})
+
+
+def _reported_findings(report: Report) -> Iterator[Finding]:
+    return (each for each in report.findings if each.level in REPORTED_LEVELS and not each.ignored)
+
+
+def _finding_key(finding: Finding) -> FindingKey:
+    return finding.rule, finding.level, finding.model, finding.fingerprint
+
+
+def _compare_added_runtime(
+    cell: Cell, names: _RuntimeChanges, after: Report, today: set[FindingKey], given: tuple[OutputStore, OutputStore]
+) -> AddedRuntime:
+    model, runtime = cell.model, cell.runtime
+    concerned = [each for each in _reported_findings(after) if each.model == model and runtime in each.runtimes]
+    before = names.before(runtime)
+    past, now = given
+    outputs, unlike = _measure_output_changes(now.models.get(model), past.gave(model, before), now.gave(model, runtime))
+    return AddedRuntime(
+        model=model,
+        runtime=runtime,
+        state=cell.state,
+        breaks=tuple(each for each in concerned if _finding_key(each) not in today),
+        outputs=outputs,
+        before=before,
+        unlike=unlike,
+    )
+
+
+def _measure_output_changes(
+    model: ParityModel | None, then: RuntimeOutputs, now: RuntimeOutputs
+) -> tuple[tuple[Measured, ...], str]:
+    """Of each output its largest change, and why there is none to tell."""
+    if not then.runtime:
+        return (), "no runtime of this engine is locked yet"
+    missing = [each.runtime for each in (now, then) if not each.levels]
+    if missing or model is None:
+        return (), f"it gave no outputs on {' and '.join(missing)}"
+    comparisons = compare_runtimes(model, now.runtime, now.levels, then.runtime, then.levels)
+    rows = tuple(row for each in comparisons for row in _worst_differences(each))
+    return rows, "" if rows else "none of its outputs can be compared"
+
+
+def _worst_differences(comparison: Comparison) -> Iterator[Measured]:
+    by_output: dict[str, list[Difference]] = {}
+    for each in comparison.differences:
+        by_output.setdefault(each.output, []).append(each)
+    for differences in by_output.values():
+        one = altered(comparison, differences=(find_worst(differences),))
+        yield report_measurements(one)[0]

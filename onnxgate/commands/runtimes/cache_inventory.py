@@ -1,0 +1,277 @@
+"""What the cache holds: the environments of a lock, and what may be removed of all the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.inventory import Environment, Interpreter, Inventory, State
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.storage import EnvironmentSlot
+from onnxgate.runtimes.environments.toolchain import interpreter_in
+from onnxgate.runtimes.worker_spec import environment_path
+
+ENVIRONMENTS_FOLDER = "environments"
+PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
+"""What else lies in the cache and can be made again. What is not known is left alone, such as backups of models."""
+COMPANION_SUFFIXES = (".lock", ".uses")
+PREPARE_HINT = "`onnxgate runtimes prepare` makes it"
+
+
+def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
+    """Each runtime once, with the targets that lock it."""
+    found: dict[LockedRuntime, list[str]] = {}
+    for name, target in sorted(lock.targets.items()):
+        for runtime in target.runtimes:
+            found.setdefault(runtime, []).append(name)
+    return {runtime: tuple(names) for runtime, names in found.items()}
+
+
+def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
+    """What is there of each runtime; `folder` is the config's. Nothing is made or fetched."""
+    together = DiskUsage()
+    runtimes = targets_of(lock)
+    found = [
+        _inspect_environment(each, names, lock, folder, environments, together) for each, names in runtimes.items()
+    ]
+    pythons = sorted({each.python for each in runtimes if each.python}, key=_version_key)
+    return Inventory(
+        cache=str(cache),
+        runtimes=tuple(found),
+        interpreters=tuple(_inspect_interpreter(each, environments) for each in pythons),
+        size_bytes=together.size_bytes,
+        freed_bytes=together.freed_bytes,
+    )
+
+
+def _version_key(python: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in python.split(".") if part.isdigit())
+
+
+def _inspect_interpreter(python: str, environments: Environments) -> Interpreter:
+    try:
+        return Interpreter(python=python, path=str(environments.interpreter(python)))
+    except UnavailableError as error:
+        return Interpreter(python=python, hint=error.hint or "")
+
+
+def _inspect_environment(
+    runtime: LockedRuntime,
+    targets: tuple[str, ...],
+    lock: Lock,
+    folder: Path,
+    environments: Environments,
+    together: DiskUsage,
+) -> Environment:
+    known = Environment(
+        runtime=runtime.name,
+        targets=targets,
+        engine=runtime.engine,
+        release=runtime.release,
+        python=runtime.python,
+        state="unavailable",
+    )
+    if runtime.environment:
+        path = environment_path(folder, runtime.environment)
+        there = interpreter_in(path) is not None
+        return replace(known, state="own", folder=str(path), reason="" if there else "there is no Python")
+    try:
+        slot = environments.slot_of(runtime, lock.pinned)
+    except UnavailableError as error:
+        return replace(known, reason=error.message, hint=error.hint or "")
+    size = DiskUsage()
+    size.add(slot.folder)
+    together.add(slot.folder)
+    state, reason, hint = _slot_state(slot)
+    return replace(
+        known,
+        state=state,
+        reason=reason,
+        hint=hint,
+        folder=str(slot.folder),
+        size_bytes=size.size_bytes,
+        freed_bytes=size.freed_bytes,
+    )
+
+
+def _slot_state(slot: EnvironmentSlot) -> tuple[State, str, str]:
+    if slot.ready() is not None:
+        return "ready", "", ""
+    if slot.folder.exists():
+        return "broken", "it was not finished, or something of it is gone", PREPARE_HINT
+    return "not-prepared", "", PREPARE_HINT
+
+
+@dataclass(frozen=True, slots=True)
+class PruneResult:
+    """What was removed, or would be."""
+
+    removed: Mapping[str, int]  # environments by name, and else how many of which folder
+    in_use: tuple[str, ...]  # environments that a running gate works with, or makes
+    kept: int  # environments that a lock names, or that were used lately
+    size_bytes: int
+    freed_bytes: int
+
+
+class Pruner:
+    """Removes from a cache what nobody needs."""
+
+    def __init__(self, cache: Path, *, named: Collection[Path], before: float, really: bool) -> None:
+        self._cache = cache
+        self._named = frozenset(named)
+        self._before = before  # what was used later stays; seconds since the epoch
+        self._really = really
+        self._sizes = DiskUsage()
+
+    def prune(self) -> PruneResult:
+        """Look at all that is known to lie in a cache."""
+        removed: dict[str, int] = {}
+        in_use: list[str] = []
+        kept = 0
+        for environment in self._environments():
+            if environment in self._named or _last_used(environment) >= self._before:
+                kept += 1
+            elif self._take(environment):
+                removed[environment.name] = 1
+            else:
+                in_use.append(environment.name)
+        for name in PRUNABLE_FOLDERS:
+            count = sum(self._take_entry(entry) for entry in self._old(self._cache / name))
+            removed.update({name: count} if count else {})
+        return PruneResult(removed, tuple(in_use), kept, self._sizes.size_bytes, self._sizes.freed_bytes)
+
+    def _environments(self) -> list[Path]:
+        folder = self._cache / ENVIRONMENTS_FOLDER
+        entries = folder.iterdir() if folder.is_dir() else ()
+        return sorted(
+            each
+            for each in entries
+            if each.is_dir() and not each.is_symlink() and each.suffix not in COMPANION_SUFFIXES
+        )
+
+    def _old(self, folder: Path) -> Iterator[Path]:
+        """What a folder of the cache holds that was not used lately."""
+        if folder.is_dir() and not folder.is_symlink():
+            yield from (entry for entry in sorted(folder.iterdir()) if _modified_at(entry) < self._before)
+
+    def _take_entry(self, entry: Path) -> bool:
+        self._sizes.add(entry)
+        if self._really:
+            _remove_path(entry)
+        return True
+
+    def _take(self, environment: Path) -> bool:
+        """Whether it could be removed: nobody makes it or works with it."""
+        import filelock
+
+        lock = filelock.FileLock(environment.with_name(f"{environment.name}.lock"))
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout:
+            return False
+        try:
+            return self._take_alone(environment)
+        finally:
+            lock.release()
+
+    def _take_alone(self, environment: Path) -> bool:
+        if storage.is_in_use(environment):
+            return False
+        if not self._really:
+            self._sizes.add(environment)
+            return True
+        ready = environment / "ready.json"
+        said = ready.read_bytes() if ready.is_file() else None
+        ready.unlink(missing_ok=True)
+        if storage.is_in_use(environment):  # somebody came before it was no longer ready
+            if said is not None:
+                ready.write_bytes(said)
+            return False
+        self._sizes.add(environment)
+        _remove_path(environment)
+        _remove_path(storage.lease_folder(environment))
+        return True
+
+
+def _last_used(environment: Path) -> float:
+    """When it was last made or used."""
+    return max(
+        _modified_at(each) for each in (environment / "ready.json", storage.lease_folder(environment), environment)
+    )
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove_path(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:
+    """Where the environments lie that these locks name."""
+    return {slot.folder for lock in locks for slot in _locked_slots(lock, list(targets_of(lock)), environments)}
+
+
+def _locked_slots(
+    lock: Lock, runtimes: Sequence[LockedRuntime], environments: Environments
+) -> Iterator[EnvironmentSlot]:
+    for runtime in runtimes:
+        with contextlib.suppress(UnavailableError):
+            if not runtime.environment:
+                yield environments.slot_of(runtime, lock.pinned)
+
+
+class DiskUsage:
+    """Counts each file once, and knows which of them have names elsewhere."""
+
+    def __init__(self) -> None:
+        self._files: dict[tuple[int, int], list[int]] = {}  # bytes, names that it has, names that were seen
+
+    def add(self, path: Path) -> None:
+        """Count a file, or a folder with all below it; links are not followed."""
+        for found in _walk_files(path):
+            entry = self._files.setdefault((found.st_dev, found.st_ino), [_allocated_bytes(found), found.st_nlink, 0])
+            entry[2] += 1
+
+    @property
+    def size_bytes(self) -> int:
+        """What they take together."""
+        return sum(size for size, _, _ in self._files.values())
+
+    @property
+    def freed_bytes(self) -> int:
+        """What is free once they are removed: a file that has another name stays."""
+        return sum(size for size, names, seen in self._files.values() if seen >= names)
+
+
+def _allocated_bytes(found: os.stat_result) -> int:
+    blocks = getattr(found, "st_blocks", None)
+    return found.st_size if blocks is None else int(blocks) * 512
+
+
+def _walk_files(path: Path) -> Iterator[os.stat_result]:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            for entry in path.iterdir():
+                yield from _walk_files(entry)
+        else:
+            yield path.lstat()
+    except OSError:  # it went away meanwhile, or may not be seen
+        return

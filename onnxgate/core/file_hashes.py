@@ -1,0 +1,83 @@
+"""Opening what should be a regular file: never waiting for a pipe, and never reading a device."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Mapping
+from io import FileIO
+from pathlib import Path
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_regular(path: Path) -> FileIO:
+    """The file, unbuffered. What a path leads to may be another thing than when it was looked at before.
+
+    Raises:
+        OSError: it cannot be opened, or is no regular file.
+    """
+    file = FileIO(os.open(path, _FLAGS), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return file
+
+
+_CHUNK_BYTES = 1024 * 1024
+REMEMBERED_BYTES = 1024 * 1024
+"""Smaller files are hashed in less time than it takes to think about it."""
+SETTLED_NS = 2 * 10**9
+"""What changed later than this before we looked may change again and show the same times.
+
+Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
+"""
+
+Identity = tuple[int, int, int, int, int]
+"""Device, number, size, and the times of the last change of content and of anything: git's proof that a file is the
+same. The last of them no program can set."""
+
+_known: dict[Identity, str] = {}
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        if found := _known.get(file_identity(status)):
+            return found
+        began_ns = time.time_ns()
+        digest = hashlib.sha256()
+        buffer = memoryview(bytearray(_CHUNK_BYTES))
+        left = status.st_size  # of a file that grows meanwhile, what it was
+        while left > 0 and (count := file.readinto(buffer[: min(left, _CHUNK_BYTES)])):
+            digest.update(buffer[:count])
+            left -= count
+        found = digest.hexdigest()
+        if file_identity(os.fstat(file.fileno())) == file_identity(status) and is_settled(status, began_ns):
+            _known[file_identity(status)] = found
+    return found
+
+
+def file_identity(status: os.stat_result) -> Identity:
+    """What proves that a file is the one that it was."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def is_settled(status: os.stat_result, now_ns: int) -> bool:
+    """Whether a large file has been what it is for long enough that its times would show a change."""
+    newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
+    return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
+
+
+def remember_digests(known: Mapping[Identity, str]) -> None:
+    """Take digests for known that were made of these very files."""
+    _known.update(known)
+
+
+def known_digest(status: os.stat_result) -> str | None:
+    """The digest of a file, where it need not be read for it."""
+    return _known.get(file_identity(status))

@@ -1,0 +1,173 @@
+"""The values in which a judgement is said: level, place, hit and finding."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from packaging.version import InvalidVersion, Version
+
+
+class Level(str, enum.Enum):
+    """How much a finding weighs; only an error closes the gate by default."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Stage(str, enum.Enum):
+    """What gathers evidence, from cheap to dear. `BUDGET` and `GATE` stand for rules without a stage of their own."""
+
+    FILE = "file"
+    LOCK = "lock"
+    SUPPORT = "support"
+    RUNTIME = "runtime"
+    PARITY = "parity"
+    EXPORT = "export"
+    BUDGET = "budget"
+    GATE = "gate"
+
+
+STATIC_STAGES = (Stage.FILE, Stage.LOCK, Stage.SUPPORT)
+DYNAMIC_STAGES = (Stage.RUNTIME, Stage.PARITY, Stage.EXPORT)
+ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a finding is shown: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
+
+    path: str
+    line: int = 0
+    end_line: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """One thing that a rule says of a model on a runtime, among others of the same rule: what its hit is `about`."""
+
+    rule: str
+    about: str
+
+
+HitReference = str | Claim
+"""What an observation answers: all that a rule says, by its name, or one claim of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a rule yields: one problem of one model, on at most one runtime.
+
+    `message` does not name the runtime; `detail` is the verb phrase that this runtime adds ("implements up to 19").
+    Hits that differ only in `runtime` and `detail` become one finding.
+    """
+
+    place: Place
+    message: str
+    model: str = ""
+    node: str = ""
+    fix: str = ""
+    runtime: str = ""
+    detail: str = ""
+    works_since: str = ""
+    works_until: str = ""
+    awaits_run: bool = False  # says what could not be predicted: dropped where the model was run on that runtime
+    runs_anyway: bool = False  # a fault of the file that keeps nothing from running it: how it shows, a run tells
+    about: str = ""  # tells a prediction from others of its rule, so that an observation can answer it alone
+    # What predicts what this hit observed. Where one of them hit the same model on the same runtime, at least as
+    # gravely, that finding is confirmed and this hit is not said a second time.
+    explained_by: tuple[HitReference, ...] = ()
+    # Rules whose fault has this one as a consequence. Where one of them hit the same model (on the same runtime, or
+    # naming none), at least as gravely and not ignored, only the cause is said.
+    follows_from: tuple[HitReference, ...] = ()
+    # What this hit contradicts, or confirms without being explained by it, for the same model and runtime; the
+    # observation decides.
+    contradicts: tuple[HitReference, ...] = ()
+    confirms: tuple[HitReference, ...] = ()
+    level: Level | None = None  # None: the rule's own level
+    # What the problem is, in words that stay when the model is exported again: names of operators, inputs and outputs,
+    # and no numbered nodes, figures or baselines. "": the message is that, without its node.
+    identity: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleHit:
+    """A hit stamped by the gate with the rule it came from."""
+
+    rule: str
+    stage: Stage
+    level: Level
+    hit: Hit
+    silent: bool = False  # its rule is off: it only answers what was predicted
+    fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; stamped when it is weighed
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteCheck:
+    """Something asked for that could not be done (undecided), or need not be (skipped), and why."""
+
+    stage: Stage
+    model: str
+    runtime: str
+    reason: str
+    hint: str = field(default="", compare=False)
+    by_design: bool = False  # nothing could decide it: it does not apply, and is skipped
+
+
+def mask_numbers(text: str) -> str:
+    """A name or a text of a model without its numbers: `node_Conv_12` becomes `node_Conv_#`, and so does 14."""
+    return re.sub(r"[0-9]+", "#", text)
+
+
+def strip_versions(text: str) -> str:
+    """A text about operators without their versions and opsets: `Det(11)` becomes `Det`."""
+    return re.sub(r"(?<=\w)\([0-9]+\)|(?<=\bopset) [0-9]+", "", text)
+
+
+@functools.lru_cache(maxsize=1024)
+def version_sort_key(text: str) -> Version:
+    """A release for sorting; what is no version comes first."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return Version("0")
+
+
+def runtime_sort_key(name: str) -> tuple[str, Version]:
+    """A runtime's name for sorting: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    engine, _, release = name.partition(" ")
+    return engine, version_sort_key(release)
+
+
+def join_phrases(phrases: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(phrases) < 2:
+        return "".join(phrases)
+    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
+    """Runtimes in words: `onnxruntime 1.16.3, 1.17.3 and 1.20.1 to 1.22.1`; three neighbours in `known` are a range."""
+    by_engine: dict[str, list[str]] = {}
+    for name in sorted(runtimes, key=runtime_sort_key):
+        by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
+    return "; ".join(f"{engine} {_format_releases(engine, releases, known)}" for engine, releases in by_engine.items())
+
+
+def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str]) -> str:
+    every = [
+        name.partition(" ")[2] for name in sorted(set(known), key=runtime_sort_key) if name.startswith(f"{engine} ")
+    ]
+    runs: list[list[str]] = []
+    for release in releases:
+        after = every.index(release) - 1 if release in every else -1
+        if runs and after >= 0 and runs[-1][-1] == every[after]:
+            runs[-1].append(release)
+        else:
+            runs.append([release])
+    words = [[f"{run[0]} to {run[-1]}"] if len(run) > 2 else run for run in runs]
+    return join_phrases([word for run in words for word in run])

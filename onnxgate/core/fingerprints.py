@@ -1,0 +1,65 @@
+"""What identifies a finding over commits: its rule, its model, and the problem; no runtimes, lines or figures."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onnxgate.core.findings import Hit, RuleHit, mask_numbers, runtime_sort_key
+
+FindingIdentity = tuple[str, str, str]  # rule; model, or file where it is about none; problem
+
+
+def assign_fingerprints(judged: Sequence[RuleHit]) -> list[RuleHit]:
+    """
+    Each with its fingerprint: one for all that becomes one finding, another for every other finding.
+
+    Findings that nothing tells apart but what a new export changes are counted, in the order of the oldest runtime
+    and of their words: it is their number that is known, and one more is new.
+    """
+    if all(each.fingerprint or each.silent for each in judged):
+        return list(judged)
+    found: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
+    for index, each in enumerate(judged):
+        if not each.silent:
+            found.setdefault(_finding_identity(each), {}).setdefault(_distinguishing_fields(each), []).append(index)
+    made = list(judged)
+    for base, apart in found.items():
+        members = list(apart.values())
+        if len(members) > 1:
+            members.sort(key=lambda indices: min(_hit_sort_key(judged[index]) for index in indices))
+        for number, indices in enumerate(members):
+            fingerprint = _hash_identity(base, number)
+            for index in indices:
+                made[index] = replace(judged[index], fingerprint=fingerprint)
+    return made
+
+
+def _finding_identity(judged: RuleHit) -> FindingIdentity:
+    hit = judged.hit
+    return judged.rule, hit.model or hit.place.path, hit.identity or _stable_message(hit)
+
+
+def _stable_message(hit: Hit) -> str:
+    """The message without the numbers of its node, and without how many others there are."""
+    words = re.sub(r",? and \d+ more\b", "", hit.message)
+    return words.replace(f"`{hit.node}`", f"`{mask_numbers(hit.node)}`") if hit.node else words
+
+
+def _distinguishing_fields(judged: RuleHit) -> tuple[object, ...]:
+    """What, beside the runtime, makes two hits two findings."""
+    hit = judged.hit
+    return (judged.level, judged.stage, hit.message, hit.place, hit.fix)
+
+
+def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
+    hit = judged.hit
+    return (runtime_sort_key(hit.runtime), hit.message, hit.place, hit.fix, judged.level.value)
+
+
+def _hash_identity(base: FindingIdentity, number: int) -> str:
+    """The first has no number, so that it stays what it is when a second comes."""
+    text = "\0".join((*base, *([str(number)] if number else [])))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -1,0 +1,278 @@
+"""The matrix: on which releases models load, as predicted and as seen. What `onnxgate matrix --output json` says.
+
+Sorted; no clock, no host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from onnxgate.core.findings import name_runtimes
+
+VERSION = 1
+
+Predicted = Literal["loads", "refused", "unknown"]
+Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
+Verdict = Literal["pass", "fail", "undecided"]
+NO_DATA_RULE = "no-support-data"
+"""The rule of what is not known for want of data; all others doubt the model itself."""
+CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
+"""What must not have been predicted of that which was seen."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One object of the matrix."""
+
+
+class Reason(Part, frozen=True, kw_only=True):
+    """Why a release refuses a model, or why that cannot be told. `node` is "" where it is about the whole model."""
+
+    rule: str
+    node: str
+    message: str  # the same for all releases
+    detail: str = ""  # what this one has, as a verb phrase: "implements up to 19"
+
+
+NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="the kernels of this release are not known")
+
+
+class Entry(Part, frozen=True, kw_only=True):
+    """One model on one release. `observed` is "" where nobody looked; `error` is what was said then."""
+
+    runtime: str  # "onnxruntime 1.18.1"
+    predicted: Predicted
+    reasons: tuple[Reason, ...] = ()
+    observed: Observed = ""
+    error: str = ""
+
+    @property
+    def state(self) -> Predicted:
+        """What counts: what was seen, else what is predicted; a load that never ended tells nothing."""
+        match self.observed:
+            case "loads":
+                return "loads"
+            case "refused" | "crashed":
+                return "refused"
+            case "timed-out":
+                return "unknown"
+            case _:
+                return self.predicted
+
+    @property
+    def contradicted(self) -> bool:
+        """The prediction was wrong."""
+        return CONTRADICTED_PREDICTIONS.get(self.observed) == self.predicted
+
+    @property
+    def told(self) -> str:
+        """What was said when it was tried, where that counts and nothing that was predicted explains it."""
+        explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
+        return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
+
+
+class MatrixModel(Part, frozen=True, kw_only=True):
+    """One model on every release asked for, ascending."""
+
+    path: str
+    runtimes: tuple[Entry, ...]
+
+    def on(self, state: Predicted) -> tuple[str, ...]:
+        """The releases on which that counts."""
+        return tuple(entry.runtime for entry in self.runtimes if entry.state == state)
+
+    @property
+    def outcome(self) -> Predicted:
+        """Of all releases together: whether one is known to load it, else what the newest one does."""
+        return "loads" if self.on("loads") else self.runtimes[-1].state
+
+
+class Matrix(Part, frozen=True, kw_only=True):
+    """Models by releases."""
+
+    version: int = VERSION
+    onnxgate: str
+    verdict: Verdict
+    exit: int
+    models: tuple[MatrixModel, ...]
+
+    @property
+    def entries(self) -> Iterator[Entry]:
+        """Those of all models."""
+        return (entry for model in self.models for entry in model.runtimes)
+
+
+def build_matrix(models: Sequence[MatrixModel], version: str) -> Matrix:
+    """The matrix with its verdict. `version` is onnxgate's own."""
+    verdict, status = _decide(models)
+    return Matrix(onnxgate=version, verdict=verdict, exit=status, models=tuple(models))
+
+
+def _decide(models: Sequence[MatrixModel]) -> tuple[Verdict, int]:
+    """A model that no release is known to load, and the newest refuses, closes the gate; other doubts are no pass."""
+    outcomes = {model.outcome for model in models}
+    if "refused" in outcomes:
+        return "fail", 1
+    unseen = any(entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes)
+    return ("undecided", 3) if unseen or "unknown" in outcomes else ("pass", 0)
+
+
+def render_reason(reason: Reason) -> str:
+    """A reason with its rule, and with its node where the message does not name that by itself."""
+    named = f"node `{reason.node}`" if reason.node and f"`{reason.node}`" not in reason.message else ""
+    return ": ".join(part for part in (reason.rule, named, reason.message) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonGroup:
+    """Releases that do not load a model, and all for the same first reason; ascending."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def state(self) -> Predicted:
+        """Refused, or not known."""
+        return self.entries[0].state
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(entry.runtime for entry in self.entries)
+
+    @property
+    def because(self) -> str:
+        """The reason, what the newest of them has, and how many more reasons there are; "" where there is none."""
+        every = self.every
+        others = f", and {self.more} more reason{'s' if self.more > 1 else ''}" if self.more else ""
+        return f"{every[0]}{others}" if every else ""
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All reasons of the newest of them, the first one first."""
+        newest = self.entries[-1]
+        if newest.told:
+            return (newest.told,)
+        return tuple(f"{render_reason(reason)}{_render_detail(newest, reason)}" for reason in newest.reasons)
+
+    @property
+    def more(self) -> int:
+        """How many reasons there are besides the first one, on the release that has most."""
+        return 0 if self.entries[-1].told else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
+
+
+def group_by_reason(model: MatrixModel) -> list[ReasonGroup]:
+    """Why the model does not load elsewhere; that of the newest releases first."""
+    alike: dict[tuple[Predicted, str], list[Entry]] = {}
+    for entry in reversed(model.runtimes):
+        if entry.state != "loads":
+            reason = render_reason(entry.reasons[0]) if entry.reasons else ""
+            alike.setdefault((entry.state, entry.told or reason), []).append(entry)
+    return [ReasonGroup(tuple(reversed(entries))) for entries in alike.values()]
+
+
+def _render_detail(entry: Entry, reason: Reason) -> str:
+    return f" ({_release_number(entry.runtime)} {reason.detail})" if reason.detail else ""
+
+
+def _release_number(runtime: str) -> str:
+    return runtime.rpartition(" ")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkingRange:
+    """Where a model loads, in one sentence; and why it does not elsewhere."""
+
+    sentence: str  # "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 lacks opset 21 of `ai.onnx`"
+    others: tuple[ReasonGroup, ...]  # without those of which the sentence says all that is known
+
+
+def describe_working_range(model: MatrixModel) -> WorkingRange:
+    """The sentence says of the nearest release alone why it refuses the model."""
+    every = [entry.runtime for entry in model.runtimes]
+    found = group_by_reason(model)
+    nearest = _nearest_refusing_release(model)
+    clauses = [_describe_loading(model, every)]
+    if nearest is not None and len(every) == 1:
+        clauses = [f"{clauses[0]}, which {_describe_refusal(nearest)}"]
+    elif nearest is not None:
+        clauses.append(f"{_name_nearest_release(nearest, found, every)} {_describe_refusal(nearest)}")
+    clauses += _describe_unknown(model, found, every)
+    return WorkingRange("; ".join(clauses), tuple(group for group in found if not _lacks_kernel_data(group)))
+
+
+def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
+    if loading := model.on("loads"):
+        return f"loads on {name_runtimes(loading, every)}{_describe_doubt(model)}"
+    refused = model.on("refused")
+    if len(every) == 1:
+        return f"{'does not' if refused else 'is not known to'} load on {every[0]}"
+    count = len(refused or every)
+    said = "loads on none of" if refused else "is not known to load on any of"
+    return f"{said} {count} release{'s' if count != 1 else ''}"
+
+
+def _describe_doubt(model: MatrixModel) -> str:
+    """What is wrong with the model itself, although it was seen to load: data that are no weights, say."""
+    for entry in model.runtimes:
+        doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
+        if entry.state == "loads" and entry.predicted == "unknown" and doubts:
+            return f", although {render_reason(doubts[0])}"
+    return ""
+
+
+def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
+    """Who refuses the model next to where it loads: just below the newest of these releases, else just above."""
+    states = [entry.state for entry in model.runtimes]
+    last = max((index for index, state in enumerate(states) if state == "loads"), default=len(states))
+    refusing = [index for index, state in enumerate(states) if state == "refused"]
+    below, above = [index for index in refusing if index < last], [index for index in refusing if index > last]
+    return model.runtimes[below[-1] if below else above[0]] if refusing else None
+
+
+def _name_nearest_release(nearest: Entry, found: Sequence[ReasonGroup], every: Sequence[str]) -> str:
+    """Its minor, where all of its patches were looked at and refuse the model for the same reason."""
+    minor = nearest.runtime.rpartition(".")[0]
+    patches = {runtime for runtime in every if runtime.rpartition(".")[0] == minor}
+    alike = next(set(group.runtimes) for group in found if nearest in group.entries)
+    return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, every)
+
+
+REFUSAL_PHRASES = {
+    "missing-kernel": ("there is no kernel for ", "lacks a kernel for "),
+    "opset-too-new": ("imports ", "lacks "),
+    "ir-version-too-new": ("is stamped with ", "does not read "),
+}
+"""How messages of a rule begin, and what a release does that is said to refuse a model for it."""
+
+
+def _describe_refusal(nearest: Entry) -> str:
+    """Why it refuses the model, without what it has instead, which is said elsewhere."""
+    if nearest.told or not nearest.reasons:
+        return f"refuses it: {nearest.told}" if nearest.told else "refuses it"
+    first, count = nearest.reasons[0], len(nearest.reasons)
+    before, after = REFUSAL_PHRASES.get(first.rule, ("", "refuses it: "))
+    said = f"{after}{first.message.removeprefix(before)}"
+    return f"{said} (the first of {count} reasons)" if count > 1 else said
+
+
+def _describe_unknown(model: MatrixModel, found: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
+    """Left out where it is all that there is to say, and the list says why."""
+    unknown = model.on("unknown")
+    where = _strip_engine_name(name_runtimes(unknown, every), every)
+    if unknown and all(_lacks_kernel_data(group) for group in found if group.state == "unknown"):
+        yield f"kernels are not known on {where}"
+    elif unknown and len(unknown) < len(every):
+        yield f"not known on {where}"
+
+
+def _lacks_kernel_data(group: ReasonGroup) -> bool:
+    return all(entry.reasons == (NO_KERNELS,) and not entry.told for entry in group.entries)
+
+
+def _strip_engine_name(said: str, every: Sequence[str]) -> str:
+    """It is named already, where there is only one."""
+    engines = {runtime.rpartition(" ")[0] for runtime in every}
+    return said.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else said

@@ -1,0 +1,151 @@
+"""Which releases of ONNX Runtime a failure concerns, computed from the support data."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from onnxgate.diagnostics.entry import CapturedGroups
+
+if TYPE_CHECKING:
+    from onnxgate.support.tables.operators import Implementation
+
+DOMAIN_NAMES = {"": "ai.onnx"}
+
+
+def captured_domain(captured: CapturedGroups) -> str:
+    """The domain that a text names; the default one where it names none."""
+    name = captured.get("domain", "")
+    return DOMAIN_NAMES.get(name, name)
+
+
+def list_releases() -> list[str]:
+    """The releases that there is data of, from the oldest on."""
+    from onnxgate.support.tables.limits import load_limit_table
+
+    return list(load_limit_table().releases)
+
+
+def newest_release() -> str:
+    """The newest of them."""
+    return list_releases()[-1]
+
+
+def first_release_with_ir(captured: CapturedGroups) -> str:
+    """The first release that takes the IR version asked for; "" where none does or none is asked for."""
+    from onnxgate.support.tables.limits import find_first_release_for_ir
+
+    return find_first_release_for_ir(_captured_number(captured, "asked"))
+
+
+def first_release_with_opset(captured: CapturedGroups) -> str:
+    """The first release that takes the opset asked for."""
+    from onnxgate.support.tables.limits import find_first_release_for_opset
+
+    return find_first_release_for_opset(captured_domain(captured), _captured_number(captured, "asked"))
+
+
+def _captured_number(captured: CapturedGroups, name: str) -> int:
+    text = captured.get(name, "")
+    return int(text) if text.isdigit() and len(text) < 10 else 0
+
+
+def describe_since(release: str) -> str:
+    """`works since onnxruntime 1.24.1`, or that no release does."""
+    return (
+        f"works since onnxruntime {release}" if release else f"no release up to onnxruntime {newest_release()} takes it"
+    )
+
+
+def describe_before(release: str) -> str:
+    """Which releases are affected by what works since a release."""
+    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {newest_release()}"
+
+
+@functools.cache
+def _load_implementations() -> dict[str, Implementation]:
+    from onnxgate.support.tables.operators import build_implementations, load_shipped_table
+
+    return build_implementations(load_shipped_table(), {})
+
+
+@functools.lru_cache(maxsize=256)
+def _find_kernels(domain: str, name: str, since: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """All releases that there are kernels of; those that have one of this version; and its types in the last of"
+    " them."""
+    every = _load_implementations()
+
+    def kernels(each: Implementation) -> list[frozenset[str]]:
+        operator = each.operator(domain, name)
+        rows = operator.kernels if operator else ()
+        fitting = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
+        return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
+
+    have = [release for release, each in every.items() if kernels(each)]
+    types = sorted({name for each in kernels(every[have[-1]]) for name in each}) if have else []
+    return tuple(every), tuple(have), tuple(types)
+
+
+def describe_kernel(captured: CapturedGroups) -> str:
+    """From when on there is a kernel of the operator at that version, and which types it takes."""
+    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    every, have, types = _find_kernels(domain, name, since)
+    if not name:
+        return ""
+    if not have:
+        return f"no release up to onnxruntime {every[-1]} has a CPU kernel of `{_replace_backticks(name)}` at version {since}"
+    where = "in every release" if have == every else f"since onnxruntime {have[0]}"
+    if have[-1] != every[-1]:
+        where = f"in onnxruntime {have[0]} to {have[-1]}"
+    taken = f", in {have[-1]} for {_join_types(types)}" if types else ""
+    return f"`{_replace_backticks(name)}` at version {since} has a CPU kernel {where}{taken}"
+
+
+def suggest_kernel_fix(captured: CapturedGroups) -> str:
+    """What to do without a kernel: another type, or the versions of the operator that there are kernels of."""
+    domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    operator = _load_implementations()[newest_release()].operator(domain, name)
+    if operator is None or _find_kernels(domain, name, since)[1]:
+        return "cast to a type that it takes, or export at another opset"
+    versions = [each.since for each in operator.schemas if _find_kernels(domain, name, each.since)[1]]
+    if newer := [each for each in versions if each > since]:
+        return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or export it again"
+    if versions:
+        return f"export at opset {since - 1} or older: there are kernels of version {max(versions)}"
+    return "export with other operators"
+
+
+def describe_missing_kernel(captured: CapturedGroups) -> str:
+    """The releases that have no kernel of the operator at that version; "" where it is a matter of types alone."""
+    every, have, _ = _find_kernels(
+        captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
+    )
+    if have == every:
+        return "every release where the types are others"
+    if have and have[-1] == every[-1]:
+        return f"{describe_before(have[0])}; newer ones where the types are others"
+    return describe_before("")
+
+
+def describe_operator(captured: CapturedGroups) -> str:
+    """Since which opset, and in which releases, there is such an operator."""
+    domain, name = captured_domain(captured), captured.get("op", "")
+    every = _load_implementations()
+    have = {release: found for release, each in every.items() if (found := each.operator(domain, name))}
+    if not name or not have:
+        return ""
+    last = have[list(have)[-1]]
+    first = min((schema.since for schema in last.schemas), default=0)
+    opset = f" since opset {first}" if first and domain.startswith("ai.onnx") else ""
+    since = f"; onnxruntime knows it since {next(iter(have))}" if len(have) < len(every) else ""
+    return f"`{_replace_backticks(name)}` is in domain `{domain}`{opset}{since}"
+
+
+def _replace_backticks(text: str) -> str:
+    return text.replace("`", "'")
+
+
+def _join_types(types: Iterable[str]) -> str:
+    names = [each.removeprefix("tensor(").removesuffix(")") for each in types]
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,359 @@
+"""What a log says, in words: each known error once."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import msgspec
+
+from onnxgate.diagnostics.classification import Diagnosis, list_patterns, match_patterns, normalize_text
+
+
+class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
+    """One known error of a log, however often it is in it."""
+
+    name: str  # of the entry
+    says: str  # the first line, as it was printed
+    means: str
+    why: str
+    fix: str
+    affected: str  # the releases concerned; "" where that is not known, or no matter of releases
+    rules: tuple[str, ...]  # of onnxgate, that say it before it happens
+    count: int
+    lines: tuple[int, ...]  # the first ones
+
+
+class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that looks like an error, and that nobody knows."""
+
+    line: int
+    says: str
+
+
+class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was found in one log."""
+
+    version: int = 1
+    onnxgate: str
+    lines: int
+    errors: tuple[ExplainedError, ...]  # in the order in which they come first
+    more_errors: int = 0  # different ones that there was no room for
+    unknown: int  # lines that look like errors, and are not explained
+    first_unknown: tuple[UnknownLine, ...]
+
+    @property
+    def exit(self) -> int:
+        """0 where something is explained, or nothing looks like an error; 3 where all that does is unknown."""
+        return 3 if self.unknown and not self.errors else 0
+
+
+CHUNK_BYTES = 65_536
+MAX_LINE_LENGTH = 16_384
+"""Characters of a line that are looked at together; what is longer is read in pieces, parted at a blank."""
+_ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\\u001b\[[\d;]{0,32}m")
+_TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
+# Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit; pytest's own mark.
+_PREFIX = re.compile(
+    rf"(?:\s{{0,40}}(?:{_TIMESTAMP}|\[{_TIMESTAMP}\])\s{{1,8}}"
+    r"|[^\t\n]{1,120}\t[^\t\n]{1,120}\t(?=\d{4}-)"
+    r"|\s{0,40}##\[\w{1,20}\]"
+    r"|\s{0,40}::(?:error|warning|notice|debug)[^:\n]{0,300}::"
+    r"|\s{0,8}[\w.-]{1,80} {0,20}\| "
+    r"|#\d{1,6} \d{1,6}\.\d{1,4} "
+    r"|E {2,8}(?=\S))"
+)
+_MAX_PREFIXES = 4
+_JSON_FIELD = re.compile(r'"[\w.@-]{1,40}" ?: ?"')
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line, or a piece of one."""
+
+    number: int  # as an editor counts them, from 1
+    text: str  # canonical
+
+
+def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
+    """All lines that are not blank, in bounded memory, whatever the length of one."""
+    for number, text in _read_pieces(stream):
+        for piece in _unescape_json(text):
+            if piece and (said := normalize_text(strip_prefixes(piece))):
+                for line in said.split("\n"):
+                    yield LogLine(number, line)
+
+
+def strip_prefixes(text: str) -> str:
+    """A line without colours, and without the prefixes of whoever passed it on."""
+    plain = _ANSI.sub("", text)
+    for _ in range(_MAX_PREFIXES):
+        found = _PREFIX.match(plain)
+        if not found:
+            break
+        plain = plain[found.end() :]
+    return plain
+
+
+def _unescape_json(text: str) -> list[str]:
+    """The lines that a line of JSON holds, else the line itself."""
+    if "\\n" not in text or not _JSON_FIELD.search(text):
+        return text.split("\r")
+    return text.replace("\\r", "").replace("\\t", " ").replace('\\"', '"').split("\\n")
+
+
+def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
+    """Lines by number, long ones in pieces."""
+    first = stream.read(CHUNK_BYTES)
+    decoder = codecs.getincrementaldecoder(_detect_encoding(first))(errors="replace")
+    number, rest, chunk = 1, "", first
+    while chunk:
+        rest += decoder.decode(chunk)
+        *whole, rest = rest.split("\n")
+        for line in whole:
+            yield from ((number, piece) for piece in _split_long_line(line))
+            number += 1
+        *pieces, rest = _split_long_line(rest)
+        yield from ((number, piece) for piece in pieces)
+        chunk = stream.read(CHUNK_BYTES)
+    yield number, rest + decoder.decode(b"", final=True)
+
+
+def _detect_encoding(first: bytes) -> str:
+    """What the log is written in: PowerShell writes UTF-16."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig"
+
+
+def _split_long_line(line: str) -> list[str]:
+    pieces = []
+    while len(line) > MAX_LINE_LENGTH:
+        end = line.rfind(" ", MAX_LINE_LENGTH // 2, MAX_LINE_LENGTH)
+        end = MAX_LINE_LENGTH if end < 0 else end
+        pieces.append(line[:end])
+        line = line[end:]
+    return [*pieces, line]
+
+
+WINDOW_LINES = 10
+"""Lines that one message may take, and more than any that is known does."""
+MAX_MESSAGE_LENGTH = 4_000
+"""Characters behind its first line that a message may take."""
+LOOKAHEAD_LINES = 4
+"""Lines in which something that says more takes the place of something general."""
+REPEAT_LINES = 25
+"""Lines within which the same error is said once more, and did not happen again."""
+RECENT_ERRORS = 8
+"""Errors of one kind that a text with fewer words may belong to."""
+MAX_ERRORS = 200
+"""Different errors that are told apart."""
+MAX_SHOWN = 5
+QUOTE_LENGTH = 240
+_ERROR_LIKE = re.compile(
+    r"(?<![\w.])[A-Za-z_][\w.]{0,120}(?:Error|Exception|Failure): "
+    r"|\[ONNXRuntimeError\]"
+    r"|(?:^|[^\w`'\"/.-])(?:ERROR|FATAL|CRITICAL)(?:[: \]]|$)"
+    r"|^(?:error|fatal|panic|fatal error)(?:\[\w{1,20}\])?: "
+    r"|^(?:Uncaught )?(?:\(in promise\) )?Error: |^triggerUncaughtException\("
+    r"|^pybind11_state\.\w{1,40}: "
+    r"|Segmentation fault|core dumped"
+)
+# What follows from an error, and is none by itself.
+_CONSEQUENCE = re.compile(
+    r"Process completed with exit code|returned non-zero exit status|CalledProcessError|(?:0|no) errors?\b"
+    r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
+    r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |short test summary|ELIFECYCLE|Command exited with"
+)
+# What pytest says once more at its end.
+_PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?: - |$)")
+
+
+@dataclass(slots=True)
+class _ErrorGroup:
+    """One error while it is counted."""
+
+    known: Diagnosis
+    says: str
+    last: int
+    patterns: set[str]  # of its last occurrence: a program may say one thing in several ways
+    count: int = 1
+    lines: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _LogErrors:
+    groups: list[_ErrorGroup] = field(default_factory=list)
+    of_entry: dict[str, list[_ErrorGroup]] = field(default_factory=dict)
+    exact: dict[tuple[object, ...], _ErrorGroup] = field(default_factory=dict)
+    more: set[tuple[object, ...]] = field(default_factory=set)
+    unknown: int = 0
+    first_unknown: list[UnknownLine] = field(default_factory=list)
+
+    def add(self, known: Diagnosis, line: LogLine) -> None:
+        """Count an error: anew, or as one that is there already."""
+        group = self._like(known)
+        if group is None:
+            self._begin(known, line)
+            return
+        if line.number - group.last > REPEAT_LINES or known.pattern in group.patterns:
+            group.count += 1
+            group.lines = [*group.lines, line.number][:MAX_SHOWN]
+            group.patterns = set()
+        group.patterns.add(known.pattern)
+        if len(known.captured) > len(group.known.captured):
+            group.known = known
+            self.exact[_diagnosis_key(known)] = group
+        group.last = line.number
+
+    def _begin(self, known: Diagnosis, line: LogLine) -> None:
+        if len(self.groups) < MAX_ERRORS:
+            group = _ErrorGroup(
+                known, _quote_line(line.text, known.start), line.number, {known.pattern}, lines=[line.number]
+            )
+            self.groups.append(group)
+            self.of_entry.setdefault(known.entry.name, []).append(group)
+            self.exact[_diagnosis_key(known)] = group
+        elif len(self.more) < MAX_ERRORS:
+            self.more.add(_diagnosis_key(known))
+
+    def _like(self, known: Diagnosis) -> _ErrorGroup | None:
+        """The one that says the same, or the same with more or fewer words."""
+        if group := self.exact.get(_diagnosis_key(known)):
+            return group
+        latest = self.of_entry.get(known.entry.name, [])[-RECENT_ERRORS:]
+        new = known.captured.items()
+        return next(
+            (each for each in reversed(latest) if new <= (old := each.known.captured.items()) or old <= new), None
+        )
+
+    def suspect(self, line: LogLine) -> None:
+        """Count a line that looks like an error, and that nobody knows."""
+        self.unknown += 1
+        if len(self.first_unknown) < MAX_SHOWN:
+            self.first_unknown.append(UnknownLine(line=line.number, says=_quote_line(line.text, 0)))
+
+
+def _diagnosis_key(known: Diagnosis) -> tuple[object, ...]:
+    return (known.entry.name, *known.captured.items())
+
+
+def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
+    """What a log says, read once from its beginning to its end."""
+    findings, last = _LogErrors(), 0
+    covered = 0  # lines of the window that a message took
+    for window in _windows(read_lines(stream)):
+        last = max(last, window[0].line.number)
+        if covered:
+            covered -= 1
+            continue
+        known = _diagnose_first_line(window)
+        if known is None:
+            if not _introduces_error(window):
+                _count_unknown_error(window[0].line, findings)
+            continue
+        findings.add(known, window[0].line)
+        covered = _window_text(window)[: known.end].count("\n")
+    return ExplainedLog(
+        onnxgate=onnxgate,
+        lines=last,
+        errors=tuple(_to_explained_error(each) for each in findings.groups),
+        more_errors=len(findings.more),
+        unknown=findings.unknown,
+        first_unknown=tuple(findings.first_unknown),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ScannedLine:
+    """A line with the places of patterns whose literal piece it holds."""
+
+    line: LogLine
+    hits: tuple[int, ...]
+
+
+def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
+    """Each line with those behind it."""
+    window: deque[_ScannedLine] = deque()
+    before: LogLine | None = None
+    for line in stream:
+        if before is not None:
+            window.append(_ScannedLine(before, _find_literals(f"{before.text} {line.text}")))
+        before = line
+        if len(window) > WINDOW_LINES:
+            yield window
+            window.popleft()
+    if before is not None:
+        window.append(_ScannedLine(before, _find_literals(before.text)))
+    while window:
+        yield window
+        window.popleft()
+
+
+@functools.lru_cache(maxsize=64)
+def _find_literals(flat: str) -> tuple[int, ...]:
+    return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
+
+
+def _window_text(window: deque[_ScannedLine]) -> str:
+    return "\n".join(each.line.text for each in window)
+
+
+def _diagnose_first_line(window: deque[_ScannedLine]) -> Diagnosis | None:
+    """What begins in the window's first line; what says less than something just behind it is left to that."""
+    places = sorted({place for each in window for place in each.hits})
+    if not places:
+        return None
+    text, first = _window_text(window), len(window[0].line.text)
+    text = text[: first + MAX_MESSAGE_LENGTH]
+    known = next(match_patterns(text, places, first), None)
+    if known is None or not known.entry.general:
+        return known
+    ahead = sum(len(each.line.text) + 1 for _, each in zip(range(LOOKAHEAD_LINES), window, strict=False))
+    better = next(match_patterns(text, places, ahead), known)
+    return known if better.entry.general else None
+
+
+def _introduces_error(window: deque[_ScannedLine]) -> bool:
+    """Whether a line ends in a colon, and what is known comes behind it."""
+    if not window[0].line.text.endswith(":"):
+        return False
+    places, text = sorted({place for each in window for place in each.hits}), _window_text(window)
+    return any(True for _ in match_patterns(text, places, len(text)))
+
+
+def _count_unknown_error(line: LogLine, findings: _LogErrors) -> None:
+    if not _ERROR_LIKE.search(line.text) or _CONSEQUENCE.search(line.text):
+        return
+    if not (_PYTEST_SUMMARY.search(line.text) and (findings.groups or findings.unknown)):
+        findings.suspect(line)
+
+
+def _quote_line(text: str, start: int) -> str:
+    """The line, or what is around the place in it."""
+    if len(text) <= QUOTE_LENGTH:
+        return text
+    begin = max(0, start - QUOTE_LENGTH // 4)
+    return (
+        f"{'…' if begin else ''}{text[begin : begin + QUOTE_LENGTH]}{'…' if begin + QUOTE_LENGTH < len(text) else ''}"
+    )
+
+
+def _to_explained_error(group: _ErrorGroup) -> ExplainedError:
+    known = group.known
+    return ExplainedError(
+        name=known.entry.name,
+        says=group.says,
+        means=known.means,
+        why=known.why,
+        fix=known.fix,
+        affected=known.affected,
+        rules=known.entry.rules,
+        count=group.count,
+        lines=tuple(group.lines),
+    )

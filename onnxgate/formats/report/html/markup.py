@@ -1,0 +1,157 @@
+"""HTML and SVG as values: what is not markup of ours is escaped where it is put in, and cannot be forgotten."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Cell, Drawing, Finding, Report
+from onnxgate.formats import wording
+
+VOID_ELEMENTS = frozenset({"meta", "br", "input", "line", "circle", "rect", "path", "col"})
+"""Elements without content; those of SVG are closed for it."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+Child = str | Iterable[str] | None
+AttributeValue = str | int | float | bool | None
+
+
+def escape_html(text: str) -> Markup:
+    """Foreign text in an element or in a quoted attribute; visible, and no command to a runner that logs the page."""
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(escape_unprintable(text)).replace("##[", "#&#35;["))
+
+
+def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
+    """An element. `class_` is `class`, and `_` in other names is `-`; None and False are no attribute."""
+    given = "".join(_render_attribute(key, value) for key, value in attributes.items())
+    if name in VOID_ELEMENTS:
+        return Markup(f"<{name}{given}/>" if name in ("line", "circle", "rect", "path") else f"<{name}{given}>")
+    return Markup(f"<{name}{given}>{join_markup(children)}</{name}>")
+
+
+def join_markup(children: Iterable[Child], between: str = "") -> Markup:
+    """Children one after the other; text is escaped, and iterables are gone through. One text is one child."""
+    return Markup(between.join(_flatten((children,) if isinstance(children, str) else children)))
+
+
+def join_lines(*children: Child) -> Markup:
+    """Each on its own line, so that a page can be read and compared."""
+    return join_markup(children, "\n")
+
+
+def _flatten(children: Iterable[Child]) -> Iterable[str]:
+    for child in children:
+        if isinstance(child, str):
+            yield escape_html(child)
+        elif child is not None:
+            yield from _flatten(child)
+
+
+def _render_attribute(key: str, value: AttributeValue) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{escape_html(format_number(value))}"'
+
+
+def format_number(value: AttributeValue) -> str:
+    """A coordinate with one digit after the point, and none where it is 0; text as it is."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def render_prose(text: str) -> Markup:
+    """Text of ours with foreign literals in back-ticks, which are set as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # an unpaired back-tick
+        return escape_html(text)
+    return join_markup(render_code(part) if index % 2 else part for index, part in enumerate(parts))
+
+
+def render_code(text: str) -> Markup:
+    """A literal."""
+    return tag("code", text)
+
+
+STATE_MARKS = {
+    "pass": "✓",
+    "warning": "!",
+    "fail": "✕",
+    "predicted": "◌",
+    "not predicted": "?",
+    "undecided": "…",
+    "skipped": "»",
+    "not asked": "·",
+}
+STATE_MEANINGS = {
+    "pass": "pass",
+    "warning": "warning",
+    "fail": "fail",
+    "predicted": "predicted, not run",
+    "not predicted": "not predicted, not run",
+    "undecided": "undecided",
+    "skipped": "skipped",
+    "not asked": "not asked for",
+}
+LEVEL_MARKS = {"error": "✕", "warning": "!", "note": "i"}
+VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": ("?", "Undecided")}
+
+
+def state_class(state: str) -> str:
+    """`not-asked`; only of words that are ours."""
+    return state.replace(" ", "-") if state in STATE_MARKS else "not-asked"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Where the findings of a page stand, and what belongs to each."""
+
+    findings: Sequence[Finding]  # those that count, worst first
+    by_model: Mapping[str, Sequence[int]]
+    drawings: Mapping[tuple[str, str], Drawing]
+    first: Mapping[tuple[str, str], int]  # by model and node
+
+    def of_cell(self, cell: Cell) -> list[int]:
+        """The findings that a cell's state comes from: of its runtime, or of none in particular."""
+        about = self.by_model.get(cell.model, ())
+        return [
+            index
+            for index in about
+            if not self.findings[index].runtimes or cell.runtime in self.findings[index].runtimes
+        ]
+
+    def drawing_of(self, finding: Finding) -> Drawing | None:
+        """The one that shows the node which a finding names."""
+        return self.drawings.get(_drawing_key(finding))
+
+    def drawn_first(self, finding: Finding) -> int:
+        """The first finding that names the same node: it has the picture."""
+        return self.first[_drawing_key(finding)]
+
+
+def collect_anchors(report: Report) -> Anchors:
+    """Of one report."""
+    findings = wording.list_active_findings(report)
+    by_model: dict[str, list[int]] = {}
+    for index, finding in enumerate(findings):
+        by_model.setdefault(finding.model, []).append(index)
+    drawings = {(drawing.model, drawing.node): drawing for drawing in report.drawings}
+    first: dict[tuple[str, str], int] = {}
+    for index, finding in enumerate(findings):
+        first.setdefault(_drawing_key(finding), index)
+    return Anchors(findings, by_model, drawings, first)
+
+
+def _drawing_key(finding: Finding) -> tuple[str, str]:
+    """A drawing's model and node; a node without a name is called by the value that the message says it makes."""
+    made = finding.message.partition("that makes `")[2].partition("`")[0]
+    return finding.model, finding.node or made

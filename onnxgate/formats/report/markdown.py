@@ -1,0 +1,405 @@
+"""The parts of which pages in Markdown are made: job summary, comment, document. No string of a model acts in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown_code, neutralize_commands
+from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Finding, Measured, NotDone, Report
+from onnxgate.formats import wording
+from onnxgate.formats import wording as said_changes
+
+VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "❔"}
+LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
+CELL_MARKS = {
+    "pass": "✅",
+    "warning": "⚠️",
+    "fail": "❌",
+    "predicted": "🔮",
+    "not predicted": "❓",
+    "undecided": "❔",
+    "skipped": "⏭️",
+    "not asked": "–",
+}
+STATES_WORST_FIRST = ("fail", "undecided", "not predicted", "warning", "skipped", "predicted", "not asked", "pass")
+MARK_MEANINGS = {
+    "✅": "pass",
+    "⚠️": "warning",
+    "❌": "fail",
+    "🔮": "predicted, not run",
+    "❓": "not predicted, not run",
+    "❔": "undecided",
+    "⏭️": "skipped",
+    "–": "not asked for",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How much a page may hold, and whether it is GitHub's: with HTML in it that folds and breaks lines."""
+
+    room: int = 0  # bytes that a part may take; 0 where there is no limit
+    html: bool = True
+    differences: int = 0  # that are said of one model since the baseline; 0: all
+    drawings: int = 0  # 0: all
+    longest: int = wording.LONG_LIMIT  # characters of a message, a fix, a reason
+
+
+def join_parts(parts: Iterable[Iterable[str]]) -> str:
+    """Parts as one text in which no line commands a runner."""
+    return "\n".join(neutralize_block(line) for part in parts for line in part) + "\n"
+
+
+def neutralize_block(block: str) -> str:
+    """The same lines, none of them a command."""
+    return "\n".join(neutralize_commands(line) for line in block.split("\n"))
+
+
+def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
+    """As many blocks as fit into a part, and how many did not."""
+    shown, left_out = split_fitting(blocks, page)
+    yield from shown
+    if left_out:
+        yield f"\n… and {left_out} more: the report has all"
+
+
+def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
+    """The first blocks, as many as fit into a part; and the number of the others."""
+    room, shown, left_out = page.room, [], 0
+    for block in map(neutralize_block, blocks):
+        size = len(block.encode()) + 1
+        if page.room and (left_out or size > room):
+            left_out += 1
+        else:
+            room -= size
+            shown.append(block)
+    return shown, left_out
+
+
+def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]:
+    """Lines below a title that opens them, where the page has that."""
+    if lines:
+        yield f"\n<details><summary>{title}</summary>\n" if page.html else f"\n### {title}\n"
+        yield from render_fitting(lines, page)
+        yield "\n</details>\n" if page.html else ""
+
+
+def render_remarks(report: Report, page: Page) -> Iterator[str]:
+    """Answers that are no findings, a paragraph each."""
+    return render_fitting(
+        (f"{escape_markdown(wording.truncate(remark, page.longest))}\n" for remark in report.remarks), page
+    )
+
+
+def render_changes(report: Report, page: Page) -> Iterator[str]:
+    """What became of each model since the baseline, those with the gravest findings first."""
+    title = said_changes.changes_title(report)
+    if title and not report.changes:
+        yield f"{escape_markdown(capitalize_first(title))}.\n"
+    elif title:
+        weights = said_changes.rank_models(report)
+        yield f"\n### {escape_markdown(capitalize_first(title))}\n"
+        yield from render_fitting(
+            (_render_change(each, weights, page) for each in said_changes.sort_changes(report)), page
+        )
+        yield ""
+
+
+def capitalize_first(text: str) -> str:
+    """As a sentence begins."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _render_change(change: Change, weights: dict[str, int], page: Page) -> str:
+    """The mark is that of the gravest finding about the model."""
+    weight = weights.get(change.model, said_changes.NO_FINDING_RANK)
+    mark = f"{LEVEL_MARKS[wording.LEVELS[weight]]} " if weight < said_changes.NO_FINDING_RANK else ""
+    before = f" from {markdown_code(wording.truncate(change.before))}" if change.before else ""
+    lines = [
+        f"- {mark}{markdown_code(wording.truncate(change.model))} {said_changes.CHANGE_KINDS[change.kind]}{before}"
+    ]
+    lines += [
+        f"  - {escape_markdown(each)}"
+        for each in said_changes.list_differences(change, page.differences or len(change.said))
+    ]
+    return "\n".join(lines)
+
+
+def render_matrix(report: Report, page: Page) -> Iterator[str]:
+    """Models x runtimes, with what its marks mean."""
+    runtimes = wording.list_runtimes(report)
+    if not runtimes or not report.cells:
+        return
+    matrix = wording.cells_by_model(report)
+    head = [
+        _render_row("", [_render_runtime_name(runtime, page) for runtime in runtimes]),
+        _render_row("---", [":-:"] * len(runtimes)),
+    ]
+    if page.room and sum(len(line.encode()) for line in head) > page.room // 2:
+        yield f"{wording.pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
+        return
+    yield from head
+    yield from render_fitting(_render_matrix_rows(matrix, runtimes, page), page)
+    shown = {_cell_mark(row.get(runtime)) for row in matrix.values() for runtime in runtimes}
+    yield ""
+    yield " · ".join(f"{mark} {meaning}" for mark, meaning in MARK_MEANINGS.items() if mark in shown)
+    yield ""
+
+
+def _render_matrix_rows(matrix: dict[str, dict[str, Cell]], runtimes: Sequence[str], page: Page) -> list[str]:
+    """By model; where there is no room for all, the worst first."""
+    rows = {model: _render_model_row(model, row, runtimes) for model, row in matrix.items()}
+    if page.room and sum(len(row.encode()) + 1 for row in rows.values()) > page.room:
+        return [rows[model] for model in sorted(rows, key=lambda model: _worst_state_rank(matrix[model].values()))]
+    return list(rows.values())
+
+
+def _worst_state_rank(cells: Iterable[Cell]) -> int:
+    """Of the worst of them; the smaller the worse."""
+    return min((STATES_WORST_FIRST.index(cell.state) for cell in cells), default=STATES_WORST_FIRST.index("not asked"))
+
+
+def _render_runtime_name(runtime: str, page: Page) -> str:
+    """A runtime's name, on two lines where that can be, so that columns are narrow."""
+    engine, _, release = wording.truncate(runtime).rpartition(" ")
+    return ("<br>" if page.html else " ").join(escape_markdown(part) for part in (engine, release) if part)
+
+
+def _render_row(first: str, cells: Sequence[str]) -> str:
+    return f"| {first} | {' | '.join(cells)} |"
+
+
+def _render_model_row(model: str, row: dict[str, Cell], runtimes: Sequence[str]) -> str:
+    return _render_row(markdown_code(wording.truncate(model)), [_cell_mark(row.get(each)) for each in runtimes])
+
+
+def _cell_mark(cell: Cell | None) -> str:
+    return CELL_MARKS[cell.state if cell else "not asked"]
+
+
+def render_comparisons(report: Report, page: Page) -> Iterator[str]:
+    """How many outputs were compared, and which came nearest to their bounds."""
+    for sentence in wording.describe_comparisons(report):
+        yield f"{capitalize_first(sentence)}.\n"
+    figures = [
+        f"- {escape_markdown(wording.describe_measurement(figure))}"
+        for figure in wording.select_tightest(report.measured)
+    ]
+    yield from render_folded("Nearest to what is allowed", figures, page)
+
+
+def render_findings(report: Report, page: Page) -> Iterator[str]:
+    """Those that count by what they are about, the worst first; then those that the config accepts."""
+    blocks = [
+        f"{'' if number else _render_heading(subject)}{render_finding(each, page)}"
+        for subject, about in wording.group_by_subject(wording.list_active_findings(report))
+        for number, each in enumerate(about)
+    ]
+    yield from render_fitting(blocks, page)
+    accepted = wording.list_ignored_findings(report)
+    yield from render_folded(
+        wording.pluralize(len(accepted), "ignored finding"), [_render_ignored(each) for each in accepted], page
+    )
+
+
+def _render_heading(subject: str) -> str:
+    """It stands before the first finding, so that none is left alone where there is no room for more."""
+    return f"\n### {markdown_code(wording.truncate(subject))}\n\n"
+
+
+def render_finding(one: Finding, page: Page, *, about: str = "") -> str:
+    """One entry of a list; `about` names what it is about where no heading does."""
+    where = markdown_code(wording.truncate(wording.format_place(one.place)))
+    lines = [
+        f"- {LEVEL_MARKS[one.level]} **{markdown_code(wording.truncate(one.rule))}**{about} at {where}  ",
+        f"  {escape_markdown(wording.render_message(one, page.longest))}",
+    ]
+    if one.node and one.node not in one.message:
+        lines.append(f"  - node {markdown_code(wording.truncate(one.node))}")
+    if one.fix:
+        lines.append(f"  - **fix:** {escape_markdown(wording.truncate(one.fix, page.longest))}")
+    return "\n".join(lines)
+
+
+def _render_ignored(one: Finding) -> str:
+    subject = markdown_code(wording.truncate(wording.finding_subject(one)))
+    return (
+        f"- {markdown_code(wording.truncate(one.rule))} in {subject}: {escape_markdown(wording.truncate(one.ignored))}"
+    )
+
+
+def render_drawings(report: Report, page: Page) -> Iterator[str]:
+    """The neighbourhoods of failing nodes."""
+    shown = report.drawings[: page.drawings or len(report.drawings)]
+    if shown:
+        yield "\n### Where it fails\n"
+        blocks = (
+            f"{markdown_code(wording.truncate(each.node))} in {markdown_code(wording.truncate(each.model))}:\n\n{render_mermaid(each)}\n"
+            for each in shown
+        )
+        yield from render_fitting(blocks, page)
+        more = len(report.drawings) - len(shown)
+        yield f"… and {wording.pluralize(more, 'more drawing')}: the report has all\n" if more else ""
+
+
+def render_not_done(report: Report, page: Page) -> Iterator[str]:
+    """What was asked for and could not be done, and what need not be."""
+    yield from render_gaps("Could not be done", report.undecided, report, page)
+    yield from render_gaps("Skipped", report.skipped, report, page)
+
+
+def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
+    """Entries of one reason are one."""
+    if items:
+        yield f"\n### {title}\n"
+        yield from render_fitting((_render_gap(gap, report, page) for gap in wording.merge_gaps(items)), page)
+
+
+def _render_gap(gap: wording.Gap, report: Report, page: Page) -> str:
+    hint = f"\n  - **hint:** {escape_markdown(wording.truncate(gap.hint, page.longest))}" if gap.hint else ""
+    return (
+        f"- {escape_markdown(gap.about(report))}: {escape_markdown(wording.truncate(gap.reason, page.longest))}{hint}"
+    )
+
+
+def describe_extent(report: Report) -> str:
+    """`4 models on 8 runtimes`."""
+    runtimes = wording.pluralize(len(wording.list_runtimes(report)), "runtime")
+    return f"{wording.pluralize(len(report.models), 'model')} on {runtimes}"
+
+
+def render_replays(report: Report, page: Page) -> Iterator[str]:
+    """The commands that show findings again, whole, so that they can be copied."""
+    commands = [f"- {markdown_code(each.command)}" for each in report.replays]
+    where = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
+    yield from render_folded("Replay", [*where, *commands], page)
+
+
+MAX_BOXES = 49
+"""Boxes that are drawn; GitHub takes long over more."""
+MAX_LABEL_NAME = 60
+"""Characters of a name in a label."""
+BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
+"""How what is no node is outlined; nodes are rectangles."""
+BOX_STYLES = {
+    "failing": "fill:#ffebe9,stroke:#cf222e,stroke-width:3px,color:#82071e",
+    "more": "fill:none,stroke:#8c959f,stroke-dasharray:4 3",
+}
+"""Legible on GitHub's light theme and on its dark one."""
+
+
+def render_mermaid(drawing: Drawing) -> str:
+    """A fenced block of a flowchart, without a newline at its end; at most `MOST` boxes, the failing node marked."""
+    kept = _select_boxes(drawing)
+    lines = [
+        "```mermaid",
+        "flowchart TB",
+        *(f"  n{index}{_render_box(drawing.nodes[index])}" for index in kept),
+        *(f"  n{edge.source} --> n{edge.target}" for edge in _select_edges(drawing.edges, kept)),
+        *_render_styles(drawing, kept),
+        "```",
+    ]
+    return "\n".join(lines)
+
+
+def _select_boxes(drawing: Drawing) -> list[int]:
+    """The first boxes in their order; of too many always the failing node."""
+    numbers = range(len(drawing.nodes))
+    first = sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES]
+    return sorted(first)
+
+
+def _select_edges(edges: Sequence[DrawnEdge], kept: Sequence[int]) -> list[DrawnEdge]:
+    """One arrow between two boxes, however many values flow there."""
+    unique = {(edge.source, edge.target): edge for edge in edges if {edge.source, edge.target} <= set(kept)}
+    return list(unique.values())
+
+
+def _render_box(node: DrawnNode) -> str:
+    return BOX_SHAPES.get(node.kind, "[{}]").format(f'"{escape_mermaid_label(_box_label(node)) or "unnamed"}"')
+
+
+def _box_label(node: DrawnNode) -> str:
+    """The operator, and the name that it has."""
+    parts = (
+        part if len(part) <= MAX_LABEL_NAME else f"{part[: MAX_LABEL_NAME - 1]}…" for part in (node.operator, node.name)
+    )
+    return " · ".join(filter(None, parts))
+
+
+def _render_styles(drawing: Drawing, kept: Sequence[int]) -> Iterator[str]:
+    for kind, style in BOX_STYLES.items():
+        of_kind = ",".join(f"n{index}" for index in kept if drawing.nodes[index].kind == kind)
+        if of_kind:
+            yield f"  classDef {kind} {style}"
+            yield f"  class {of_kind} {kind}"
+
+
+DOCUMENT_PAGE = Page(html=False)
+
+
+def format(report: Report) -> str:
+    """Whole: nothing is left out or folded."""
+    return join_parts(
+        [
+            [
+                f"# {VERDICT_MARKS[report.verdict]} onnxgate",
+                "",
+                f"**{escape_markdown(wording.render_verdict(report))}**",
+                "",
+            ],
+            render_remarks(report, DOCUMENT_PAGE),
+            render_changes(report, DOCUMENT_PAGE),
+            _render_document_matrix(report),
+            render_findings(report, DOCUMENT_PAGE),
+            render_drawings(report, DOCUMENT_PAGE),
+            render_not_done(report, DOCUMENT_PAGE),
+            _render_document_measurements(report),
+            render_replays(report, DOCUMENT_PAGE),
+        ]
+    )
+
+
+def _render_document_matrix(report: Report) -> Iterator[str]:
+    if report.cells:
+        yield "\n### Models and runtimes\n"
+        yield from render_matrix(report, DOCUMENT_PAGE)
+
+
+def _render_document_measurements(report: Report) -> Iterator[str]:
+    """Every figure with the inputs on which it was measured."""
+    said = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
+    if said or report.measured:
+        yield "\n### Measured\n"
+        yield from (f"{sentence}.\n" for sentence in said)
+        yield from (_render_measurement(figure) for figure in report.measured)
+
+
+def _render_measurement(figure: Measured) -> str:
+    case = f", case {markdown_code(wording.truncate(figure.case))}" if figure.case else ""
+    return f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
+
+
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+"""GitHub drops a step's summary that has more bytes (Source: actions/runner FileCommandManager.cs)."""
+SUMMARY_PAGE = Page(room=80_000, differences=20, drawings=3)
+"""Ten parts have a limit, together below that of GitHub."""
+
+
+def format_summary(report: Report) -> str:
+    """At most 1 MiB; what is left out is counted."""
+    verdict = escape_markdown(wording.render_verdict(report))
+    return join_parts(
+        [
+            [f"## {VERDICT_MARKS[report.verdict]} onnxgate", "", f"**{verdict}**", ""],
+            render_remarks(report, SUMMARY_PAGE),
+            render_changes(report, SUMMARY_PAGE),
+            render_matrix(report, SUMMARY_PAGE),
+            render_comparisons(report, SUMMARY_PAGE),
+            render_findings(report, SUMMARY_PAGE),
+            render_drawings(report, SUMMARY_PAGE),
+            render_not_done(report, SUMMARY_PAGE),
+            render_replays(report, SUMMARY_PAGE),
+        ]
+    )

@@ -1,0 +1,344 @@
+"""Where results stand: on a line of text wherever there is one, with the model and the node beside it.
+
+A `.onnx` file has no lines. Of a result without a line GitHub makes an alert of the file, and the fingerprint that the
+upload would compute is missing (Source: github/codeql-action, src/fingerprints.ts).
+"""
+
+from __future__ import annotations
+
+import gzip
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Finding, Report, ReportedModel
+from onnxgate.core.report_json import encode_json
+from onnxgate.formats import wording
+from onnxgate.formats.wording import truncate
+from onnxgate.rules import by_id
+from onnxgate.rules.definition import AnyRule
+
+DEFAULT_PATH = "onnxgate.lock"
+"""Where a finding stands that names neither a place nor a model: GitHub refuses results without any."""
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLocation:
+    """A file as a URI, and lines of it; a line of 0 is no line."""
+
+    uri: str
+    line: int
+    end_line: int = 0
+
+    def location(self, finding: Finding) -> JsonObject:
+        """As SARIF has it, with the node that the finding is about."""
+        physical: JsonObject = {"artifactLocation": _artifact_location(self.uri)}
+        if self.line:
+            end = max(self.line, self.end_line)
+            physical["region"] = {"startLine": self.line, "endLine": end}
+        return {"physicalLocation": physical, **_logical_location(finding.model, finding.node)}
+
+
+def locate_finding(finding: Finding, report: Report) -> ResultLocation:
+    """Its place; a text file without a line is shown from its start."""
+    place = finding.place
+    path = place.path or finding.model or DEFAULT_PATH
+    binary = path == finding.model or path in {model.path for model in report.models}
+    return ResultLocation(path_to_uri(report, path), place.line or (0 if binary else 1), place.end_line)
+
+
+def related_locations(findings: Iterable[Finding], where: ResultLocation, report: Report) -> list[JsonObject]:
+    """The models with their nodes, where a finding stands somewhere else or several stand together."""
+    about = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
+    named = [(path_to_uri(report, model), model, node) for model, node in about]
+    return [
+        {
+            "id": number,
+            "physicalLocation": {"artifactLocation": _artifact_location(name)},
+            "message": render_text([f"the node `{wording.truncate(node)}`" if node else "the model"]),
+            **_logical_location(model, node),
+        }
+        for number, (name, model, node) in enumerate(named, 1)
+        if name != where.uri or len(named) > 1
+    ]
+
+
+def _logical_location(model: str, node: str) -> JsonObject:
+    if not node:
+        return {}
+    name = escape_unprintable(wording.truncate(node))
+    return {
+        "logicalLocations": [
+            {"name": name, "fullyQualifiedName": f"{escape_unprintable(wording.truncate(model))}::{name}"}
+        ]
+    }
+
+
+def describe_artifact(report: Report, model: ReportedModel) -> JsonObject:
+    """A judged model with its hash."""
+    hashes = {"hashes": {"sha-256": escape_unprintable(model.sha256)}} if model.sha256 else {}
+    return {"location": _artifact_location(path_to_uri(report, model.path)), "roles": ["analysisTarget"], **hashes}
+
+
+def analysis_category(report: Report) -> str:
+    """Which of several analyses of a repository this is: projects in different folders do not replace each other's."""
+    return f"onnxgate/{_percent_encode(report.folder)}/" if report.folder else "onnxgate/"
+
+
+def render_text(lines: Iterable[str]) -> JsonObject:
+    """Plain text on lines of ours; `[a](b)` would be a link in it."""
+    return {"text": "\n".join(escape_unprintable(line) for line in lines).replace("](", "] (")}
+
+
+def _artifact_location(name: str) -> JsonObject:
+    return {"uri": name} if name.startswith("file:") else {"uri": name, "uriBaseId": "%SRCROOT%"}
+
+
+def path_to_uri(report: Report, path: str) -> str:
+    """Relative to git's root, percent-encoded (RFC 3986); of a file outside of the working directory absolute."""
+    if path.startswith("/"):
+        return f"file://{_percent_encode(posixpath.normpath('/' + path.lstrip('/')))}"
+    return _percent_encode(posixpath.normpath(wording.path_from_root(report, path)).lstrip("/"))
+
+
+def _percent_encode(path: str) -> str:
+    try:
+        data = path.encode("utf-8", "surrogateescape")  # the bytes that the file's name has
+    except UnicodeEncodeError:
+        data = path.encode("utf-8", "backslashreplace")
+    return quote(data)
+
+
+MAX_DESCRIPTION = 1024
+"""Characters of a description (Source: GitHub's documentation of SARIF for code scanning)."""
+MAX_RULE_ID = 255
+SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
+PREDICTION_STAGE = "support"
+"""The stage that runs nothing: what it says is checked by a real run only where one was asked for."""
+
+
+def rule_identifier(rule: str) -> str:
+    """A rule's id, as results name it."""
+    return escape_unprintable(rule)[:MAX_RULE_ID]
+
+
+def describe_rules(rules: Iterable[str]) -> list[dict[str, Any]]:
+    """The rules of that name; of one that this release does not know, that it is so."""
+    return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
+
+
+def _describe_known_rule(rule: AnyRule) -> dict[str, Any]:
+    before, _, _ = rule.page.partition("\n## ")
+    return {
+        "id": rule.id,
+        "shortDescription": {"text": _unwrap(rule.summary)[:MAX_DESCRIPTION]},
+        "fullDescription": {"text": _unwrap(before)[:MAX_DESCRIPTION]},
+        "help": {"text": rule.page.replace("## ", ""), "markdown": rule.page},
+        "defaultConfiguration": {"level": rule.level.value},
+        "properties": {
+            "precision": "high" if rule.stage.value == PREDICTION_STAGE else "very-high",
+            "problem.severity": SEVERITIES[rule.level.value],
+            "tags": ["compatibility", "onnx", rule.stage.value],
+        },
+    }
+
+
+def _unwrap(text: str) -> str:
+    """Wrapped lines as one."""
+    return " ".join(text.split())
+
+
+def _describe_unknown_rule(name: str) -> dict[str, Any]:
+    named = truncate(escape_unprintable(name)).replace("](", "] (")  # `[a](b)` would be a link
+    said = {"text": f"`{named}`, a rule of another release of onnxgate"}
+    return {
+        "id": rule_identifier(name),
+        "shortDescription": said,
+        "fullDescription": said,
+        "help": said,
+        "properties": {"precision": "high", "problem.severity": "warning", "tags": ["compatibility", "onnx"]},
+    }
+
+
+SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
+HOME_URL = "https://github.com/onnxgate/onnxgate"
+MAX_RESULTS = 25_000
+"""Of one run (Source: GitHub's documentation of SARIF for code scanning)."""
+MAX_COMPRESSED_BYTES = 10_000_000
+"""Bytes of the compressed file (same source)."""
+MAX_FINDINGS_PER_RESULT = 20
+"""Findings of one rule on one line that are said in full; the rest is counted."""
+MAX_NOTIFICATIONS = 1000
+"""Notifications of one kind; the rest is counted."""
+NOTIFICATION_KINDS = {
+    "undecided": "what was asked for and could not be done",
+    "skipped": "what need not be done",
+    "ignored": "a finding that the config accepts",
+    "left-out": "results that do not fit",
+    "remark": "what is no finding, and is to be known",
+}
+
+SarifObject = dict[str, Any]
+FindingGroup = tuple[ResultLocation, list[Finding]]
+
+
+def format(report: Report) -> str:
+    """At most as many results and bytes as GitHub takes, the worst first; what is left out is counted."""
+    groups = _group_findings(report)
+    most = min(len(groups), MAX_RESULTS)
+    text = encode_json(_render_log(report, groups, most))
+    while most and _is_too_large(text):
+        most //= 2
+        text = encode_json(_render_log(report, groups, most))
+    return text
+
+
+def _is_too_large(text: str) -> bool:
+    data = text.encode()
+    return len(data) > MAX_COMPRESSED_BYTES and len(gzip.compress(data, mtime=0)) > MAX_COMPRESSED_BYTES
+
+
+def _group_findings(report: Report) -> list[FindingGroup]:
+    """Findings that are one result, the worst first."""
+    groups: dict[object, FindingGroup] = {}
+    for finding in wording.list_active_findings(report):
+        where = locate_finding(finding, report)
+        alone = (finding.fingerprint, finding.message) if where.line == 0 else ()
+        groups.setdefault((finding.rule, finding.level, where, *alone), (where, []))[1].append(finding)
+    return list(groups.values())
+
+
+def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> SarifObject:
+    shown = groups[:most]
+    rules = sorted({findings[0].rule for _, findings in shown})
+    return {
+        "$schema": SCHEMA_URL,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": _describe_driver(report, rules)},
+                "automationDetails": {"id": analysis_category(report)},
+                "columnKind": "unicodeCodePoints",
+                "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
+                "artifacts": [describe_artifact(report, model) for model in dict.fromkeys(report.models)],
+                "results": list(_render_results(report, shown, rules)),
+            }
+        ],
+    }
+
+
+def _describe_driver(report: Report, rules: Sequence[str]) -> SarifObject:
+    return {
+        "name": "onnxgate",
+        "version": escape_unprintable(report.onnxgate) or "0",
+        "informationUri": HOME_URL,
+        "rules": describe_rules(rules),
+        "notifications": [_describe_kind(kind, said) for kind, said in NOTIFICATION_KINDS.items()],
+    }
+
+
+def _describe_kind(kind: str, said: str) -> SarifObject:
+    text = {"text": said}
+    return {"id": kind, "shortDescription": text, "fullDescription": text, "help": text}
+
+
+def _describe_invocation(report: Report, left_out: int) -> SarifObject:
+    """A closed gate is a success of the tool; no verdict is none."""
+    remarks = _limit_notifications(
+        "remark", "note", [[wording.truncate(each, wording.LONG_LIMIT)] for each in report.remarks]
+    )
+    notifications = [*_notify_left_out(left_out), *_notify_gaps(report), *_notify_ignored(report), *remarks]
+    return {
+        "executionSuccessful": report.exit in (0, 1),
+        "exitCode": report.exit,
+        "exitCodeDescription": escape_unprintable(wording.render_verdict(report)),
+        "toolExecutionNotifications": notifications,
+    }
+
+
+def _notify_left_out(number: int) -> Iterator[SarifObject]:
+    if number:
+        yield _notification("left-out", "warning", [f"{number} more findings: the report has all"])
+
+
+def _notify_gaps(report: Report) -> Iterator[SarifObject]:
+    """What was asked for and not done; an error where that is why there is no verdict."""
+    level = "error" if report.exit == 3 else "warning"
+    for kind, items, weight in (("undecided", report.undecided, level), ("skipped", report.skipped, "note")):
+        yield from _limit_notifications(
+            kind, weight, [list(_gap_lines(gap, report)) for gap in wording.merge_gaps(items)]
+        )
+
+
+def _gap_lines(gap: wording.Gap, report: Report) -> Iterator[str]:
+    yield f"{gap.about(report)}: {wording.truncate(gap.reason, wording.LONG_LIMIT)}"
+    if gap.hint:
+        yield f"hint: {gap.hint}"
+
+
+def _notify_ignored(report: Report) -> Iterator[SarifObject]:
+    accepted = [
+        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {wording.truncate(one.ignored)}"]
+        for one in wording.list_ignored_findings(report)
+    ]
+    yield from _limit_notifications("ignored", "note", accepted)
+
+
+def _limit_notifications(kind: str, level: str, said: Sequence[Sequence[str]]) -> Iterator[SarifObject]:
+    yield from (_notification(kind, level, lines) for lines in said[:MAX_NOTIFICATIONS])
+    if len(said) > MAX_NOTIFICATIONS:
+        yield _notification(kind, level, [f"{len(said) - MAX_NOTIFICATIONS} more {kind}: the report has all"])
+
+
+def _notification(kind: str, level: str, lines: Sequence[str]) -> SarifObject:
+    number = list(NOTIFICATION_KINDS).index(kind)
+    return {"descriptor": {"id": kind, "index": number}, "level": level, "message": render_text(lines)}
+
+
+def _render_results(report: Report, groups: Sequence[FindingGroup], rules: Sequence[str]) -> Iterator[SarifObject]:
+    index = {rule: number for number, rule in enumerate(rules)}
+    for where, findings in groups:
+        first = findings[0]
+        yield {
+            "ruleId": rule_identifier(first.rule),
+            "ruleIndex": index[first.rule],
+            "level": first.level,
+            "message": render_text(_result_lines(findings)),
+            "locations": [where.location(first)],
+            "relatedLocations": related_locations(findings[:MAX_FINDINGS_PER_RESULT], where, report),
+            "partialFingerprints": _fingerprints(where, findings),
+            "properties": {"stage": escape_unprintable(first.stage), **_runtime_properties(findings)},
+        }
+
+
+def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Each in one line, with its fix below, which is said once where it is the same."""
+    for finding, after in zip(
+        findings[:MAX_FINDINGS_PER_RESULT], [*findings[1:MAX_FINDINGS_PER_RESULT], None], strict=False
+    ):
+        yield wording.render_sentence(finding)
+        if finding.fix and (after is None or after.fix != finding.fix):
+            yield f"fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}"
+    if len(findings) > MAX_FINDINGS_PER_RESULT:
+        yield f"… and {len(findings) - MAX_FINDINGS_PER_RESULT} more of `{findings[0].rule}` here: the report has all"
+
+
+def _runtime_properties(findings: Sequence[Finding]) -> SarifObject:
+    names = dict.fromkeys(escape_unprintable(name) for finding in findings for name in finding.runtimes)
+    return {"runtimes": list(names)} if names else {}
+
+
+def _fingerprints(where: ResultLocation, findings: Sequence[Finding]) -> SarifObject:
+    """GitHub's own is made by the upload of what stands on the line, and by us only where there is no line."""
+    from hashlib import sha256
+
+    identity = "\0".join(sorted(f"{one.rule}|{one.model}|{one.node}|{one.fingerprint}" for one in findings))
+    digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    own = findings[0].fingerprint if len(findings) == 1 else ""
+    prints = {"onnxgate/v1": escape_unprintable(own) or digest}
+    return prints if where.line else {**prints, "primaryLocationLineHash": f"{digest}:1"}

@@ -1,0 +1,107 @@
+"""An inventory as a person reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
+from onnxgate.core.inventory import Environment, Inventory, State
+from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.formats.terminal import Column, Terminal
+from onnxgate.formats.wording import pluralize
+
+STATE_WORDS: dict[State, str] = {
+    "ready": "ready",
+    "not-prepared": "not prepared",
+    "broken": "broken",
+    "unavailable": "unavailable here",
+    "own": "own environment",
+}
+SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
+    """A line for each runtime, why it is not ready, the interpreters, and a last line; `quiet` leaves that alone."""
+    paper = Terminal(color, width)
+    lines: list[str] = []
+    if not quiet and inventory.runtimes:
+        lines += [*paper.table(_table_columns(inventory.runtimes), {}), "", *_render_reasons(inventory, paper)]
+        lines += _render_interpreters(inventory, paper)
+    return "\n".join(
+        neutralize_commands(line) for line in [*lines, *paper.wrapped(render_summary(inventory), 0, own=True), ""]
+    )
+
+
+def _table_columns(runtimes: tuple[Environment, ...]) -> list[Column]:
+    return [
+        Column("", "runtime", [escape_log_line(each.runtime) for each in runtimes]),
+        Column("", "python", [each.python or "-" for each in runtimes]),
+        Column("", "state", [STATE_WORDS[each.state] for each in runtimes]),
+        Column("", "size", [format_size(each.size_bytes) if each.size_bytes else "-" for each in runtimes]),
+        Column("", "targets", [escape_log_line(", ".join(each.targets)) for each in runtimes]),
+    ]
+
+
+def _render_reasons(inventory: Inventory, paper: Terminal) -> Iterator[str]:
+    found = [each for each in inventory.runtimes if each.reason]
+    for each in found:
+        yield from paper.wrapped(escape_log_line(f"{each.runtime}: {each.reason}"), 0)
+        yield from paper.wrapped(escape_log_line(each.hint), 2, "hint: ") if each.hint else ()
+    yield from [""] if found else []
+
+
+def _render_interpreters(inventory: Inventory, paper: Terminal) -> Iterator[str]:
+    for each in inventory.interpreters:
+        where = escape_log_line(each.path) if each.path else f"not found; {escape_log_line(each.hint)}"
+        yield from paper.wrapped(where, 0, f"Python {each.python}: ")
+    yield from [""] if inventory.interpreters else []
+
+
+def render_summary(inventory: Inventory) -> str:
+    """How many of the environments are ready, and what they take."""
+    own = [each for each in inventory.runtimes if each.state == "own"]
+    locked = len(inventory.runtimes) - len(own)
+    ready = sum(each.state == "ready" for each in inventory.runtimes)
+    beside = f", and {len(own)} of your own" if own else ""
+    takes = f"; they take {describe_usage(inventory.size_bytes, inventory.freed_bytes)}" if inventory.size_bytes else ""
+    return f"{ready} of {pluralize(locked, 'environment')} ready{beside} in {escape_log_line(inventory.cache)}{takes}"
+
+
+def describe_usage(size_bytes: int, freed_bytes: int) -> str:
+    """`512.0 MiB`, and how much of it other caches share."""
+    shared = size_bytes - freed_bytes
+    return format_size(size_bytes) + (
+        f", {format_size(shared)} of it shared with other caches, such as uv's" if shared else ""
+    )
+
+
+def format_size(size_bytes: int) -> str:
+    """`12.3 MiB`."""
+    value, unit = float(size_bytes), 0
+    while value >= 1024 and unit < len(SIZE_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {SIZE_UNITS[unit]}" if unit else f"{size_bytes} B"
+
+
+def format_markdown(inventory: Inventory) -> str:
+    """A table, and a last line."""
+    lines = ["| runtime | Python | state | size | targets |", "|---|---|---|--:|---|"]
+    for each in inventory.runtimes:
+        state = f"{STATE_WORDS[each.state]}: {escape_markdown(each.reason)}" if each.reason else STATE_WORDS[each.state]
+        takes = format_size(each.size_bytes) if each.size_bytes else ""
+        targets = ", ".join(markdown_code(name) for name in each.targets)
+        lines.append(f"| {escape_markdown(each.runtime)} | {each.python} | {state} | {takes} | {targets} |")
+    return "\n".join(
+        [*(lines if inventory.runtimes else []), "", escape_markdown(render_summary(inventory)), ""]
+    ).lstrip("\n")
+
+
+def format_json(inventory: Inventory) -> str:
+    """Indented JSON with a newline at its end."""
+    return encode_json(inventory)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of an inventory."""
+    return build_schema(Inventory, "An inventory of onnxgate")

@@ -1,0 +1,150 @@
+"""The preview of an upgrade as a person reads it before writing the lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
+from onnxgate.core.findings import name_runtimes, runtime_sort_key
+from onnxgate.core.report import Finding, Measured
+from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.formats import wording
+from onnxgate.formats.report import text
+from onnxgate.formats.terminal import Column, Terminal
+
+STATE_WORDS = {**text.STATE_WORDS}
+SAME_OUTPUTS = "gives the same outputs, bit for bit"
+
+
+def format(
+    preview: Preview,
+    command: str = "onnxgate lock --upgrade",
+    *,
+    color: bool = False,
+    width: int = 0,
+    quiet: bool = False,
+) -> str:
+    """What would change in the lock, what that does to each model, and what `check` would say after it.
+
+    `command` writes the lock.
+    """
+    paper = Terminal(color, width)
+    lines: list[str] = []
+    if not quiet:
+        for section in (
+            _render_pins(preview, paper),
+            _render_findings("would break", preview.breaks, preview, paper),
+            _render_findings("would be repaired", preview.repairs, preview, paper),
+            _render_findings("stays as it is", preview.remains, preview, paper),
+            _render_table(preview, paper),
+            _render_outputs(preview, paper),
+            _render_undecided(preview, paper),
+        ):
+            lines += section
+    lines += [
+        f"after the upgrade: {text.render_verdict(preview.after, color=color)}",
+        _render_tally(preview, command),
+        "",
+    ]
+    return "\n".join(neutralize_commands(line) for line in lines)
+
+
+def _render_pins(preview: Preview, paper: Terminal) -> Iterator[str]:
+    yield paper.ink("would change in the lock" if preview.pins else "nothing would change in the lock", "heading")
+    for pin in preview.pins:
+        yield from paper.wrapped(pin, 2)
+    yield ""
+
+
+def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, paper: Terminal) -> Iterator[str]:
+    listed = list(findings)
+    if not listed:
+        return
+    yield paper.ink(title, "heading")
+    for finding in listed:
+        level = paper.ink(finding.level, finding.level)
+        subject = escape_unprintable(wording.truncate(wording.finding_subject(finding)))
+        yield f"  {level} {paper.ink(finding.rule, 'heading')} {subject}"
+        yield from paper.wrapped(wording.render_message(finding), 4)
+        if finding.fix:
+            yield from paper.wrapped(finding.fix, 4, "fix: ")
+    yield ""
+
+
+def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
+    """What `check` would say of each model on the runtimes that would come."""
+    models = sorted({each.model for each in preview.arrivals})
+    runtimes = sorted({each.runtime for each in preview.arrivals}, key=runtime_sort_key)
+    if not models:
+        return
+    states = {(each.model, each.runtime): STATE_WORDS.get(each.state, each.state) for each in preview.arrivals}
+    columns = [Column("", "", [quote_name(wording.truncate(model)) for model in models])]
+    for runtime in runtimes:
+        engine, _, release = runtime.partition(" ")
+        columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
+    yield from paper.table(columns, text.STYLES)
+    yield ""
+
+
+def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
+    """How far outputs move; runtimes of which the same is to be said are one line."""
+    for model in sorted({each.model for each in preview.arrivals}):
+        yield paper.ink(quote_name(wording.truncate(model)), "heading")
+        groups: dict[str, list[str]] = {}
+        for each in (each for each in preview.arrivals if each.model == model):
+            for sentence in _describe_moves(each):
+                groups.setdefault(sentence, []).append(each.runtime)
+        known = [each.runtime for each in preview.arrivals]
+        for sentence, runtimes in groups.items():
+            yield from paper.wrapped(f"{name_runtimes(runtimes, known)}: {sentence}", 2)
+        yield ""
+
+
+def _describe_moves(arrival: AddedRuntime) -> list[str]:
+    if arrival.unlike:
+        return [f"outputs were not compared: {arrival.unlike}"]
+    moved = [
+        each for each in arrival.outputs if each.value != (0 if each.metric not in wording.RATIO_METRICS else None)
+    ]
+    if not moved:
+        return [f"{SAME_OUTPUTS}, as {arrival.before}"]
+    return [f"{_describe_move(each)}, against {arrival.before}" for each in moved]
+
+
+def _describe_move(row: Measured) -> str:
+    output = f"`{wording.truncate(row.output)}`"
+    if row.value is None or row.bound is None:
+        return f"{output} has no finite difference"
+    if row.metric in wording.RATIO_METRICS:
+        kept, needed = (wording.RATIO_METRICS[row.metric].format(value) for value in (row.value, row.bound))
+        return f"{output} keeps {kept} ({needed} is needed)"
+    if row.metric != "worst_abs":
+        return f"{output} differs: {row.metric}"
+    return f"{output} moves by up to {row.value:.2g} ({row.bound:.2g} is allowed)"
+
+
+def _render_undecided(preview: Preview, paper: Terminal) -> Iterator[str]:
+    gaps = wording.merge_gaps((*preview.undecided, *preview.after.undecided))
+    if not gaps:
+        return
+    yield paper.ink("could not be found out", "heading")
+    for gap in gaps:
+        yield from paper.wrapped(f"{gap.about(preview.after)}: {gap.reason}", 2)
+        if gap.hint:
+            yield from paper.wrapped(gap.hint, 4, "hint: ")
+    yield ""
+
+
+def _render_tally(preview: Preview, command: str) -> str:
+    moved = preview.beyond
+    is_open = bool(preview.arrivals and preview.after.undecided)
+    unbroken = "what would break could not all be found out" if is_open else "nothing would break"
+    said = [
+        f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
+        f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
+        f"{wording.pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
+    ]
+    nothing = (
+        f"nothing was written; `{escape_unprintable(command)}` writes it" if preview.pins else "nothing was written"
+    )
+    return f"preview: {', '.join(part for part in said if part)}; {nothing}"

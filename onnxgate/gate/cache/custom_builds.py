@@ -1,0 +1,158 @@
+"""Builds of ONNX Runtime that the shipped data do not know: harvested where they are run anyway, and kept.
+
+Whoever starts nothing reads only what is kept: it is found by the locked wheel, or by the libraries of a build of one's
+own, so that another build is never taken for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.support.predictions import GPU_ENGINE
+from onnxgate.support.tables import limits, operators
+
+if TYPE_CHECKING:
+    from onnxgate.runtimes.pool.scheduler import WorkerPool
+    from onnxgate.support.harvest.cache import BuildSupport
+    from onnxgate.support.tables.operators import TableSource
+
+REGISTRY_SINCE = "1.16.0"
+"""Older wheels do not say their kernels, so that there is nothing to harvest but limits, which are shipped."""
+HARVESTABLE_ENGINES = ("onnxruntime", GPU_ENGINE)
+UNREADABLE_BUILD = (
+    "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
+)
+
+
+def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
+    """The runtimes that could be harvested: no release whose data are shipped, and no GPU build but one's own.
+
+    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is asked where there is no GPU.
+    """
+    return tuple(each for each in planned if _is_unknown_build(each))
+
+
+def _is_unknown_build(planned: PlannedRuntime) -> bool:
+    runtime = planned.runtime
+    if runtime.environment:
+        return runtime.engine in HARVESTABLE_ENGINES
+    if runtime.engine != "onnxruntime" or operators.get_implementation(runtime.release) is not None:
+        return False
+    return limits.get_limits(runtime.release) is None or version_sort_key(runtime.release) >= version_sort_key(
+        REGISTRY_SINCE
+    )
+
+
+@dataclass(slots=True)
+class HarvestedBuilds:
+    """What is known of such runtimes by now."""
+
+    kept: dict[str, BuildSupport] = field(default_factory=dict)  # by the runtime's name
+    skipped: list[IncompleteCheck] = field(default_factory=list)
+
+
+class CustomBuilds:
+    """The builds that a lock and a project name, and where their harvests are kept."""
+
+    def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
+        from onnxgate.support.harvest.cache import HarvestCache
+
+        self._harvests = HarvestCache(folder)
+        self._lock = lock
+        self._folder = project_folder
+        self._sources: dict[str, TableSource | None] = {}
+
+    def kept(self, planned: Sequence[PlannedRuntime]) -> HarvestedBuilds:
+        """What is kept of them."""
+        found = {each.name: self._kept(each) for each in planned}
+        return HarvestedBuilds({name: kept for name, kept in found.items() if kept is not None})
+
+    def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
+        """The same with what those say of themselves of which nothing is kept; that is kept, too."""
+        gleaned = self.kept(planned)
+        for each in planned:
+            source = self._source(each)
+            if each.name in gleaned.kept:
+                continue
+            if source is not None:
+                self._ask(each, source, host, gleaned)
+            elif self._is_here(each.runtime):
+                gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", each.name, UNREADABLE_BUILD))
+        return gleaned
+
+    def _is_here(self, runtime: LockedRuntime) -> bool:
+        """Whether it is an environment of the user's own that exists; of others the runtime stage speaks."""
+        from onnxgate.runtimes.worker_spec import environment_path
+
+        return bool(runtime.environment) and environment_path(self._folder, runtime.environment).exists()
+
+    def _ask(self, planned: PlannedRuntime, source: TableSource, host: WorkerPool, gleaned: HarvestedBuilds) -> None:
+        from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
+        from onnxgate.runtimes.worker_spec import WorkerSpec
+
+        seat = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
+        key = _harvest_key(planned, source)
+        reason = ""
+        try:
+            if self._harvests.get(key) is None:
+                self._harvests.put(key, harvest_build(host, seat, source))
+        except HarvestError as error:
+            reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
+        except OSError as error:
+            reason = f"what it implements cannot be kept for the next run: {error.strerror}"
+        if reason:
+            gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
+        kept = self._harvests.get(key)
+        if kept is not None:
+            gleaned.kept[planned.name] = kept
+
+    def _kept(self, planned: PlannedRuntime) -> BuildSupport | None:
+        source = self._source(planned)
+        return self._harvests.get(_harvest_key(planned, source)) if source is not None else None
+
+    def _source(self, planned: PlannedRuntime) -> TableSource | None:
+        """The build: its locked wheel for this machine, or its libraries; None where that cannot be told."""
+        runtime = planned.runtime
+        if planned.name not in self._sources:
+            found = self._own(runtime) if runtime.environment else self._locked(runtime)
+            self._sources[planned.name] = found
+        return self._sources[planned.name]
+
+    def _own(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.user_environment import build_identity
+        from onnxgate.runtimes.worker_spec import environment_path
+        from onnxgate.support.tables.operators import TableSource
+
+        try:
+            identity = build_identity(environment_path(self._folder, runtime.environment))
+        except OSError:
+            return None
+        return TableSource(release=runtime.release, wheel="", sha256=identity) if identity else None
+
+    def _locked(self, runtime: LockedRuntime) -> TableSource | None:
+        from onnxgate.runtimes.environments.wheels import compatible_hashes
+        from onnxgate.support.tables.operators import TableSource
+
+        wanted = (runtime.engine, runtime.release, runtime.python)
+        for package in self._lock.packages:
+            if (package.name, package.version, package.python) == wanted:
+                here = compatible_hashes(package)
+                wheels = [each for each in package.wheels if each.sha256 in here]
+                return (
+                    TableSource(release=runtime.release, wheel=wheels[0].file, sha256=wheels[0].sha256)
+                    if wheels
+                    else None
+                )
+        return None
+
+
+def _harvest_key(planned: PlannedRuntime, source: TableSource) -> str:
+    from onnxgate.support.harvest.table_builder import make_harvest_key
+
+    return make_harvest_key(planned.runtime.engine, source.release, source.sha256)

@@ -1,0 +1,371 @@
+"""Results by content: what a locked runtime gave for the same model, on the same inputs, on such a machine.
+
+Only what went well is kept: what failed, crashed, or gave other outputs the second time is run again. An entry is found
+by the digests of all that it depends on (`sameness`), taken anew from the files that are there now, and is used only
+where its own files are what it says of them. What a source exports is never kept: it is made by code that may read
+whatever it likes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.file_hashes import Identity, file_identity, sha256_of
+from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
+from onnxgate.project.engines import runs_on_node
+from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
+from onnxgate.runtimes.pool import sandbox
+from onnxgate.runtimes.protocol import is_complete_npy
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+
+MAX_RUN_BYTES = 64 * 2**20
+"""Outputs of one run that take more are not kept."""
+MAX_CACHE_BYTES = 2**30
+"""What all results of a cache may take; beyond, those go first that were not used for longest."""
+ABANDONED_AFTER_S = 24 * 3600
+"""What a writer did not finish for so long, it never will."""
+OUTPUT_NAME = re.compile(r"\d+/\d+\.npy")
+_PART = ".part"
+
+
+class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One run: what it was, its result with outputs by their path in the folder, and what each of these files is."""
+
+    run: str  # both digests in full; the folder has half of each for its name
+    result: RunResult
+    files: dict[str, str]  # path -> sha256
+
+
+ModelFiles = Mapping[str, Mapping[Path, str]]
+NO_FILES: ModelFiles = {}
+
+
+class ResultCache:
+    """Results in a folder.
+
+    `contents` gives the digest of each model's content, external data included, by its path; `files` the digest of each
+    file that it was made of: nothing is kept of a model that changes while it is run. A `fresh` store takes nothing
+    over, and what is kept then takes the place of what was there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        contents: Mapping[str, str],
+        files: ModelFiles = NO_FILES,
+        limits: JobLimits | None = None,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._contents = contents
+        self._files = files
+        self._limits = limits or JobLimits()
+        self._fresh = fresh
+        self._digests = FileDigests()
+        self._sound = functools.cache(self._is_content)
+        self._kept = False
+
+    def find(self, seat: WorkerSpec, job: Job) -> Observation | None:
+        """What was observed of it before; None where it must be run."""
+        run = self._run(seat, job)
+        if run is None or self._fresh or not isinstance(job, Run):
+            return None
+        folder = self._at(run)
+        entry = _read_entry(folder)
+        result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
+        if result is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(folder)
+        return Completed(result=result)
+
+    def expects(self, seat: WorkerSpec, jobs: Sequence[Run]) -> bool:
+        """Whether each job was done before on some inputs: then its runtime may not be needed. It promises nothing."""
+        places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(seat, job)) is not None}
+        return len(places) == len(jobs) and not self._fresh and places <= self._places
+
+    @functools.cached_property
+    def _places(self) -> frozenset[str]:
+        try:
+            return frozenset(entry.name[:KEY_HALF_DIGITS] for entry in self._folder.iterdir())
+        except OSError:
+            return frozenset()
+
+    def keep(self, seat: WorkerSpec, job: Job, observation: Observation) -> None:
+        """Keep what was observed, where it may be taken over; a disk that is full is no fault."""
+        match observation:
+            case Completed(result=RunResult() as result) if isinstance(job, Run) and _is_cacheable(result):
+                run = self._run(seat, job)
+                if run is not None:
+                    with contextlib.suppress(OSError):
+                        _write_entry(self._at(run), run, result, anew=self._fresh)
+                        self._kept = True
+            case _:
+                pass
+
+    def tidy(self) -> None:
+        """Remove what has no room any more, where anything came."""
+        if self._kept:
+            prune(self._folder)
+
+    def _at(self, run: str) -> Path:
+        place, _, fed = run.partition(" ")
+        return self._folder / (place[:KEY_HALF_DIGITS] + fed[:KEY_HALF_DIGITS])
+
+    def _run(self, seat: WorkerSpec, job: Job) -> str | None:
+        """All that the outputs depend on; None where that cannot be told, and where something changes meanwhile."""
+        if not isinstance(job, Run) or seat.runtime is None or seat.runtime.environment:
+            return None
+        content = self._contents.get(job.model)
+        try:
+            if content is None or not self._sound(job.model):
+                return None
+            for path in self._files.get(job.model, ()):
+                self._digests.of(path)
+            place = digest_context(seat, job, content, self._limits, self._digests)
+            return f"{place} {digest_inputs(job, self._digests)}"
+        except FileChangedError:
+            return None
+
+    def _is_content(self, model: str) -> bool:
+        return all(self._digests.of(path) == sha256 for path, sha256 in self._files.get(model, {}).items())
+
+
+def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
+    """Remove what takes more than that together, least recently used first, and what was never finished."""
+    total = 0
+    for used, size_bytes, entry in sorted(_entries(folder), reverse=True):
+        total += size_bytes
+        if total > most_bytes or (entry.suffix == _PART and used < time.time() - ABANDONED_AFTER_S):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """When each was used last, and what it takes."""
+    with contextlib.suppress(OSError):  # another gate removes some of it at this moment
+        for entry in list(folder.iterdir()):
+            with contextlib.suppress(OSError):
+                files = [status for each in entry.rglob("*") if stat.S_ISREG((status := each.lstat()).st_mode)]
+                yield entry.lstat().st_mtime, sum(status.st_size for status in files), entry
+
+
+def _is_cacheable(result: RunResult) -> bool:
+    return all(case.failure is None and not case.unstable and not case.aliased for case in result.cases)
+
+
+def _read_entry(folder: Path) -> CacheEntry | None:
+    try:
+        return msgspec.json.decode((folder / "entry.json").read_bytes(), type=CacheEntry)
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | None:
+    """The result with its outputs copied to where the job wants them; None where something is not what it was."""
+    result = entry.result
+    names = {name for case in result.cases for name in case.outputs if name is not None}
+    if len(result.cases) != len(job.cases) or not _is_cacheable(result) or names != entry.files.keys():
+        return None
+    if any(len(case.outputs) != len(result.outputs) for case in result.cases):
+        return None
+    target = Path(job.output)
+    if not all(
+        OUTPUT_NAME.fullmatch(name) and _copy_verified(folder / name, target / name, entry.files[name])
+        for name in names
+    ):
+        return None
+    cases = tuple(_with_output_paths(case, lambda name: str(target / name)) for case in result.cases)
+    return msgspec.structs.replace(result, cases=cases)
+
+
+def _with_output_paths(case: CaseResult, place: Callable[[str], str]) -> CaseResult:
+    return msgspec.structs.replace(case, outputs=tuple(None if path is None else place(path) for path in case.outputs))
+
+
+def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
+    """Whether the file has that hash and is an array that can be read."""
+    try:
+        if file.is_symlink() or file.stat().st_size > MAX_RUN_BYTES:
+            return False
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != sha256 or not _is_array(content):
+            return False
+        to.parent.mkdir(parents=True, exist_ok=True)
+        to.write_bytes(content)
+    except OSError:
+        return False
+    return True
+
+
+def _is_array(content: bytes) -> bool:
+    """Whether it is a whole array of numbers or texts, as long as its own header says."""
+    import io
+
+    return is_complete_npy(io.BytesIO(content), len(content))
+
+
+def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> None:
+    paths = dict(_number_outputs(result))
+    if (folder.exists() and not anew) or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
+        return
+    scratch = folder.with_name(f"{secrets.token_hex(8)}{_PART}")
+    try:
+        for path, name in paths.items():
+            (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, scratch / name)
+        scratch.mkdir(parents=True, exist_ok=True)
+        cases = tuple(_with_output_paths(case, paths.__getitem__) for case in result.cases)
+        files = {name: sha256_of(scratch / name) for name in paths.values()}
+        entry = CacheEntry(run, msgspec.structs.replace(result, cases=cases), files)
+        (scratch / "entry.json").write_bytes(msgspec.json.encode(entry))
+        if anew:
+            shutil.rmtree(folder, ignore_errors=True)
+        scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _number_outputs(result: RunResult) -> Iterator[tuple[str, str]]:
+    for number, case in enumerate(result.cases):
+        for index, path in enumerate(case.outputs):
+            if path is not None:
+                yield path, f"{number}/{index}.npy"
+
+
+RESULT_LAYOUT = 2
+"""Counts changes of what an entry means."""
+WORKER_FOLDER = Path(__file__).parents[2] / "runtimes" / "worker"
+KEY_HALF_DIGITS = 32
+"""Digits of a key that say where and what is run; as many say on which inputs."""
+IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
+"""Variables of a worker that no output depends on."""
+
+
+class _RunContext(msgspec.Struct, frozen=True):
+    """All that the outputs of a run depend on, but what it is fed."""
+
+    layout: int
+    worker: str
+    processor: str
+    variables: dict[str, str]
+    node: str
+    runtime: LockedRuntime
+    packages: tuple[PinnedPackage, ...]
+    model: str
+    optimization: str
+    providers: tuple[str, ...]
+    extensions: tuple[str, ...]
+    again: bool
+    time_s: float
+    memory_mib: int | None
+
+
+class FileChangedError(Exception):
+    """A file is not what it was when its digest was made."""
+
+
+@dataclass(slots=True)
+class FileDigests:
+    """Digests of files, each with what proves that the file is still the one that has it."""
+
+    _known: dict[Path, tuple[Identity, str]] = field(default_factory=dict)
+
+    def of(self, path: Path) -> str:
+        """The digest of a file.
+
+        Raises:
+            ChangedError: it changed since its digest was made, or cannot be read.
+        """
+        try:
+            status = file_identity(path.stat())
+            if path not in self._known:
+                self._known[path] = (status, sha256_of(path))
+                status = file_identity(path.stat())
+        except OSError as error:
+            raise FileChangedError(str(path)) from error
+        known, digest = self._known[path]
+        if known != status:
+            raise FileChangedError(str(path))
+        return digest
+
+
+def digest_context(seat: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
+    """Where and what is run. `content` is the model's digest, external data included."""
+    assert seat.runtime is not None
+    place = _RunContext(
+        layout=RESULT_LAYOUT,
+        worker=_digest_worker(),
+        processor=identify_machine(),
+        variables=_worker_variables(),
+        node=_identify_node() if runs_on_node(seat.engine) else "",
+        runtime=seat.runtime,
+        packages=seat.packages,
+        model=content,
+        optimization=job.optimization,
+        providers=job.providers,
+        extensions=tuple(digests.of(Path(each)) if Path(each).is_absolute() else each for each in job.extensions),
+        again=job.again,
+        time_s=limits.time_s,
+        memory_mib=limits.memory_mib,
+    )
+    return hashlib.sha256(msgspec.json.encode(place, order="sorted")).hexdigest()
+
+
+def digest_inputs(job: Run, digests: FileDigests) -> str:
+    """What it is fed: names and contents of the inputs, case by case; what a case is called says nothing."""
+    cases = [[(name, digests.of(Path(path))) for name, path in case.inputs.items()] for case in job.cases]
+    return hashlib.sha256(msgspec.json.encode(cases)).hexdigest()
+
+
+@functools.cache
+def _digest_worker() -> str:
+    """What of ours makes the outputs: the worker's own code."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in WORKER_FOLDER.rglob("*") if path.suffix in (".py", ".mjs")):
+        digest.update(f"{file.relative_to(WORKER_FOLDER).as_posix()}\0{sha256_of(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _worker_variables() -> dict[str, str]:
+    """What a runtime's worker is told by its environment: threads, allocators, languages, libraries."""
+    told = sandbox.runtime_variables(os.environ, Path(), own=False)
+    return {name: told[name] for name in sorted(told) if name.upper() not in IRRELEVANT_VARIABLES}
+
+
+@functools.cache
+def _identify_node() -> str:
+    """The Node that an engine runs on, which no lock pins."""
+    found = shutil.which("node")
+    if found is None:
+        return ""
+    program = Path(found).resolve()
+    return f"{program} {program.stat().st_size}"
+
+
+@functools.cache
+def identify_machine() -> str:
+    """What of the machine the outputs may depend on: another processor or mathematical library may round otherwise."""
+    words = [platform.system(), platform.machine(), platform.processor(), f"{os.cpu_count()} cores"]
+    words += [*platform.libc_ver(), platform.mac_ver()[0], platform.version() if os.name == "nt" else ""]
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+        words += [
+            line for line in lines if line.startswith(("vendor_id", "model", "stepping", "flags", "Features", "CPU"))
+        ]
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()

@@ -1,0 +1,221 @@
+"""What the static stages said of the same content: kept by the digests of all that it depends on.
+
+Only what follows from a model and its data alone is kept, and from what is named in the key. An entry that cannot be
+read is none; where nothing can be written, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from onnxgate.core.file_hashes import (
+    REMEMBERED_BYTES,
+    Identity,
+    file_identity,
+    is_settled,
+    known_digest,
+    remember_digests,
+)
+
+ENTRY_LAYOUT = 1
+"""Counts changes of what an entry means that the code of the stages does not show."""
+MAX_ENTRIES = 20_000
+"""Entries of one project that are kept; beyond, those longest unused are forgotten."""
+MOST_PROJECTS = 200
+_JUDGING_FOLDERS = (
+    "core",
+    "data",
+    "diagnostics",
+    "evidence",
+    "gate",
+    "model",
+    "project",
+    "rules",
+    "stages",
+    "support",
+)
+"""Folders whose code decides what the static stages say."""
+
+_READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
+"""Packages whose code reads models; the last is not there where protobuf is pure Python."""
+
+ResultType = TypeVar("ResultType")
+
+
+class StaticResultCache:
+    """What was said before of the project in `project`: one file in `folder`, read at once and replaced at once."""
+
+    def __init__(self, folder: Path, project: Path) -> None:
+        name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
+        self._path = folder / f"{name}.msgpack"
+        self._entries = _read_entries(self._path)
+        self._added = False
+
+    def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
+        """The entry, None where there is none that can be read."""
+        held = self._entries.pop(key, None)
+        if held is None:
+            return None
+        try:
+            found = msgspec.msgpack.decode(held, type=kind)
+        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            return None
+        self._entries[key] = held  # the last is the newest
+        return found
+
+    def keep(self, key: str, said: object) -> None:
+        """Keep what was said."""
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
+            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(said))
+            self._added = True
+
+    def save(self) -> None:
+        """Write what was added, where there is a place for it."""
+        if not self._added:
+            return
+        from onnxgate.core.files import replace_atomically
+
+        newest = dict(list(self._entries.items())[-MAX_ENTRIES:])
+        with contextlib.suppress(OSError, RuntimeError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_atomically(self._path) as scratch:
+                scratch.write_bytes(msgspec.msgpack.encode(newest))
+            self._prune()
+
+    def _prune(self) -> None:
+        """Forget the projects that were checked longest ago."""
+        projects = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda path: -path.stat().st_mtime_ns)
+        for path in projects[MOST_PROJECTS:]:
+            path.unlink(missing_ok=True)
+
+
+def _read_entries(path: Path) -> dict[str, msgspec.Raw]:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, msgspec.Raw])
+    except (OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+        return {}
+
+
+def digest_static_key(*parts: object) -> str:
+    """The key of what follows from these values and from this program."""
+    text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
+    return hashlib.sha256(text).hexdigest()
+
+
+@functools.cache
+def _digest_program() -> tuple[str, ...]:
+    """This program, and what of others it judges with: the very files, since wheels may all have the same times."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[2]
+    ours = [str(package), *sorted(_list_folders([str(package / part) for part in _JUDGING_FOLDERS]))]
+    for folder in (*ours, *filter(None, map(_find_package, _READING_PACKAGES))):
+        for entry in sorted(filter(os.DirEntry.is_file, os.scandir(folder)), key=lambda entry: entry.name):
+            digest.update(f"{entry.path}\0{file_identity(entry.stat())}\n".encode(errors="surrogateescape"))
+    return str(ENTRY_LAYOUT), digest.hexdigest(), sys.version
+
+
+def _list_folders(folders: list[str]) -> Iterator[str]:
+    while folders:
+        folder = folders.pop()
+        yield folder
+        folders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name != "__pycache__"]
+
+
+def _find_package(name: str) -> str | None:
+    """Where a package lies, without importing it; None where it is not installed."""
+    spec = find_spec(name)
+    return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
+
+
+DIGESTS_FILE_NAME = "digests.json"
+MAX_REMEMBERED_FILES = 10_000
+"""Files that are remembered; beyond, the ones longest unseen are forgotten."""
+MIN_GIT_QUERY_BYTES = 64 * 2**20
+"""What takes git longer to be asked about is hashed."""
+
+
+class FileDigestCache:
+    """Digests by file, in `folder`; where it cannot be read or written, all is hashed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / DIGESTS_FILE_NAME
+        self._began_ns = time.time_ns()
+        self._files: dict[str, tuple[Identity, str]] = {}
+        self._loaded = False
+        self._changed = False
+
+    def recall(self, files: Iterable[Path], root: Path) -> None:
+        """Make known what is known of these files; `root` is git's."""
+        large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
+        if not large:
+            return
+        self._load()
+        for path, status in large.items():
+            found, digest = self._files.get(str(path), (None, ""))
+            if found == file_identity(status):
+                remember_digests({found: digest})
+        unknown = {path: status for path, status in large.items() if known_digest(status) is None}
+        if sum(status.st_size for status in unknown.values()) >= MIN_GIT_QUERY_BYTES:
+            self._ask_git(unknown, root)
+
+    def keep(self, files: Iterable[Path]) -> None:
+        """Keep what is known of these files as they are now; one that changed since it was hashed is another."""
+        for path in files:
+            status = _stat_large_file(path)
+            digest = known_digest(status) if status is not None else None
+            if status is not None and digest is not None:
+                self._load()
+                entry = (file_identity(status), digest)
+                if self._files.pop(str(path), None) != entry:
+                    self._changed = True
+                self._files[str(path)] = entry  # the last is the newest
+        if self._changed:
+            with contextlib.suppress(OSError):
+                self._write()
+
+    def _ask_git(self, files: Mapping[Path, os.stat_result], root: Path) -> None:
+        from onnxgate.project.git.repository import find_lfs_contents
+
+        for path, pointer in find_lfs_contents(root, files).items():
+            if pointer.size_bytes == files[path].st_size and is_settled(files[path], self._began_ns):
+                remember_digests({file_identity(files[path]): pointer.sha256})
+
+    def _load(self) -> None:
+        """What earlier runs knew of any file, read once."""
+        if not self._loaded:
+            self._files, self._loaded = self._read(), True
+
+    def _read(self) -> dict[str, tuple[Identity, str]]:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[Identity, str]])
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return {}
+
+    def _write(self) -> None:
+        from onnxgate.core.files import replace_atomically
+
+        newest = dict(list(self._files.items())[-MAX_REMEMBERED_FILES:])
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with replace_atomically(self._path) as scratch:
+            scratch.write_bytes(msgspec.json.encode(newest))
+
+
+def _stat_large_file(path: Path) -> os.stat_result | None:
+    """The status of a file that is worth remembering; None of others, and of what is no file."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status if stat.S_ISREG(status.st_mode) and status.st_size >= REMEMBERED_BYTES else None

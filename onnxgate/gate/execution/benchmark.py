@@ -1,0 +1,232 @@
+"""Budgets that are ratios: a model and its baseline run side by side, once all else is done."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
+from onnxgate.core.jobs import (
+    Benchmark,
+    BenchmarkResult,
+    Completed,
+    Crashed,
+    InputCase,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.core.report import Measured
+from onnxgate.evidence.budget import Raced
+from onnxgate.gate.request import ExecutionResult
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import hash_external_files
+from onnxgate.model.reading.structure import read_structure
+from onnxgate.project.config.schema import Budget
+from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+
+ENGINE = "onnxruntime"
+ROUNDS = 60
+MIN_ROUNDS = 8
+"""With fewer rounds, quartiles mean nothing."""
+TIME_S = 20.0
+MEMORY_RUNS = 3
+NOISE_MIB = 4.0
+"""So much may two processes differ that do the same."""
+
+NO_BASELINE = "its budget was not measured: no baseline was asked for"
+NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
+
+RunBenchmark = Callable[[PlannedRuntime, Benchmark], Observation]
+Measure = Literal["time", "memory"]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkedModel:
+    """A model with a budget, and what it is raced on."""
+
+    planned: PlannedModel
+    place: Place
+    facts: ModelFacts
+    cases: tuple[InputCase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkBaseline:
+    """What a model is raced against, in words and as a file; without a file it is the same content."""
+
+    words: str
+    file: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRatio:
+    """How many times as much, between what bounds."""
+
+    ratio: float
+    low: float
+    high: float
+    negligible: bool = False
+
+
+@dataclass(slots=True)
+class Benchmarks:
+    """`ask` has a job done on a runtime and waits; `folder` gives one that does not exist yet."""
+
+    base: Path  # the config's folder
+    against: Revision | None
+    ask: RunBenchmark
+    folder: Callable[[], Path]
+
+    def hold(self, entrant: BenchmarkedModel, done: ExecutionResult) -> None:
+        """Add to `done` what was measured, and what is undecided or skipped; nothing of a model without such a budget.
+
+        What is measured of the same content is 1, and needs no race. A model that is new has no baseline, and need not;
+        where no revision was named, a comparison with one was not asked for.
+        """
+        budget, path = entrant.planned.model.settings.budget, entrant.planned.path
+        if budget is None or (budget.slower_than_baseline is None and budget.memory_over_baseline is None):
+            return
+        if self.against is None and entrant.planned.model.settings.quantized_from is None:
+            done.skipped.append(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT))
+            return
+        try:
+            baseline = self._baseline(entrant)
+            raced = list(self._race(entrant, budget, baseline, baseline.file)) if baseline.file is not None else []
+        except MissingAtRevisionError as error:
+            undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
+            (done.skipped if error.is_new else done.undone).append(undone)
+            return
+        done.subjects += raced
+        done.measured += [row for each in raced for row in report_ratio(each)]
+        done.undone += [_report_noise(each) for each in raced if each.verdict == "unclear"]
+
+    def _baseline(self, entrant: BenchmarkedModel) -> BenchmarkBaseline:
+        model = entrant.planned.model
+        if model.settings.quantized_from is not None:
+            return BenchmarkBaseline(f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from)
+        assert self.against is not None
+        root = self.against.root
+        if not model.absolute.is_relative_to(root):
+            raise MissingAtRevisionError("the model lies outside of the repository")
+        file = write_model_at_revision(self.against, model.absolute.relative_to(root).as_posix(), self.folder())
+        return BenchmarkBaseline(
+            f"`{model.path}` at `{self.against.name}`", None if _is_same(entrant.facts, file) else file
+        )
+
+    def _race(
+        self, entrant: BenchmarkedModel, budget: Budget, baseline: BenchmarkBaseline, file: Path
+    ) -> Iterator[Raced]:
+        planned = _newest_runtime(entrant.planned)
+        job = Benchmark(
+            model=str(entrant.planned.model.absolute.absolute()),
+            baseline=str(file.absolute()),
+            cases=entrant.cases,
+            rounds=ROUNDS if budget.slower_than_baseline is not None else 0,
+            weighings=MEMORY_RUNS if budget.memory_over_baseline is not None else 0,
+            time_s=TIME_S,
+            providers=planned.providers,
+            extensions=planned.extensions,
+        )
+        result = _require_result(self.ask(planned, job))
+        by: tuple[tuple[Measure, float | None, Callable[[BenchmarkResult, float], MeasuredRatio]], ...] = (
+            ("time", budget.slower_than_baseline, compute_time_ratio),
+            ("memory", budget.memory_over_baseline, compute_memory_ratio),
+        )
+        for measure, allowed, figures in by:
+            if allowed is not None:
+                found = figures(result, allowed)
+                yield Raced(
+                    model=entrant.planned.path,
+                    place=entrant.place,
+                    runtime=planned.name,
+                    measure=measure,
+                    baseline=baseline.words,
+                    case=result.case,
+                    budget=allowed,
+                    ratio=found.ratio,
+                    low=found.low,
+                    high=found.high,
+                    negligible=found.negligible,
+                )
+
+
+def _is_same(facts: ModelFacts, file: Path) -> bool:
+    """Whether the model and all of its data are what they were."""
+    if sha256_of(file) != facts.sha256:
+        return False
+    return tuple(sorted(hash_external_files(read_structure(file), file))) == tuple(sorted(facts.external))
+
+
+def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
+    found = [each for each in planned.runtimes if each.runtime.engine == ENGINE]
+    if not found:
+        raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
+    return max(found, key=lambda each: runtime_sort_key(each.name))
+
+
+def _require_result(observation: Observation) -> BenchmarkResult:
+    match observation:
+        case Completed(result=BenchmarkResult(reason="") as result):
+            return result
+        case Completed(result=BenchmarkResult(reason=reason)) | Unavailable(reason=reason):
+            raise MissingAtRevisionError(reason)
+        case Refused(failure=failure):
+            raise MissingAtRevisionError(f"it does not load: {failure.type}")
+        case Crashed(signal=signal, during=during):
+            raise MissingAtRevisionError(f"the runtime ended with {signal} during {during}")
+        case TimedOut(limit_s=limit_s):
+            raise MissingAtRevisionError(f"it was not measured within {limit_s:g} s")
+        case other:
+            raise TypeError(f"{type(other).__name__} is no answer to a race")
+
+
+def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
+    """The median ratio of the rounds, with its quartiles."""
+    if len(result.model_s) < MIN_ROUNDS:
+        raise MissingAtRevisionError(
+            f"one run takes too long to be timed: {len(result.model_s)} rounds in {TIME_S:g} s"
+        )
+    ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
+    low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return MeasuredRatio(ratio, low, high)
+
+
+def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRatio:
+    """The ratio of the medians, with the least and the largest that the processes leave possible."""
+    model, baseline = ([max(each, NOISE_MIB) for each in mib] for mib in (result.model_mib, result.baseline_mib))
+    if not model:
+        raise MissingAtRevisionError("no process could be weighed")
+    middle, beside = statistics.median(model), statistics.median(baseline)
+    beyond = middle - allowed * beside
+    return MeasuredRatio(middle / beside, min(model) / max(baseline), max(model) / min(baseline), beyond <= NOISE_MIB)
+
+
+def _report_noise(raced: Raced) -> IncompleteCheck:
+    what = "long" if raced.measure == "time" else "much memory"
+    reason = f"this machine is too noisy to tell whether it takes {raced.budget:g} times as {what} as {raced.baseline}"
+    return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "run it again, where nothing else runs")
+
+
+def report_ratio(raced: Raced) -> list[Measured]:
+    """The ratio and its spread, as reports say them."""
+    rows = (("", raced.ratio), (", low", raced.low), (", high", raced.high))
+    return [
+        Measured(
+            model=raced.model,
+            output="",
+            pair=f"{raced.runtime} against {raced.baseline}",
+            case=raced.case,
+            metric=f"{raced.measure} ratio{part}",
+            value=value,
+            bound=raced.budget,
+            bound_from="config",
+        )
+        for part, value in rows
+    ]

@@ -1,0 +1,372 @@
+"""The toolchain of one run: every source is exported, exported again, and asked what it computes itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.errors import ConfigError, UnavailableError
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.core.jobs import (
+    CaseResult,
+    Completed,
+    Crashed,
+    Export,
+    ExportResult,
+    Failure,
+    InputCase,
+    Inputs,
+    InputsResult,
+    Job,
+    Observation,
+    Probe,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.core.report import Measured
+from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.inputs.case_selection import make_example_case
+from onnxgate.inputs.cases import InputCases
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.project.config.project import Project
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.runtimes.environments.toolchain import (
+    ProbeError,
+    find_toolchain,
+    imported_frameworks,
+    probe_interpreter,
+    required_frameworks,
+)
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.stages.export import jobs
+from onnxgate.stages.export import stage as export_stage
+from onnxgate.stages.export.jobs import create_toolchain_spec
+from onnxgate.stages.export.second_export import ExportOutcome
+from onnxgate.stages.runtime.stage import ObservedRun
+
+
+@dataclass(frozen=True, slots=True)
+class _SecondExport:
+    """A second export that waits for all first ones."""
+
+    job: Job
+    first: Future[Observation]
+    again: Future[Observation]
+
+    def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
+        """Have it done; where nothing came of the first one, nothing is asked of the second."""
+        try:
+            seen = self.first.result()
+            if isinstance(seen, Completed):
+                submit(self.job).add_done_callback(self._end)
+            else:
+                self.again.set_result(seen)
+        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            self.again.set_exception(error)
+
+    def _end(self, done: Future[Observation]) -> None:
+        try:
+            self.again.set_result(done.result())
+        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            self.again.set_exception(error)
+
+
+class Exporter:
+    """Asks the toolchain; what comes of it goes into `done`. `folder` gives an unused path for what is written."""
+
+    def __init__(
+        self, work: ExecutionRequest, host: WorkerPool, done: ExecutionResult, folder: Callable[[], Path]
+    ) -> None:
+        self._work = work
+        self._host = host
+        self._done = done
+        self._folder = folder
+        self._later_ones: list[_SecondExport] = []
+
+    def find_toolchain(self) -> Path | None:
+        """The interpreter that exports; None where no model needs it, or where there is none, which is then said."""
+        exported = [each for each in self._work.models if each.model.settings.is_exported]
+        if not exported:
+            return None
+        try:
+            python = self._python()
+            self._judge_toolchain(python)
+        except (UnavailableError, ProbeError) as error:
+            reason, hint = str(error), getattr(error, "hint", None) or ""
+            for each in exported:
+                self._undo_source(each, reason, hint)
+            return None
+        return python
+
+    def _judge_toolchain(self, python: Path) -> None:
+        project = self._work.project
+        locked = self._work.lock.toolchain
+        found = probe_interpreter(python, locked.packages if locked else ())
+        state = export_stage.compare_toolchain(project, self._work.lock.toolchain, found)
+        if state is not None and Stage.EXPORT in self._work.stages:
+            self._done.subjects.append(state)
+
+    def _undo_source(self, each: PlannedModel, reason: str, hint: str) -> None:
+        stages = self._work.stages & {Stage.EXPORT, *([Stage.PARITY] if each.model.settings.source else [])}
+        self._done.undone += [IncompleteCheck(stage, each.path, "", reason, hint) for stage in stages]
+
+    def export(
+        self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
+    ) -> ModelExport:
+        """Have a model's source or command write its file, twice where that is judged, and its source asked beside."""
+        plan = jobs.plan_export(
+            self._work.project,
+            planned.model,
+            toolchain,
+            self._folder(),
+            cases=cases if Stage.PARITY in self._work.stages else (),
+            ir_version_max=jobs.common_ir_limit(each.runtime for each in planned.runtimes),
+            external_data=bool(facts.external),
+            float64=False,
+            opset_max=jobs.common_opset_limit(each.runtime for each in planned.runtimes),
+            twice=Stage.EXPORT in self._work.stages,
+        )
+        seat = jobs.create_toolchain_spec(toolchain)
+        command = self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._work.stages else None
+        source = self._host.submit(seat, plan.source) if plan.source else None
+        writes = command or source
+        again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
+        return ModelExport(plan, writes, source, again)
+
+    def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
+        """What the second export will give; its worker gets ready while the first ones are made."""
+        if not self._later_ones and isinstance(job, Export):
+            frameworks = imported_frameworks(self._work.project.config, self._work.project.folder)
+            self._host.submit(jobs.create_second_toolchain_spec(toolchain), Probe(exporters=frameworks))
+        again: Future[Observation] = Future()
+        self._later_ones.append(_SecondExport(job, first, again))
+        return again
+
+    def export_again(self, toolchain: Path | None) -> None:
+        """Begin the second exports as soon as all first ones are done: runtimes wait for those, and not for these."""
+        if toolchain is None or not self._later_ones:
+            return
+        seat = jobs.create_second_toolchain_spec(toolchain)
+
+        def begin(_: Future[Observation]) -> None:
+            for each in self._later_ones:
+                each.begin(lambda job: self._host.submit(seat, job))
+
+        self._later_ones[-1].first.add_done_callback(begin)
+
+    def source_of(self, prepared: PreparedModel) -> SourceOutputs:
+        """What the source computes by itself on each case, and its own sample as one more case."""
+        exporting = prepared.exporting
+        if exporting is None or exporting.source is None or Stage.PARITY not in self._work.stages:
+            return SourceOutputs(None, None)
+        observation = exporting.source.result()
+        result = observation.result if isinstance(observation, Completed) else None
+        if not isinstance(result, ExportResult) or not result.eager:
+            self._done.undone.append(explain_missing_reference(prepared.path, observation))
+            return SourceOutputs(None, None)
+        eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
+        sample = make_example_case(prepared.reading.facts, result.input_names, result.sample)
+        complete = len(result.eager) == len(prepared.fed.cases) + 1
+        if sample is None or not complete or not self._work.asked.takes(sample.name):
+            return SourceOutputs(eager, None)
+        return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
+
+    def ask_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
+        """What the source gives on the cases; None where it cannot be asked."""
+        project, model = self._work.project, prepared.planned.model
+        if model.settings.source is None:
+            return None
+        try:
+            python = self._python()
+        except UnavailableError:
+            return None
+        plan = jobs.plan_export(project, model, python, self._folder(), cases=cases, float64=False)
+        assert plan.source is not None
+        job = msgspec.structs.replace(plan.source, export=False)
+        answer = self._host.submit(jobs.create_toolchain_spec(python), job).result()
+        result = answer.result if isinstance(answer, Completed) else None
+        if not isinstance(result, ExportResult) or not result.eager:
+            return None
+        return {case.name: found for case, found in zip(cases, result.eager, strict=False)}
+
+    def ask(self, job: Job) -> Observation:
+        """What the toolchain answers."""
+        return self._host.submit(jobs.create_toolchain_spec(self._python()), job).result()
+
+    def _python(self) -> Path:
+        project = self._work.project
+        return find_toolchain(
+            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
+        )
+
+    def judge(self, prepared: PreparedModel) -> None:
+        """What came of exporting one model."""
+        exporting = prepared.exporting
+        if exporting is None or exporting.writes is None:
+            return
+        made = [self._made(exporting, exporting.writes.result())]
+        if exporting.source is not None and exporting.source is not exporting.writes:
+            made.append(
+                export_stage.collect_source_evidence(self._work.project, exporting.planned, exporting.source.result())
+            )
+        self._done.subjects += [each.subject for each in made if each.subject is not None]
+        self._done.undone += [each.undone for each in made if each.undone is not None]
+
+    def _made(self, exporting: ModelExport, first: Observation) -> ExportOutcome:
+        """What came of both exports; a second one that cannot be made elsewhere is made where the first one was."""
+        project, planned = self._work.project, exporting.planned
+        again = exporting.again.result() if exporting.again else None
+        made = export_stage.collect_evidence(project, planned, first, again)
+        failed = made.subject.failed_again if made.subject else None
+        if failed is None or not jobs.is_relocated(planned):
+            return made
+        planned = jobs.with_project_folder(planned)
+        assert planned.again is not None
+        seat = jobs.create_second_toolchain_spec(self._python())
+        made = export_stage.collect_evidence(project, planned, first, self._host.submit(seat, planned.again).result())
+        if made.subject is not None and made.subject.failed_again is None:
+            reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
+            self._done.skipped.append(IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason))
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class ModelExport:
+    """A model on its way through the toolchain."""
+
+    planned: jobs.ExportPlan
+    writes: Future[Observation] | None  # the job that writes the file; None where only eager outputs are asked for
+    source: Future[Observation] | None  # answers eager outputs; the same job as `writes` where there is no command
+    again: Future[Observation] | None = None  # writes the file a second time
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A model with what it is fed."""
+
+    planned: PlannedModel
+    reading: ParsedModel
+    fed: InputCases
+    exporting: ModelExport | None
+
+    @property
+    def path(self) -> str:
+        """The model's path."""
+        return self.planned.path
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOutputs:
+    """What the source computes, by case; None where there is no source, or nothing came of it."""
+
+    eager: Mapping[str, CaseResult] | None
+    sample: InputCase | None  # its own example inputs, as a case
+
+
+@dataclass(frozen=True, slots=True)
+class StartedModel:
+    """A model that is being run, level after level, on each of its runtimes."""
+
+    prepared: PreparedModel
+    sourced: SourceOutputs
+    levels: Mapping[PlannedRuntime, Future[tuple[ObservedRun, ...]]]
+
+    @property
+    def cases(self) -> tuple[InputCase, ...]:
+        """What the model is fed: its own cases, and the example of its source."""
+        return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
+
+
+def explain_missing_reference(model: str, observation: Observation) -> IncompleteCheck:
+    """Why there are no outputs of the source to compare with."""
+    match observation:
+        case Unavailable(reason=reason, hint=hint):
+            return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
+        case Completed(result=ExportResult(failure=Failure(type=kind, text=text))):
+            reason = f"the source gives no outputs: {kind}: {text}"
+        case Completed(result=ExportResult(eager_reason=why)):
+            reason = f"the source gives no outputs: {why}"
+        case Refused(failure=failure):
+            reason = f"the source gives no outputs: {failure.type}: {failure.text}"
+        case Crashed(signal=signal, during=during):
+            reason = f"the source gives no outputs: {signal} during {during}"
+        case TimedOut(limit_s=limit_s):
+            reason = f"the source gives no outputs within {limit_s:g} s"
+        case _:
+            reason = "the source gives no outputs"
+    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
+
+
+def report_measurements(comparison: Comparison) -> list[Measured]:
+    """What was measured in one comparison, as reports say it."""
+    pair = f"{comparison.runtime} against {comparison.reference}"
+    return [
+        Measured(
+            model=comparison.model,
+            output=each.output,
+            pair=pair,
+            case=f"{each.case}, optimization {each.optimization}",
+            metric=metric,
+            value=value if math.isfinite(value) else None,
+            bound=bound,
+            bound_from=each.bound_from if bound is not None else "",
+        )
+        for each in comparison.differences
+        for metric, value, bound in _list_metrics(each)
+    ]
+
+
+def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
+    """The figure that decided, then all others."""
+    yield difference.metric, difference.value, difference.bound
+    for each in difference.figures:
+        if each.metric != difference.metric:
+            yield each.metric, each.value, each.bound
+
+
+def call_inputs(
+    project: Project, host: WorkerPool, source: str, folder: Path
+) -> Sequence[Mapping[str, str]] | InputCases:
+    """What a callable of the project gives, case by case; why it cannot be called here, where nothing calls it.
+
+    Raises:
+        ConfigError: it fails, or gives something else.
+    """
+    try:
+        python = find_toolchain(
+            project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
+        )
+    except UnavailableError as error:
+        return InputCases((), error.message, error.hint or "")
+    folder.mkdir(parents=True)
+    job = Inputs(source=str(project.folder / source), output=str(folder.absolute()), folder=str(project.folder))
+    answer = host.submit(create_toolchain_spec(python), job).result()
+    match answer:
+        case Completed(result=InputsResult(cases=cases, failure=None)):
+            return cases
+        case Unavailable(reason=reason, hint=hint):
+            return InputCases((), reason, hint)
+        case _:
+            raise ConfigError(f'`inputs = "{source}"` gives no inputs: {_describe_failure(answer)}')
+
+
+def _describe_failure(answer: Observation) -> str:
+    """In one line, with the line of the user's own code where one had a part in it."""
+    match answer:
+        case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
+            said = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            return f"{said} (`{failure.source}`)" if failure.source else said
+        case Crashed(signal=signal, during=during):
+            return f"{signal} during {during}"
+        case TimedOut(limit_s=limit_s):
+            return f"no end within {limit_s:g} s"
+        case _:
+            return "nothing came of it"

@@ -1,0 +1,177 @@
+"""The `[[ignore]]` entries of a config: which findings each of them accepts, and what came of each."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxgate import rules
+from onnxgate.core.findings import IncompleteCheck, RuleHit, Stage
+from onnxgate.core.report import Finding
+from onnxgate.evidence.ignores import IgnoreUse
+from onnxgate.project.config import globs
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Ignore
+
+
+@dataclass(slots=True)
+class Ignores:
+    """Entries, by rule and by what they list. `contents` has each model's content, where that is known."""
+
+    entries: Sequence[Ignore]
+    today: datetime.date
+    contents: Mapping[str, str] = field(default_factory=dict)
+    _by_key: dict[tuple[str, str], list[int]] = field(default_factory=dict)  # rule; fingerprint, "" for any
+
+    def __post_init__(self) -> None:
+        for index, entry in enumerate(self.entries):
+            for fingerprint in ("",) if entry.fingerprints is None else entry.fingerprints:
+                self._by_key.setdefault((entry.rule, fingerprint), []).append(index)
+
+    def accepts(self, judged: RuleHit) -> bool:
+        """Whether an entry that holds is about a hit, which has its fingerprint."""
+        about = self.about(judged.rule, judged.hit.model, judged.fingerprint)
+        return any(not self.expired(index) for index in about)
+
+    def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
+        """Findings with the reason of the first entry that holds, and for each entry the fingerprints that it met.
+
+        An entry that has ended accepts nothing, and still meets what it is about; so does one that lists
+        fingerprints where another one accepts the finding first.
+        """
+        met: list[set[str]] = [set() for _ in self.entries]
+        weighed = []
+        for finding in findings:
+            accepting = None
+            for index in self.about(finding.rule, finding.model, finding.fingerprint):
+                holds = not self.expired(index)
+                if not holds or accepting is None or self.entries[index].fingerprints is not None:
+                    met[index].add(finding.fingerprint)
+                if holds and accepting is None:
+                    accepting = index
+            weighed.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
+        return weighed, [frozenset(each) for each in met]
+
+    def expired(self, index: int) -> bool:
+        """The end date is the last day on which the entry holds."""
+        until = self.entries[index].until
+        return until is not None and until < self.today
+
+    def about(self, rule: str, model: str, fingerprint: str) -> Iterator[int]:
+        """The entries that are about a finding; one about no model (the lock) is matched by its rule alone."""
+        plain, listing = self._by_key.get((rule, ""), ()), self._by_key.get((rule, fingerprint or "none"), ())
+        for index in sorted((*plain, *listing)):
+            entry = self.entries[index]
+            if entry.sha256 is not None and (not model or self.contents.get(model) != entry.sha256.lower()):
+                continue
+            if not model or matches_model(entry.model, model):
+                yield index
+
+
+def matches_model(glob: str, model: str) -> bool:
+    """Whether the glob of an entry is about a model; `**` alone is about all."""
+    return globs.matches(glob, model)
+
+
+def _mark_ignored(finding: Finding, reason: str) -> Finding:
+    import msgspec
+
+    return msgspec.structs.replace(finding, ignored=reason)
+
+
+DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
+STAGES_AFTER_RUNS = frozenset({Stage.PARITY, Stage.BUDGET})
+ALL_MODELS = ""
+"""In place of a model: something about all of them."""
+
+
+@dataclass(slots=True)
+class CheckScope:
+    """What was judged: of which models, by which stages, and of which of them a stage did not learn everything."""
+
+    project: Project
+    models: frozenset[str]
+    stages: frozenset[Stage]
+    contents: Mapping[str, str]  # SHA-256 of each model's content, where that is known
+    held_to_baseline: bool
+    unknown: dict[Stage, set[str]] = field(default_factory=dict)
+
+    def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
+        """Nothing can be concluded there from what was not found."""
+        for stage in stages:
+            self.unknown.setdefault(stage, set()).update(models)
+
+    def leave_undone(self, undone: Iterable[IncompleteCheck]) -> None:
+        """Likewise for what could not be done, and for what builds on it."""
+        for each in undone:
+            after = STAGES_AFTER_RUNS if each.stage is Stage.RUNTIME else frozenset()
+            self.leave_open({each.stage, *after}, [each.model])
+
+    def covers(self, rule_id: str, models: Collection[str]) -> bool:
+        """Whether the rule could find what there is to find in these models."""
+        rule = rules.by_id.get(rule_id)
+        if rule is None or rule.stage not in self.stages or not self.models.issuperset(models):
+            return False
+        if is_about_change(rule_id) and not self.held_to_baseline:
+            return False
+        return self.unknown.get(rule.stage, set()).isdisjoint({ALL_MODELS, *models})
+
+
+def is_about_change(rule_id: str) -> bool:
+    """Whether the rule is about what a model was at its baseline."""
+    rule = rules.by_id.get(rule_id)
+    return rule is not None and rule.subject.__name__ == "ModelChange"
+
+
+def find_ignore_uses(
+    ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
+) -> list[IgnoreUse]:
+    """What came of each entry; `present` are the fingerprints of all that was found, also of what another one says."""
+    return [
+        _evaluate_entry(index, entry, ignores.expired(index), scope, present if entry.fingerprints else fingerprints)
+        for index, (entry, fingerprints) in enumerate(zip(ignores.entries, met, strict=True))
+    ]
+
+
+def exclude_shared_uses(uses: Iterable[IgnoreUse], others: Collection[str]) -> list[IgnoreUse]:
+    """Those that concern none of the models that are judged elsewhere."""
+    return [each for each in uses if not any(matches_model(each.model, path) for path in others)]
+
+
+def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
+    """For each entry by its number the fingerprints that no finding has, where it is known that none has."""
+    found, nothing = {}, [()] * len(ignores.entries)
+    for index, (use, entry) in enumerate(
+        zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)
+    ):
+        if entry.fingerprints and use.done:
+            found[index] = frozenset(entry.fingerprints)
+        elif entry.fingerprints and use.stage_ran and use.gone:
+            found[index] = frozenset(entry.fingerprints) - frozenset(present)
+    return found
+
+
+def _evaluate_entry(index: int, entry: Ignore, expired: bool, scope: CheckScope, found: Collection[str]) -> IgnoreUse:
+    models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
+    listed = entry.fingerprints or ()
+    gone = sum(each not in found for each in listed)
+    return IgnoreUse(
+        place=scope.project.place("ignore", str(index)),
+        rule=entry.rule,
+        model=entry.model,
+        until=entry.until.isoformat() if entry.until else "",
+        expired=expired,
+        used=gone < len(listed) if listed else bool(found),
+        stage_ran=scope.covers(entry.rule, models),
+        sha256=entry.sha256 or "",
+        content_there=entry.sha256 is None or may_have_content(entry.sha256.lower(), models, scope),
+        listed=len(listed),
+        gone=gone,
+    )
+
+
+def may_have_content(sha256: str, models: Collection[str], scope: CheckScope) -> bool:
+    """Whether a model has that content, or may have it for all that is known."""
+    contents = {scope.contents.get(model, sha256) for model in models}
+    return sha256 in contents

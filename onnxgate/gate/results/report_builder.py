@@ -1,0 +1,306 @@
+"""One report of all that was found: a cell per model and runtime, counts, verdict and exit status."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from onnxgate import __version__
+from onnxgate.core.findings import ALL_STAGES, IncompleteCheck, RuleHit, Stage
+from onnxgate.core.jobs import InputCase
+from onnxgate.core.report import (
+    LEVELS,
+    Against,
+    Cell,
+    CellState,
+    Drawing,
+    FailOn,
+    Finding,
+    Replay,
+    Report,
+    ReportedModel,
+    ReportedRuntime,
+    Shard,
+    decide_verdict,
+    report_undone,
+)
+from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.project.plan import locked_runtimes, report_runtime
+
+
+def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
+    """The report of one run of the gate; not `drawn`, it has no drawings, which take the models to be read again."""
+    gathered = outcome.gathered
+    verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
+    stages = tuple(stage.value for stage in ALL_STAGES if stage in request.stages)
+    return Report(
+        onnxgate=__version__,
+        verdict=verdict,
+        exit=exit_status,
+        folder=_folder(request),
+        scope=_describe_scope(request),
+        stages=stages,
+        models=tuple(_models(outcome)),
+        runtimes=tuple(_runtimes(request, outcome)),
+        cells=tuple(_cells(request, outcome)),
+        findings=outcome.findings,
+        undecided=report_undone(gathered.undone),
+        skipped=report_undone(gathered.skipped),
+        measured=tuple(sorted(gathered.execution.measured, key=lambda each: each.model)),
+        counts=_counts(outcome),
+        replays=select_shown_replays(gathered.execution.replays, outcome.findings),
+        remarks=tuple(sorted(set(gathered.remarks))),
+        against=_against(request),
+        changes=tuple(gathered.changes),
+        drawings=_draw_nodes(request, outcome) if drawn else (),
+        shard=_build_shard(request, outcome),
+    )
+
+
+def _build_shard(request: GateRequest, outcome: GateOutcome) -> Shard | None:
+    if request.share is None:
+        return None
+    from onnxgate.gate.sharding.shard_report import create_shard
+
+    return create_shard(
+        request, outcome, request.share, "; ".join(_describe_left_out(request, len(request.share.whole)))
+    )
+
+
+def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
+    """Files are read once more where a finding names a node, and only there."""
+    if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
+        return ()
+    from onnxgate.model.subgraphs.node_context import draw_named_nodes
+
+    return draw_named_nodes(outcome.findings, {model.path: model.absolute for model in request.models})
+
+
+def _against(request: GateRequest) -> Against | None:
+    if request.against is None:
+        return None
+    return Against(name=request.against.name, commit=request.against.commit)
+
+
+def _folder(request: GateRequest) -> str:
+    folder = request.project.folder.resolve().relative_to(request.project.root.resolve()).as_posix()
+    return "" if folder == "." else folder
+
+
+def _describe_scope(request: GateRequest) -> str:
+    """What was not asked for, in words; a verdict never claims more than was judged."""
+    if request.share is None:
+        return "; ".join(_describe_left_out(request, len(request.models)))
+    others = len(request.share.whole) - len(request.models)
+    elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
+    said = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    return "; ".join([said, *_describe_left_out(request, len(request.share.whole))])
+
+
+def _describe_left_out(request: GateRequest, models: int) -> list[str]:
+    """What is not asked for where so many models are judged."""
+    left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
+    said = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    others = len(request.project.models()) - models
+    if others > 0:
+        said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+    if request.asked.cases:
+        said.append("other input cases not asked for")
+    return said
+
+
+def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
+    for planned in outcome.planned:
+        facts = outcome.gathered.facts.get(planned.path)
+        yield ReportedModel(path=planned.path, sha256=facts.sha256 if facts else "")
+
+
+def _runtimes(request: GateRequest, outcome: GateOutcome) -> Iterator[ReportedRuntime]:
+    used = {runtime.runtime for each in outcome.planned for runtime in each.runtimes}
+    for name, target, runtime in locked_runtimes(request.project, request.lock):
+        if runtime in used:
+            yield report_runtime(name, target, runtime)
+
+
+def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
+    findings: dict[str, list[Finding]] = {}
+    for finding in outcome.findings:
+        if not finding.ignored:
+            findings.setdefault(finding.model, []).append(finding)
+    for planned in outcome.planned:
+        for runtime in planned.runtimes:
+            yield _cell(request, outcome, planned.path, runtime.name, findings.get(planned.path, ()))
+
+
+def _cell(request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]) -> Cell:
+    about = [finding for finding in findings if _is_about_runtime(finding, runtime)]
+    compared = (model, runtime) in outcome.gathered.execution.compared
+    return Cell(
+        model=model, runtime=runtime, state=_cell_state(request, outcome, model, runtime, about), compared=compared
+    )
+
+
+def _cell_state(
+    request: GateRequest, outcome: GateOutcome, model: str, runtime: str, about: Sequence[Finding]
+) -> CellState:
+    gathered = outcome.gathered
+    errors = any(finding.level == "error" for finding in about)
+    if errors or model in outcome.blocked or (model, runtime) in outcome.failed:
+        return "fail"
+    if Stage.RUNTIME in request.stages and any(_is_undone_for(u, model, runtime) for u in gathered.undone):
+        return "undecided"
+    if any(_is_undone_for(u, model, runtime) for u in gathered.skipped):
+        return "skipped"
+    if any(finding.level == "warning" for finding in about):
+        return "warning"
+    if any((each.model, each.runtime) == (model, runtime) for each in gathered.execution.faulty):
+        return "undecided"
+    if (model, runtime) in gathered.execution.ran:
+        return "pass"
+    if Stage.SUPPORT not in request.stages:
+        return "not asked"
+    told = gathered.verdicts.get((model, runtime), "unknown") != "unknown"
+    return "predicted" if told else "not predicted"
+
+
+def _is_about_runtime(finding: Finding, runtime: str) -> bool:
+    """A finding about no runtime in particular concerns all of them where it is about the file itself."""
+    return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
+
+
+def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:
+    if undone.stage not in (Stage.RUNTIME, Stage.PARITY):
+        return False
+    return undone.model in ("", model) and undone.runtime in ("", runtime)
+
+
+def _counts(outcome: GateOutcome) -> dict[str, int]:
+    gathered = outcome.gathered
+    shown = [finding for finding in outcome.findings if not finding.ignored]
+    counts = {f"{level}s": sum(finding.level == level for finding in shown) for level in LEVELS}
+    counts |= {
+        "ignored": len(outcome.findings) - len(shown),
+        "models": len(outcome.planned),
+        "runtimes": len({runtime.name for each in outcome.planned for runtime in each.runtimes}),
+        "without_source": sum(
+            each.model.settings.source is None and each.model.settings.command is None for each in outcome.planned
+        ),
+        "undecided": len(report_undone(gathered.undone)),
+        "skipped": len(report_undone(gathered.skipped)),
+        "ran": len(gathered.execution.ran),
+        "compared": len(gathered.execution.compared),
+        "reused": len(gathered.execution.reused),
+    }
+    return counts
+
+
+ApplyRules = Callable[[Iterable[object]], Iterable[RuleHit]]
+
+DEFAULT_CONFIGS = ("onnxgate.toml", "pyproject.toml")
+"""Names of configs that are found by themselves."""
+
+REPLAYED_STAGES = (Stage.RUNTIME, Stage.PARITY)
+_PORTABLE_WORD = re.compile(r"[A-Za-z0-9 =_.,:/'+\[\]-]+")
+
+
+def find_replays(
+    subjects: Sequence[object],
+    cases: Mapping[str, Sequence[InputCase]],
+    say: ApplyRules,
+    seed: int,
+    config: str,
+    folder: Path | None,
+) -> tuple[Replay, ...]:
+    """One replay per model of which the rules say something that comes from its input cases.
+
+    `say` judges subjects; `cases` are those that each model was run on. `config` is the config's file. Inputs are
+    stored in `folder`, the user's own files excepted.
+    """
+    found = []
+    for model in sorted(cases):
+        about = [each for each in subjects if isinstance(each, ModelRuns | Comparison) and each.model == model]
+        chosen = _minimize_cases(about, [case.name for case in cases[model]], say)
+        if not chosen:
+            continue
+        replay = Replay(
+            model=model,
+            rules=tuple(sorted({each.rule for each in say(about)})),
+            cases=chosen,
+            seed=seed,
+            command=build_command(model, chosen, seed, config),
+            inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
+        )
+        found.append(replay)
+    return tuple(found)
+
+
+def select_shown_replays(every: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
+    """The replays of findings that are shown: neither ignored, nor explained by another."""
+    said = {(each.model, each.rule) for each in findings if not each.ignored}
+    return tuple(each for each in every if any((each.model, rule) in said for rule in each.rules))
+
+
+def _minimize_cases(
+    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
+) -> tuple[str, ...]:
+    """Of the cases as few as will do: none can be left out without the rules saying something else."""
+    wanted = _hits_on_cases(subjects, names, say)
+    kept = list(names) if wanted else []
+    for name in reversed(names if wanted else ()):
+        fewer = [each for each in kept if each != name]
+        if _hits_on_cases(subjects, fewer, say) == wanted:
+            kept = fewer
+    return tuple(kept)
+
+
+def _hits_on_cases(
+    subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
+) -> frozenset[RuleHit]:
+    return frozenset(say([_restrict_to_cases(each, names) for each in subjects]))
+
+
+def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
+    """The evidence as if only these cases had been run."""
+    if isinstance(subject, ModelRuns):
+        return msgspec.structs.replace(
+            subject,
+            attempts=tuple(each for each in subject.attempts if each.case in ("", *names)),
+            usable_cases=tuple(name for name in subject.usable_cases if name in names),
+        )
+    first = subject.first if subject.first is not None and subject.first.case in names else None
+    differences = tuple(each for each in subject.differences if each.case in names)
+    return msgspec.structs.replace(subject, differences=differences, first=first)
+
+
+def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -> tuple[str, ...]:
+    """Names of the files that hold inputs that no file of the user's holds."""
+    if folder is None:
+        return ()
+    from onnxgate.inputs.case_files import store_case_inputs
+
+    names = [store_case_inputs(case, model, folder) for case in cases if case.origin != "user"]
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
+    """What to type; `directory` is the config's folder as seen from where it is typed, "" in that folder itself."""
+    path = f"./{model}" if model.startswith("-") else model
+    words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
+    words += [word for case in cases for word in ("--case", case)]
+    words += ["--seed", str(seed)] if seed else []
+    words += ["--directory", directory] if directory else []
+    words += [] if config in DEFAULT_CONFIGS else ["--config", f"{directory}/{config}" if directory else config]
+    return " ".join(map(_quote_word, words))
+
+
+def _quote_word(word: str) -> str:
+    """A word as every usual shell reads it; as those of POSIX do where it holds what others would take apart."""
+    if " " not in word or not _PORTABLE_WORD.fullmatch(word):
+        return shlex.quote(word)
+    return f'"{word}"'

@@ -1,0 +1,368 @@
+"""What a report of one shard tells its merge: what concerns more than its own models, before it is weighed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from onnxgate import __version__, rules
+from onnxgate.core.findings import Stage, join_phrases
+from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.report import (
+    LEVELS,
+    VERSION,
+    AskedName,
+    Finding,
+    NotDone,
+    Report,
+    ReportedPlace,
+    ReportedRuntime,
+    Shard,
+    SharedHit,
+    SharedIgnore,
+    SharedNames,
+)
+from onnxgate.core.report_json import is_intact
+from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.results import ignore_matching, resolution
+from onnxgate.gate.results.ignore_matching import matches_model
+from onnxgate.gate.sharding.merge import COUNT_NAMES
+from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
+from onnxgate.project.config.loader import collect_entry_names
+from onnxgate.project.plan import locked_runtimes, report_runtime
+
+
+def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope: str) -> Shard:
+    """The part of the report about the other parts. `scope` is what the whole check leaves out."""
+    division = share.division
+    return Shard(
+        index=share.index,
+        of=division.of,
+        plan=division.plan,
+        key=_check_key(request, share),
+        config=division.state.config,
+        lock=division.state.lock,
+        models=division.state.models,
+        division=division.shards,
+        scope=scope,
+        locked=tuple(list_locked_runtimes(request)),
+        levels=_gate_rule_levels(request.project.config.rules),
+        hits=tuple(_project_hits(request, outcome, share)),
+        ignores=tuple(_shard_ignores(request, outcome, share)),
+        names=tuple(_shard_names(request, outcome, share)),
+    )
+
+
+def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
+    """Every runtime of the lock, in its order."""
+    return itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))
+
+
+def _check_key(request: GateRequest, share: Share) -> str:
+    """Equal in all shards of one check: of the same state, divided alike, with the same options."""
+    against = request.against.commit if request.against is not None else ""
+    stages = sorted(stage.value for stage in request.stages)
+    return digest_values([share.division.plan, stages, request.asked.seed, request.honour_ignores, against])
+
+
+def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
+    """What the config makes of the gate's own rules, which speak when all is known."""
+    own = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}
+    return {rule: level for rule, level in sorted(levels.items()) if rule in own}
+
+
+def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
+    """What rules say of no model of the check."""
+    ignores = resolution.select_ignores(request, outcome.gathered)
+    for each in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
+        hit, judged = each.judged.hit, each.judged
+        if hit.model not in share.whole:
+            yield SharedHit(
+                rule=judged.rule,
+                level=judged.level.value,
+                stage=judged.stage.value,
+                message=hit.message,
+                place=_report_place(hit.place.path, hit.place.line, hit.place.end_line),
+                fix=hit.fix,
+                model=hit.model,
+                node=hit.node,
+                runtime=hit.runtime,
+                detail=hit.detail,
+                works_since=hit.works_since,
+                works_until=hit.works_until,
+                identity=hit.identity,
+                confirmed=each.confirmed,
+            )
+
+
+def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
+    """What each ignore met in this shard, and whether the shard leaves anything open that it is about."""
+    ignores = resolution.select_ignores(request, outcome.gathered)
+    scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
+    scope = replace(scope, models=scope.models | share.whole)
+    own = {model.path for model in request.models}
+    judged = [each for each in assign_fingerprints(outcome.gathered.judged) if each.hit.model in own]
+    _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
+    present = {each.fingerprint for each in judged}
+    for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
+        entry, place = ignores.entries[index], use.place
+        listed = entry.fingerprints or ()
+        yield SharedIgnore(
+            rule=entry.rule,
+            model=entry.model,
+            reason=entry.reason,
+            place=_report_place(place.path, place.line, place.end_line),
+            until=use.until,
+            expired=use.expired,
+            sha256=use.sha256,
+            fingerprints=entry.fingerprints,
+            covered=use.stage_ran,
+            content_there=entry.sha256 is None
+            or ignore_matching.may_have_content(
+                entry.sha256.lower(), [path for path in own if matches_model(entry.model, path)], scope
+            ),
+            found=tuple(sorted(set(listed) & present if listed else met[index])),
+        )
+
+
+def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedNames]:
+    """What the models of this shard are asked to call their axes and outputs, and what they call them."""
+    if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
+        return
+    known = resolution.list_model_names(outcome.gathered.facts)
+    others = share.others(model.path for model in request.models)
+    paths = [model.path for model in request.project.models() if model.path not in others]
+    for each in collect_entry_names(request.project, known, paths):
+        if each.asked:
+            yield SharedNames(
+                asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in each.asked),
+                axes=tuple(sorted(each.axes)),
+                outputs=tuple(sorted(each.outputs)),
+                whole=each.whole,
+            )
+
+
+def _report_place(path: str, line: int, end_line: int) -> ReportedPlace:
+    return ReportedPlace(path=path, line=line, end_line=end_line)
+
+
+MAX_REPORT_BYTES = 256 * 2**20
+RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
+KNOWN_STAGES = frozenset(stage.value for stage in Stage)
+RULE_SETTINGS = frozenset((*LEVELS, "off"))
+"""What the config may make of a rule."""
+MERGE_STAGE = "gate"
+"""What is missing was not judged by any stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """One file as it was given: the report of a shard, or why it is none."""
+
+    name: str
+    report: Report | None
+    problem: str = ""
+    hint: str = RERUN_HINT
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCheck:
+    """What is known of the check beside its reports; "" and () where nothing is."""
+
+    plan: str = ""  # the beginning of the plan's digest
+    config: str = ""
+    lock: str = ""
+    models: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class CollectedReports:
+    """Reports of different shards of one check, and what is missing or does not belong to them."""
+
+    reports: list[Report] = field(default_factory=list)
+    gaps: list[NotDone] = field(default_factory=list)
+
+
+def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Iterator[Path]:
+    """The files themselves, and what ends in `.json` in folders; `leave_out` are files that are written."""
+    written = {path.resolve() for path in leave_out}
+    for path in paths:
+        found = sorted(each for each in path.rglob("*.json") if each.is_file()) if path.is_dir() else [path]
+        yield from (each for each in found if each.resolve() not in written)
+
+
+def read_report_file(path: Path) -> ReportFile:
+    """A file's report, where it is a whole one of a shard that this onnxgate wrote."""
+    try:
+        if path.stat().st_size > MAX_REPORT_BYTES:
+            return ReportFile(str(path), None, f"it has more than {MAX_REPORT_BYTES} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        return ReportFile(str(path), None, f"it cannot be read: {(error.strerror or str(error)).lower()}")
+    return decode_report_file(str(path), content)
+
+
+class _ReportHead(msgspec.Struct):
+    version: int
+    onnxgate: str
+
+
+def decode_report_file(name: str, content: bytes) -> ReportFile:
+    """The report that a file's content is."""
+    if not content.strip():
+        return ReportFile(name, None, "it is empty: the job that writes it did not end")
+    try:
+        head = msgspec.json.decode(content, type=_ReportHead)
+        if head.version != VERSION:
+            return ReportFile(
+                name,
+                None,
+                f"it is a report of version {head.version}; this onnxgate reads {VERSION}",
+                SAME_VERSION_HINT,
+            )
+        if head.onnxgate != __version__:
+            return ReportFile(
+                name, None, f"onnxgate {head.onnxgate} wrote it, and this is {__version__}", SAME_VERSION_HINT
+            )
+        report = msgspec.json.decode(content, type=Report)
+    except msgspec.ValidationError as error:
+        return ReportFile(name, None, f"it is no report of onnxgate: {error}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return ReportFile(name, None, f"it is cut off, or no JSON: {error}")
+    if report.shard is None:
+        return ReportFile(name, None, "it is the report of a whole check, and of no shard", SHARD_REPORTS_HINT)
+    problem = _describe_damage(report, report.shard)
+    return ReportFile(name, None, problem) if problem else ReportFile(name, report)
+
+
+SAME_VERSION_HINT = "judge, plan and merge with one version of onnxgate"
+SHARD_REPORTS_HINT = (
+    "give `onnxgate merge` what `onnxgate check --shard i/N --output json=FILE` wrote, and nothing else"
+)
+
+
+def _describe_damage(report: Report, shard: Shard) -> str:
+    """What cannot be so in a report that was written to its end; "" where all of it can."""
+    if not is_intact(report):
+        return "it was changed after it was written: its content is not that of its digest"
+    if not 1 <= shard.of <= MAX_SHARDS or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
+        return f"it says that it is shard {shard.index} of {shard.of}, divided as no check is"
+    own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
+    if own != tuple(model.path for model in report.models):
+        return "it did not judge the models of its shard"
+    if not (_named_stages(report, shard) <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
+        return "it names a stage or a level that there is not"
+    if not set(report.counts) <= COUNT_NAMES:
+        return "it counts what no onnxgate counts"
+    ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
+    if not all(_is_rule_name(each.rule) for each in ruled):
+        return "it names a rule as none is named"
+    if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
+        return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
+    return "it says `pass`, and leaves something undecided" if report.exit == 0 and report.undecided else ""
+
+
+def _named_stages(report: Report, shard: Shard) -> set[str]:
+    """All that are named; what nobody judged is of none."""
+    said: tuple[Finding | NotDone | SharedHit, ...]
+    said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
+    return {*report.stages, *(each.stage for each in said)} - {MERGE_STAGE}
+
+
+def _is_rule_name(name: str) -> bool:
+    return re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) is not None
+
+
+def collect_reports(given: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
+    """The reports that belong together, each shard once, and all that is wrong beside them."""
+    collected = CollectedReports()
+    for each in given:
+        if each.report is None:
+            collected.gaps.append(_gap(f"`{each.name}` was not merged: {each.problem}", each.hint))
+    sound = [(each.name, each.report) for each in given if each.report is not None]
+    if not sound:
+        collected.gaps += _no_shard_reports(expected, bool(given))
+        return collected
+    common, _ = Counter(_check_identity(report) for _, report in sound).most_common(1)[0]
+    preferred = [_check_identity(report) for _, report in sound if expected.plan and _matches_plan(report, expected)]
+    common = preferred[0] if preferred else common
+    for name, report in sound:
+        if _check_identity(report) != common:
+            collected.gaps.append(_gap(f"`{name}` was not merged: {_describe_other_check(report)}", SAME_CHECK_HINT))
+    collected.reports = _one_report_per_shard(
+        [pair for pair in sound if _check_identity(pair[1]) == common], collected.gaps
+    )
+    lead = collected.reports[0].shard
+    assert lead is not None
+    collected.gaps += _differences_from_expected(lead, expected)
+    collected.gaps += _missing_shards(lead, [report.shard.index for report in collected.reports if report.shard])
+    return collected
+
+
+SAME_CHECK_HINT = "give the reports of one plan: of one commit, with the same PATHS and options"
+
+
+def _gap(reason: str, hint: str, model: str = "") -> NotDone:
+    return NotDone(stage=MERGE_STAGE, model=model, runtime="", reason=reason, hint=hint)
+
+
+def _no_shard_reports(expected: ExpectedCheck, any_given: bool) -> list[NotDone]:
+    said = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
+    hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
+    return [_gap(said, hint, model) for model in expected.models or ("",)]
+
+
+def _check_identity(report: Report) -> object:
+    """What all shards of one check have in common."""
+    shard = report.shard
+    assert shard is not None
+    state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
+    rules = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
+    asked = tuple(each.asked for each in shard.names)
+    return (*state, *rules, asked, report.folder, report.stages, report.against, tuple(report.counts))
+
+
+def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
+    return report.shard is not None and report.shard.plan.startswith(expected.plan)
+
+
+def _describe_other_check(report: Report) -> str:
+    shard = report.shard
+    assert shard is not None
+    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+
+
+def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
+    """One report per shard; of two that differ the one that closes the gate, if one does."""
+    by_shard: dict[int, list[tuple[str, Report]]] = {}
+    for name, report in sound:
+        assert report.shard is not None
+        by_shard.setdefault(report.shard.index, []).append((name, report))
+    for index, pairs in by_shard.items():
+        if any(report != pairs[0][1] for _, report in pairs):
+            names = join_phrases([f"`{name}`" for name, _ in pairs])
+            gaps.append(_gap(f"shard {index} was judged more than once, and not alike: {names}", "give one of them"))
+    return [min(pairs, key=lambda pair: pair[1].exit != 1)[1] for _, pairs in sorted(by_shard.items())]
+
+
+def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator[NotDone]:
+    if expected.plan and not lead.plan.startswith(expected.plan):
+        plan = lead.plan[:PLAN_KEY_CHARACTERS]
+        yield _gap(f"the shards are of plan `{plan}`, and `{expected.plan}` was asked for", SAME_CHECK_HINT)
+    for name, there, here in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
+        if here and here != there:
+            yield _gap(f"the shards were judged by another {name} than the one that is here", SAME_CHECK_HINT)
+
+
+def _missing_shards(lead: Shard, there: Sequence[int]) -> Iterator[NotDone]:
+    """The models of shards that have no report, one each."""
+    for path, index in zip(lead.models, lead.division, strict=True):
+        if index not in there:
+            hint = f"its job did not end, or its report was not given: run shard {index}/{lead.of} again"
+            yield _gap(f"shard {index} of {lead.of} is missing: nobody judged its models", hint, path)

@@ -1,0 +1,351 @@
+"""The static stages of many models: each read in a child process, side by side; what did not change is not read again.
+
+A model on which a child crashes, hangs or runs out of memory is one that could not be judged; the others are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate import rules
+from onnxgate.core.file_hashes import (
+    REMEMBERED_BYTES,
+    Identity,
+    file_identity,
+    known_digest,
+    remember_digests,
+    sha256_of,
+)
+from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
+from onnxgate.evidence.file import ModelFile
+from onnxgate.gate.cache.static_results import digest_static_key
+from onnxgate.gate.results import resolution
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.external_data import classify_layout, inspect_data_file
+from onnxgate.model.subgraphs.node_context import track_source_lookups
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.file import stage as file_stage
+from onnxgate.support.matching.operations import LoadVerdict, Prediction
+
+if TYPE_CHECKING:
+    from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
+    from onnxgate.support.harvest.cache import BuildSupport
+
+CHILD_TIME_S = 300
+CHILD_MEMORY_BYTES = 4 * 2**30
+"""Beside four times the size of the model, as for a worker."""
+MODELS_PER_CHILD = 8
+"""Small models that take as long as a child takes to start."""
+BYTES_PER_CHILD = 32 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class FileReading:
+    """What looking at one file told, and whether it follows from the file and its data alone."""
+
+    file: ModelFile
+    lasting: bool
+    known: Mapping[Identity, str] = field(default_factory=dict)  # digests of large files that were made for it
+
+
+@dataclass(frozen=True, slots=True)
+class SupportFindings:
+    """What the support stage says of one model, as it is kept."""
+
+    judged: tuple[RuleHit, ...] = ()
+    verdicts: dict[str, LoadVerdict] = field(default_factory=dict)  # by runtime
+
+
+@dataclass(frozen=True, slots=True)
+class SupportResult:
+    """The same, with the predictions in full where they were asked for."""
+
+    said: SupportFindings = SupportFindings()
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)
+    lasting: bool = False
+
+    @property
+    def judged(self) -> tuple[RuleHit, ...]:
+        """What the rules say."""
+        return self.said.judged
+
+    @property
+    def verdicts(self) -> Mapping[str, LoadVerdict]:
+        """What is predicted, by runtime."""
+        return self.said.verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class SupportQuery:
+    """What the support stage is asked of one model."""
+
+    model: SelectedModel
+    facts: ModelFacts
+    place: Place
+    root: Path
+    folder: Path
+    runtimes: tuple[PlannedRuntime, ...]
+    kept: Mapping[str, BuildSupport]
+    levels: Mapping[str, str]
+    predictions: bool  # they are asked for, too
+    whole: bool = True  # the facts are those of files that are here, and not what pointers and the lock say of them
+
+
+def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
+    """One that keeps in `folder` what was said of the project's models, and takes it from there.
+
+    Where others can write to the folder, nothing in it is believed.
+    """
+    from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
+    from onnxgate.runtimes.environments.storage import create_private_folder
+
+    if create_private_folder(folder) is None:
+        return StaticAnalyzer(jobs)
+
+    return StaticAnalyzer(jobs, StaticResultCache(folder, project), FileDigestCache(folder))
+
+
+class StaticAnalyzer:
+    """Reads models for the static stages, in up to `jobs` children."""
+
+    def __init__(
+        self, jobs: int, unchanged: StaticResultCache | None = None, digests: FileDigestCache | None = None
+    ) -> None:
+        self._children = ProcessPool(jobs)
+        self._unchanged = unchanged
+        self._digests = digests
+
+    def __enter__(self) -> StaticAnalyzer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._children.__exit__()
+        if self._unchanged is not None:
+            self._unchanged.save()
+
+    # The file stage
+
+    def files(self, project: Project, models: Sequence[SelectedModel], lock: Lock) -> tuple[ModelFile, ...]:
+        """What reading each model's file told, in the order of `models`."""
+        self._recall((path for model in models for path in _locked_files(model, lock)), project.root)
+        keys = [self._file_key(model) for model in models]
+        held = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
+        kept = [(model, file) for model, file in zip(models, held, strict=True) if file is not None]
+        self._recall((path for model, file in kept for path in _model_files(model, file)), project.root)
+        known = [
+            file if file is not None and _is_current(file, model) else None
+            for model, file in zip(models, held, strict=True)
+        ]
+        calls = [
+            Call(read_model_file, model, _child_bounds(model))
+            for model, found in zip(models, known, strict=True)
+            if not found
+        ]
+        answers = iter(self._children.run(calls, at_once=_child_count(calls)))
+        looked = [
+            found or self._taken(next(answers), model, key)
+            for model, key, found in zip(models, keys, known, strict=True)
+        ]
+        if self._digests is not None:
+            self._digests.keep(
+                path for model, file in zip(models, looked, strict=True) for path in _model_files(model, file)
+            )
+        return tuple(
+            file_stage.add_known_state(model, lock.models.get(model.path), file, _git_root(project, model))
+            for model, file in zip(models, looked, strict=True)
+        )
+
+    def _recall(self, files: Iterable[Path], root: Path) -> None:
+        if self._digests is not None:
+            self._digests.recall(files, root)
+
+    def _file_key(self, model: SelectedModel) -> str:
+        """ "" where the digest of the file is not at hand, or nothing is kept."""
+        digest = _sha256_if_known(model.absolute) if self._unchanged is not None else ""
+        return digest_static_key("file", model.path, digest) if digest else ""
+
+    def _taken(self, answer: FileReading | CallFailure, model: SelectedModel, key: str) -> ModelFile:
+        if isinstance(answer, CallFailure):
+            return replace(file_stage.create_unread_file(model), lost=_describe_lost_child(answer, "reading it"))
+        file = answer.file
+        remember_digests(answer.known)
+        if (
+            answer.lasting
+            and self._unchanged is not None
+            and file.facts is not None
+            and _is_same_content(file.facts, model)
+        ):
+            read = digest_static_key("file", model.path, file.facts.sha256)
+            if key in ("", read) and _is_current(file, model):
+                self._unchanged.keep(read, file)
+        return file
+
+    # The support stage
+
+    def support(self, asked: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
+        """What the rules say of each model; where a child was lost on it, nothing, and why."""
+        keys = [self._support_key(each) for each in asked]
+        known = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
+        calls = [
+            Call(match_support, each, _child_bounds(each.model))
+            for each, found in zip(asked, known, strict=True)
+            if found is None
+        ]
+        answers = iter(self._children.run(calls, at_once=_child_count(calls)))
+        return [
+            (SupportResult(found), None) if found is not None else self._answered(next(answers), each, key)
+            for each, key, found in zip(asked, keys, known, strict=True)
+        ]
+
+    def _answered(
+        self, answer: SupportResult | CallFailure, asked: SupportQuery, key: str
+    ) -> tuple[SupportResult, IncompleteCheck | None]:
+        if isinstance(answer, CallFailure):
+            return SupportResult(), IncompleteCheck(
+                Stage.SUPPORT, asked.facts.path, "", *_describe_lost_child(answer, "predicting it")
+            )
+        if answer.lasting and self._unchanged is not None and key and _is_same_content(asked.facts, asked.model):
+            self._unchanged.keep(key, answer.said)
+        return answer, None
+
+    def _support_key(self, asked: SupportQuery) -> str:
+        """ "" where it depends on more than can be named."""
+        if self._unchanged is None or asked.predictions or asked.kept:
+            return ""
+        if asked.facts.unread or not asked.whole:
+            return ""
+        path, external = asked.model.absolute, asked.facts.external
+        digests = [(each.location, each.sha256, classify_layout(path, each.location)) for each in external]
+        runtimes = [(each, each.runtime.name) for each in asked.runtimes]
+        return digest_static_key(
+            "support", asked.model.path, asked.facts.sha256, digests, asked.place, runtimes, asked.levels
+        )
+
+
+def read_model_file(model: SelectedModel) -> FileReading:
+    """What reading a model's file tells. Runs in a child."""
+    with track_source_lookups() as was_consulted:
+        before = _stat_or_none(model.absolute)
+        file = file_stage.inspect_file(model)
+        after = _stat_or_none(model.absolute)
+        is_same = before is not None and after is not None and file_identity(before) == file_identity(after)
+        return FileReading(file, is_same and not was_consulted(), _known_digests(model, file))
+
+
+def match_support(asked: SupportQuery) -> SupportResult:
+    """What the support stage says of a model. Runs in a child."""
+    from onnxgate.stages.support.stage import collect_model_evidence
+
+    with track_source_lookups() as was_consulted:
+        found = collect_model_evidence(
+            asked.model, asked.facts, asked.place, asked.root, asked.folder, asked.runtimes, asked.kept
+        )
+        judged = tuple(resolution.apply_rules(found.subjects, rules.ALL, asked.levels))
+        said = SupportFindings(judged, {name: each.verdict for name, each in found.predictions.items()})
+        return SupportResult(said, found.predictions if asked.predictions else {}, lasting=not was_consulted())
+
+
+def _child_bounds(model: SelectedModel) -> CallLimits:
+    return CallLimits(CHILD_TIME_S, CHILD_MEMORY_BYTES + 4 * _file_size_bytes(model.absolute))
+
+
+def _child_count(
+    calls: Sequence[Call[SelectedModel, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
+) -> int:
+    """How many children are worth their start; 0 where there is no work."""
+    total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
+    return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
+
+
+def _git_root(project: Project, model: SelectedModel) -> Path:
+    """Git's root; a file that no config knows may lie in another repository."""
+    return file_stage.find_repository_root(model) if Path(model.path).is_absolute() else project.root
+
+
+def _file_size_bytes(path: Path) -> int:
+    status = _stat_or_none(path)
+    return status.st_size if status is not None else 0
+
+
+def _sha256_if_known(path: Path) -> str:
+    """The digest of a file, where it is small or known; "" otherwise."""
+    try:
+        if not path.is_file():
+            return ""
+        status = path.stat()
+        return sha256_of(path) if status.st_size < REMEMBERED_BYTES else known_digest(status) or ""
+    except (OSError, ValueError):
+        return ""
+
+
+def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
+    """A model and the data that it had when it was locked."""
+    yield model.absolute
+    entry = lock.models.get(model.path)
+    yield from (model.absolute.parent / each.location for each in (entry.external if entry is not None else ()))
+
+
+def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
+    """What this process knows of the large files that a model consists of."""
+    statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
+    return {file_identity(each): digest for each in statuses if (digest := known_digest(each)) is not None}
+
+
+def _stat_or_none(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def _is_same_content(facts: ModelFacts, model: SelectedModel) -> bool:
+    """Whether the file is now what its facts say: what was found meanwhile is of this content."""
+    return _sha256_if_known(model.absolute) == facts.sha256
+
+
+def _is_cacheable(file: ModelFile, model: SelectedModel) -> bool:
+    """Whether all that was looked at is named in the entry, so that it can be seen to be the same."""
+    if file.facts is None or file.facts.unread or not file.is_whole:
+        return False
+    return all(classify_layout(model.absolute, each.location) == "inside" for each in file.facts.external)
+
+
+def _is_current(file: ModelFile, model: SelectedModel) -> bool:
+    """Whether the data files are still those that the entry was made of."""
+    for each in file.facts.external if file.facts is not None else ():
+        found = inspect_data_file(model.absolute, each.location)
+        if (
+            found.problem is not None
+            or found.size_bytes != each.size_bytes
+            or _sha256_if_known(found.path) != each.sha256
+        ):
+            return False
+    return file.facts is not None and _is_cacheable(file, model)
+
+
+def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
+    """The files that a model consists of."""
+    if file.facts is not None:
+        yield model.absolute
+        yield from (model.absolute.parent / each.location for each in file.facts.external)
+
+
+def _describe_lost_child(lost: CallFailure, doing: str) -> tuple[str, str]:
+    """What happened to a child, and what helps."""
+    report = "report it to onnxgate, with the model where that is possible"
+    match lost.how:
+        case "crashed":
+            return f"{doing} crashed the process that did it ({lost.words})", report
+        case "timed-out":
+            return f"{doing} took more than {lost.words}", report
+        case "memory":
+            return f"{doing} took more than {lost.words} of memory", report
+        case "raised":
+            return f"{doing} met a fault of onnxgate's own: {lost.words}", report

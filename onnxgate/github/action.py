@@ -1,0 +1,198 @@
+"""The one entry of `action.yml`: inputs from the environment, one run of the command, outputs for the next step.
+
+A gate that is closed is an output and no failure of this process; the action's last step ends with that status.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.errors import UsageError
+from onnxgate.github import cache
+from onnxgate.github.step import (
+    REPORTING_COMMANDS,
+    CommandRun,
+    Inputs,
+    ResultFiles,
+    annotate,
+    read_inputs,
+    run_command,
+    shard_suffix,
+    write_outputs,
+)
+
+if TYPE_CHECKING:
+    from onnxgate.core.report import Report
+
+EXIT_UNDECIDED = 3
+VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of a command that writes no report
+MAX_SHARDS = 256
+"""Jobs of one matrix. Source: GitHub's documentation, 2026-08."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOutputs:
+    """The action's outputs; what a command does not tell is empty."""
+
+    exit_code: int
+    verdict: str = "undecided"
+    errors: str = ""
+    warnings: str = ""
+    undecided: str = ""
+    report: str = ""
+    costs: str = ""
+    sarif_file: str = ""
+    matrix: str = ""
+    count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InternalOutputs:
+    """What later steps of the action read."""
+
+    comment_file: str = ""
+    comment_subject: str = ""  # tells the comments of several projects in one job apart
+    silent: str = ""  # "true" where a first comment would have nothing to say
+    sarif_category: str = ""
+    keep: str = ""  # "true" where wheels are to be saved
+    results_key: str = ""  # by which results and costs are to be saved; "" where they are not
+
+
+def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
+    """Run what the inputs ask for, and say it in the log, in annotations and in the summary."""
+    try:
+        inputs = read_inputs(environment)
+    except UsageError as error:
+        annotate("error", error.message, *([f"hint: {error.hint}"] if error.hint else []))
+        return ActionOutputs(error.exit_code), InternalOutputs()
+    folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
+    results = ResultFiles(folder, inputs.shard)
+    ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
+    _publish_results(results, environment)
+    outcome, report = read_outcome(inputs, results, ran)
+    outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
+    return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
+
+
+def _publish_results(results: ResultFiles, environment: Mapping[str, str]) -> None:
+    if results.annotations.exists():
+        print(results.annotations.read_text(encoding="utf-8"), flush=True)
+    if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
+        with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
+            file.write(results.summary.read_bytes())
+
+
+def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
+    """The outcome of a run; a `check` that left no report, or one that says another status, has not passed."""
+    if results.report.exists():
+        return _read_reported_outcome(results, ran.status)
+    if inputs.command == "plan" and ran.status == 0:
+        return _read_planned_outcome(ran), None
+    if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
+        return ActionOutputs(ran.status, VERDICT_BY_STATUS[ran.status]), None
+    annotate("error", *_find_error_lines(ran))
+    return ActionOutputs(ran.status or EXIT_UNDECIDED), None
+
+
+def _find_error_lines(ran: CommandRun) -> list[str]:
+    """The command's own words on what went wrong."""
+    errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
+    said = list(ran.printed[errors[-1] :]) if errors else []
+    return said or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
+
+
+def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:
+    import msgspec
+
+    from onnxgate.core.report import Report
+
+    report = msgspec.json.decode(results.report.read_bytes(), type=Report)
+    agreed = report.exit == status
+    outcome = ActionOutputs(
+        exit_code=status if agreed else status or EXIT_UNDECIDED,
+        verdict=report.verdict if agreed else "undecided",
+        errors=str(_count_level(report, "error")),
+        warnings=str(_count_level(report, "warning")),
+        undecided=str(len(report.undecided)),
+        report=str(results.report),
+        sarif_file=_path_if_written(results.sarif),
+    )
+    return outcome, report
+
+
+def _path_if_written(path: Path) -> str:
+    return str(path) if path.exists() and path.stat().st_size else ""
+
+
+def _count_level(report: Report, level: str) -> int:
+    return sum(finding.level == level and not finding.ignored for finding in report.findings)
+
+
+def _read_planned_outcome(ran: CommandRun) -> ActionOutputs:
+    """The matrix that a plan printed, on one line."""
+    import msgspec
+
+    try:
+        matrix = msgspec.json.decode("\n".join(ran.answered), type=dict[str, list[dict[str, str | int]]])
+        shards = matrix["include"]
+    except (msgspec.MsgspecError, KeyError) as error:
+        annotate("error", f"no plan: what `onnxgate plan` printed is no matrix: {error}")
+        return ActionOutputs(EXIT_UNDECIDED)
+    if len(matrix) != 1 or len(shards) > MAX_SHARDS:
+        annotate("error", f"no plan: a matrix has `include` alone and up to {MAX_SHARDS} jobs, not {len(shards)}")
+        return ActionOutputs(EXIT_UNDECIDED)
+    text = msgspec.json.encode(matrix).decode()
+    return ActionOutputs(0, "pass", matrix=text, count=str(len(shards)))
+
+
+def _make_internal_outputs(
+    inputs: Inputs, results: ResultFiles, outcome: ActionOutputs, report: Report | None, environment: Mapping[str, str]
+) -> InternalOutputs:
+    restored = environment.get(cache.FOLDER_VARIABLE, "")
+    swept = outcome.exit_code in VERDICT_BY_STATUS and bool(restored) and cache.clean_restored_cache(inputs, restored)
+    subject = "" if inputs.directory == "." else inputs.directory
+    return InternalOutputs(
+        comment_file=_path_if_written(results.comment),
+        comment_subject=" ".join(word for word in (subject, inputs.config) if word),
+        silent="true" if report is not None and has_nothing_to_report(report) else "false",
+        sarif_category="-".join(word for word in ("onnxgate", _sanitize(subject), shard_suffix(inputs.shard)) if word),
+        keep="true" if swept and cache.has_wheels(restored) else "false",
+        results_key=cache.make_results_key(inputs, environment) if swept else "",
+    )
+
+
+def _sanitize(text: str) -> str:
+    return "".join(each if each.isalnum() and each.isascii() else "_" for each in text)
+
+
+def has_nothing_to_report(report: Report) -> bool:
+    """Whether all is well, and the models are what they were."""
+    return (
+        report.verdict == "pass"
+        and not report.changes
+        and not (_count_level(report, "error") + _count_level(report, "warning"))
+    )
+
+
+def main() -> None:
+    """Run the action's step; any fault of our own ends it with a failure."""
+    use_utf8_output()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
+
+
+def use_utf8_output() -> None:
+    """Have the log in UTF-8, whatever the system thinks of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""GitHub's REST API as far as comments need it: bounded in time and size, and with the token for one host alone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+REQUEST_TIMEOUT_S = 15.0
+TOTAL_TIMEOUT_S = 60.0
+MAX_ATTEMPTS = 3
+RETRY_PAUSE_S = 2.0
+MAX_ANSWER_BYTES = 32 * 2**20
+API_VERSION = "2022-11-28"
+
+
+class ApiError(Exception):
+    """A request that was not answered as asked; `status` is 0 where there was no answer at all."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """The token goes nowhere else."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        """No request follows."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What time is taken from, and waited with."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class Api:
+    """Requests to one API with one token; all of them together end within `total_s`."""
+
+    def __init__(self, base: str, token: str, clock: Clock | None = None, total_s: float = TOTAL_TIMEOUT_S) -> None:
+        if not base.startswith(("https://", "http://")):
+            raise ApiError(0, f"`{base}` is no address of an API")
+        self._base = base.rstrip("/")
+        self._token = token
+        self._clock = clock or Clock()
+        self._end = self._clock.now() + total_s
+        self._opener = urllib.request.build_opener(_NoRedirects)
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """What is there; asked again where the server is busy.
+
+        Raises:
+            ApiError: it is not had.
+        """
+        where = f"{path}?{urllib.parse.urlencode(query)}" if query else path
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                return self._request("GET", where)
+            except ApiError as error:
+                if attempt == MAX_ATTEMPTS or (error.status and error.status < 500):
+                    raise
+                self._wait(RETRY_PAUSE_S * attempt, error)
+        raise AssertionError("the last try answers or raises")
+
+    def send(self, method: str, path: str, content: object) -> Any:
+        """Change something, once: a server that did not answer may have done it.
+
+        Raises:
+            ApiError: it was not done, as far as is known.
+        """
+        return self._request(method, path, content)
+
+    def _request(self, method: str, path: str, content: object = None) -> Any:
+        data = json.dumps(content).encode("ascii") if content is not None else None
+        request = urllib.request.Request(f"{self._base}{path}", data, method=method)
+        request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        request.add_header("Accept", "application/vnd.github+json")
+        request.add_header("X-GitHub-Api-Version", API_VERSION)
+        request.add_header("User-Agent", "onnxgate")
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
+        try:
+            with self._opener.open(request, timeout=self._left()) as answer:
+                return _decode_json(self._read(answer))
+        except urllib.error.HTTPError as error:
+            raise self._refused(error) from error
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            raise ApiError(0, f"no answer: {reason}") from error
+
+    def _read(self, answer: http.client.HTTPResponse) -> bytes:
+        """The answer, which ends in time and in size however slowly it comes."""
+        content = bytearray()
+        while chunk := answer.read1(2**16):
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                raise ApiError(0, "the answer is too large")
+            self._left()
+        return bytes(content)
+
+    def _refused(self, error: urllib.error.HTTPError) -> ApiError:
+        try:
+            said = json.loads(error.read(2**16)).get("message")
+        except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
+            said = None
+        words = said if isinstance(said, str) and said else error.reason
+        limited = error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers
+        kind = "the rate limit is reached: " if limited or error.code == 429 else ""
+        return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")
+
+    def _left(self) -> float:
+        left = self._end - self._clock.now()
+        if left <= 0:
+            raise ApiError(0, "no answer in time")
+        return min(left, REQUEST_TIMEOUT_S)
+
+    def _wait(self, seconds: float, error: ApiError) -> None:
+        if seconds > self._end - self._clock.now():
+            raise error
+        self._clock.sleep(seconds)
+
+
+def _decode_json(content: bytes) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(0, "the answer is no JSON") from error
+
+
+MAX_EVENT_BYTES = 32 * 2**20
+
+
+class Repository(msgspec.Struct, frozen=True):
+    """`owner/name`."""
+
+    full_name: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Before the slash."""
+        return self.full_name.partition("/")[0]
+
+
+class Branch(msgspec.Struct, frozen=True):
+    """One side of a pull request; a fork that was deleted is no repository."""
+
+    sha: str = ""
+    repo: Repository | None = None
+
+
+class PullRequest(msgspec.Struct, frozen=True):
+    """A pull request as events and the API tell it."""
+
+    number: int
+    head: Branch = Branch()
+    base: Branch = Branch()
+
+    @property
+    def is_from_fork(self) -> bool:
+        """Whether its branch lies in another repository."""
+        return self.head.repo is None or self.base.repo is None or self.head.repo.full_name != self.base.repo.full_name
+
+
+class WorkflowRun(msgspec.Struct, frozen=True):
+    """The run that another one followed."""
+
+    event: str = ""
+    head_sha: str = ""
+    head_branch: str | None = None
+    head_repository: Repository | None = None
+    conclusion: str | None = None
+    html_url: str = ""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What started the run."""
+
+    pull_request: PullRequest | None = None
+    workflow_run: WorkflowRun | None = None
+
+
+def read_event(environment: Mapping[str, str]) -> Event:
+    """The event of this run; an empty one where there is none that can be read."""
+    try:
+        with Path(environment["GITHUB_EVENT_PATH"]).open("rb") as file:
+            return msgspec.json.decode(file.read(MAX_EVENT_BYTES), type=Event)
+    except (KeyError, OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return Event()

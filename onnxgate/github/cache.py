@@ -1,0 +1,351 @@
+"""How the gate's step uses what was restored from the repository's cache, and what of it is worth saving."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate import __version__
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.core.findings import STATIC_STAGES, join_phrases
+from onnxgate.gate.cache.run_results import MAX_RUN_BYTES
+from onnxgate.gate.sharding import plan
+from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs
+from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, RESULTS_FOLDER, remove_entry
+
+if TYPE_CHECKING:
+    from onnxgate.project.lock.types import Lock
+
+
+FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
+"""The folder that was restored, as the gate's step is told; "" where nothing is kept."""
+KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
+"""How the key begins that results and costs are saved by."""
+TAMPERING_HINT = "hint: delete the repository's caches whose key begins with `onnxgate-`, and see who could write them"
+
+
+def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which the gate uses what was restored: what the lock does not vouch for is gone before."""
+    # REMAP-EMPTY
+    from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
+
+    folder = environment.get(FOLDER_VARIABLE, "")
+    if not folder or not clean_restored_cache(inputs, folder):
+        return {}
+    try:
+        mark_all_unused(Path(folder))
+    except OSError:
+        return {}
+    # Who can write a restored archive can write beside it too, but to no folder whose name was not known.
+    own = {} if environment.get("ONNXGATE_CACHE_DIR") else {"ONNXGATE_CACHE_DIR": tempfile.mkdtemp(prefix="onnxgate-")}
+    return {SHARED_CACHE_VARIABLE: folder, **own}
+
+
+def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
+    """Whether the folder holds nothing but what the lock vouches for, and what is looked at where it is used.
+
+    A warning names what claimed to be that.
+    """
+    # REMAP-EMPTY
+    from onnxgate.runtimes.environments import wheels
+
+    try:
+        lock = read_lock(lock_path(inputs))
+        forged = wheels.remove_unlocked(Path(folder), lock.pinned if lock else ())
+        contents = {model.sha256 for model in lock.models.values()} if lock else set()
+        strange = remove_untrusted_entries(Path(folder), contents)
+    except (OnnxgateError, OSError):
+        return False
+    _warn_removed("wheels that are not the locked ones, which were removed and are fetched again", forged)
+    _warn_removed("results that onnxgate did not write, which were removed and are run again", strange)
+    return True
+
+
+def _warn_removed(what: str, names: list[str]) -> None:
+    if names:
+        shown = [f"`{name}`" for name in names[:5]] + ([f"{len(names) - 5} more"] if names[5:] else [])
+        annotate("warning", f"the cache holds {what}: {join_phrases(shown)}", TAMPERING_HINT)
+
+
+def has_wheels(folder: str) -> bool:
+    """Whether there is something to keep of what the lock has hashes of."""
+    from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
+
+    return any(path for name in (WHEELS_FOLDER, NPM_FOLDER) for path in (Path(folder) / name).glob("*"))
+
+
+def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
+    """By which key the results and costs are to be saved that are worth it; "" where there are none.
+
+    The same results have the same key, so that they are saved once. Costs differ from run to run.
+    """
+    # REMAP-EMPTY
+    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
+
+    folder, start = Path(environment.get(FOLDER_VARIABLE, "")), environment.get(KEY_VARIABLE, "")
+    try:
+        if not start or inputs.command == "plan":
+            return ""
+        if inputs.command == "check":
+            left = remove_unused_results(folder)
+            return f"{start}{left}" if left else ""
+        return f"{start}{_run_number(environment)}" if any((folder / COSTS_FOLDER).glob("*")) else ""
+    except OSError:
+        return ""
+
+
+def _run_number(environment: Mapping[str, str]) -> str:
+    numbers = (environment.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
+    return "-".join("".join(each for each in number if each.isdecimal())[:20] or "0" for number in numbers)
+
+
+def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
+    """Lay what this run measured beside its report, for who merges; the folder, "" where it is empty."""
+    from onnxgate.gate.sharding import plan
+    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
+
+    folder = environment.get(FOLDER_VARIABLE, "")
+    if not folder or not results.shard:
+        return ""
+    target = results.folder / COSTS_FOLDER
+    try:
+        plan.copy_costs(Path(folder) / COSTS_FOLDER, target, list_measured_contents(Path(folder)))
+    except OSError:
+        return ""
+    return str(target) if any(target.glob("*")) else ""
+
+
+MAX_KEY_LENGTH = 512
+"""Characters of a key. Source: GitHub's documentation, 2026-08."""
+SHARDING_COMMANDS = ("plan", "merge")
+"""Commands that need no wheels, and that use or keep costs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOutputs:
+    """What `actions/cache/restore` is asked for, twice."""
+
+    folder: str = ""
+    path: str = ""
+    key: str = ""
+    restore_keys: str = ""
+    results_path: str = ""
+    results_key: str = ""  # what is saved has something behind it
+    results_restore_keys: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """One entry of the repository's cache: folders and keys, one a line."""
+
+    path: str = ""
+    key: str = ""
+    restore_keys: str = ""
+
+
+def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
+    """What this run may use of earlier ones; nothing where it makes no environments, or cannot run at all."""
+    try:
+        inputs = read_inputs(environment)
+        path = lock_path(inputs) if _uses_cache(inputs) else None
+        lock = read_lock(path)
+    except OnnxgateError:
+        return CacheOutputs()  # the gate's own step says it
+    if path is None or lock is None or not any(target.runtimes for target in lock.targets.values()):
+        return CacheOutputs()
+    folder = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir()) / "onnxgate-kept"
+    machine = f"{_sanitized_variable(environment, 'RUNNER_OS')}-{_sanitized_variable(environment, 'RUNNER_ARCH')}"
+    if inputs.command in SHARDING_COMMANDS:
+        wheels, results = CacheEntry(), _cost_entry(inputs, path, machine, folder)
+    else:
+        wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
+    kept = (each for entry in (wheels, results) for each in (entry.path, entry.key, entry.restore_keys))
+    return CacheOutputs(str(folder), *kept)
+
+
+def _uses_cache(inputs: Inputs) -> bool:
+    asked = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
+    makes_environments = inputs.command == "check" and not asked and "--static" not in inputs.args
+    return inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
+
+
+def lock_path(inputs: Inputs) -> Path | None:
+    """Where the lock of the inputs' project is, or would be; None where there is no project."""
+    from onnxgate.project.config.discovery import find_config
+    from onnxgate.project.config.project import LOCK_NAME
+
+    config = inputs.folder / inputs.config if inputs.config else find_config(inputs.folder)
+    return config.with_name(LOCK_NAME) if config else None
+
+
+def read_lock(path: Path | None) -> Lock | None:
+    """The lock that is there.
+
+    Raises: OnnxgateError.
+    """
+    from onnxgate.project.lock.loader import load_lock
+
+    return load_lock(path) if path else None
+
+
+def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
+    """Of the packages that the lock pins: models come and go, and their wheels stay."""
+    import msgspec
+
+    from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
+
+    common = f"onnxgate-{machine}-{_python_tag()}-"
+    pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
+    return CacheEntry(
+        _join_paths(folder, WHEELS_FOLDER, NPM_FOLDER),
+        f"{pinned}{_selection_digest(inputs)}"[:MAX_KEY_LENGTH],
+        f"{pinned}\n{common}",
+    )
+
+
+def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
+    """Of the whole lock, which has the models, and of the processor: another one may round otherwise."""
+    from onnxgate.gate.cache.run_results import identify_machine
+
+    common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
+    locked = f"{common}{_lock_digest(lock)}-"
+    key = f"{locked}{_selection_digest(inputs)}-"
+    return CacheEntry(_result_paths(folder), key, f"{key}\n{locked}\n{common}")
+
+
+def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
+    """Of the project: a plan uses what the last merge left, whichever shards measured it."""
+    project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
+    key = f"{common}{_lock_digest(lock)}-"
+    return CacheEntry(_result_paths(folder), key, f"{key}\n{common}")
+
+
+def _result_paths(folder: Path) -> str:
+    from onnxgate.runtimes.environments.wheels import COSTS_FOLDER, RESULTS_FOLDER
+
+    return _join_paths(folder, RESULTS_FOLDER, COSTS_FOLDER)
+
+
+def _join_paths(folder: Path, *names: str) -> str:
+    return "\n".join(str(folder / name) for name in names)
+
+
+def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "_", environment.get(name, ""))[:40] or "unknown"
+
+
+def _python_tag() -> str:
+    return f"py{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+def _lock_digest(lock: Path) -> str:
+    from onnxgate.gate.sharding.plan import digest_text_file
+
+    return digest_text_file(lock)[:16]
+
+
+def _selection_digest(inputs: Inputs) -> str:
+    """Of what was asked for: runs that need other wheels of one lock do not save theirs under one key."""
+    words = [inputs.config, *inputs.stages, *inputs.args, inputs.directory, *inputs.paths]
+    digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{digest}-{shard_suffix(inputs.shard)}" if inputs.shard else digest
+
+
+def main() -> None:
+    """Say what to restore; a fault of ours costs time and no verdict."""
+    try:
+        found = select_cache(os.environ)
+    except Exception as error:  # noqa: BLE001 - the gate needs no cache
+        annotate("warning", f"no cache is used: {type(error).__name__}: {error}")
+        found = CacheOutputs()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), found)
+
+
+MAX_CARRIED_BYTES = 512 * 2**20
+"""What all results may take; a repository's caches may take 10 GB. Source: GitHub's documentation, 2026-08."""
+MAX_RECORD_BYTES = 4 * 2**20
+UNUSED_TIME_S = 0
+"""The time of what this run has not used so far: no clock is compared."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ENTRY_FILE = re.compile(r"entry\.json|\d{1,6}/\d{1,6}\.npy")
+
+
+def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
+    """Remove what is not of our making, and costs of other contents; the names of results that were none."""
+    for file in _entries(folder / COSTS_FOLDER):
+        if file.name not in contents or not plan.is_cost_file(file):
+            remove_entry(file)
+    strange = [entry for entry in _entries(folder / RESULTS_FOLDER) if not _is_result(entry)]
+    for entry in strange:
+        remove_entry(entry)
+    return [entry.name for entry in strange if _SHA256.fullmatch(entry.name)]
+
+
+def mark_all_unused(folder: Path) -> None:
+    """Count all that is there as not used."""
+    for entry in (*_entries(folder / RESULTS_FOLDER), *_entries(folder / COSTS_FOLDER)):
+        os.utime(entry, (UNUSED_TIME_S, UNUSED_TIME_S))
+
+
+def remove_unused_results(folder: Path) -> str:
+    """Remove results that were not used since, and the largest where all take too much; a digest of what is left."""
+    left, total = [], 0
+    for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
+        if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
+            left.append(entry.name)
+            total += size
+        else:
+            remove_entry(entry)
+    return hashlib.sha256("\n".join(sorted(left)).encode()).hexdigest()[:16] if left else ""
+
+
+def list_measured_contents(folder: Path) -> list[str]:
+    """Of which contents the costs were measured since."""
+    return [file.name for file in _entries(folder / COSTS_FOLDER) if _is_used(file)]
+
+
+def _is_used(entry: Path) -> bool:
+    return entry.stat().st_mtime != UNUSED_TIME_S
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _is_result(entry: Path) -> bool:
+    """Whether it is a folder with a record and arrays, plain files all of them, none of them too large."""
+    if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
+        return False
+    found = list(_walk_entry(entry))
+    plain = all(
+        (stat.S_ISDIR(about.st_mode) and name.isdecimal())
+        or (stat.S_ISREG(about.st_mode) and _ENTRY_FILE.fullmatch(name))
+        for name, about in found
+    )
+    record_bytes = sum(about.st_size for name, about in found if name == "entry.json")
+    return plain and record_bytes <= MAX_RECORD_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
+
+
+def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """All below, by its path there, links not followed."""
+    for parent, folders, files in os.walk(entry):
+        for name in (*folders, *files):
+            path = Path(parent) / name
+            yield path.relative_to(entry).as_posix(), path.lstat()
+
+
+def _size_bytes(entry: Path) -> int:
+    return sum(about.st_size for _, about in _walk_entry(entry) if stat.S_ISREG(about.st_mode))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""What is to stand on a pull request, or why nothing is."""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import msgspec
+
+from onnxgate.core.escape import escape_log_line, markdown_code
+from onnxgate.github.action import has_nothing_to_report, use_utf8_output
+from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
+from onnxgate.github.step import annotate
+
+if TYPE_CHECKING:
+    from onnxgate.core.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class PendingComment:
+    """A comment, without its marker."""
+
+    number: int
+    body: str
+    silent: bool  # a first comment would have nothing to say
+    is_from_fork: bool
+    subject: str = ""  # tells the comments of several projects in one job apart
+
+
+class NoCommentError(Exception):
+    """Nothing is posted; `level` is that of the annotation which says why."""
+
+    def __init__(self, reason: str, *, hint: str = "", level: str = "warning") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+        self.level = level
+
+
+MAX_COMMENT_LENGTH = 65_536
+"""Characters of a comment. Source: actions/dependency-review-action, comment-pr.ts."""
+PAGE_SIZE = 100
+MAX_PAGES = 30
+BOT = "Bot"
+
+Value = TypeVar("Value")
+
+UpsertResult = Literal["created", "updated", "unchanged", "silent"]
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who wrote a comment."""
+
+    login: str = ""
+    type: str = ""
+
+
+class Comment(msgspec.Struct, frozen=True):
+    """One comment as the API tells it."""
+
+    id: int
+    body: str | None = None
+    user: User | None = None
+
+
+def comment_marker(*words: str) -> str:
+    """What the comment of one workflow and job begins with; nothing in the words can end it."""
+    quoted = (urllib.parse.quote(word, safe=" ./").replace("--", "-%2D") for word in words if word)
+    return f"<!-- onnxgate:{':'.join(quoted)} -->"
+
+
+def fit_comment(mark: str, body: str, instead: str) -> str:
+    """The whole comment; `instead` stands for a body that is too long for one."""
+    whole = f"{mark}\n{body}"
+    return whole if len(whole) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
+
+
+def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
+    """Have one comment that says this; none where it is `silent` and there is none yet.
+
+    Raises:
+        ApiError: it is not known to be there.
+    """
+    comments = f"/repos/{repository}/issues"
+    known = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
+    if known is None:
+        if silent:
+            return "silent"
+        api.send("POST", f"{comments}/{number}/comments", {"body": body})
+        return "created"
+    if _is_same_text(known.body or "", body):
+        return "unchanged"
+    api.send("PATCH", f"{comments}/comments/{known.id}", {"body": body})
+    return "updated"
+
+
+def _is_same_text(one: str, other: str) -> bool:
+    return one.replace("\r\n", "\n").strip() == other.replace("\r\n", "\n").strip()
+
+
+def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
+    """Our comments, oldest first. Anybody can write the marker, and a token may be able to change what others wrote."""
+    me: str | None = None
+    for comment in (each for each in list_comments(api, path) if (each.body or "").startswith(mark)):
+        author = comment.user or User()
+        if author.type == BOT:
+            yield comment
+            continue
+        me = _token_login(api) if me is None else me
+        if me and author.login == me:
+            yield comment
+
+
+def list_comments(api: Api, path: str) -> Iterator[Comment]:
+    """All comments of a pull request, page by page."""
+    for page in range(1, MAX_PAGES + 1):
+        comments = decode_answer(api.get(path, per_page=PAGE_SIZE, page=page), list[Comment])
+        yield from comments
+        if len(comments) < PAGE_SIZE:
+            return
+
+
+def _token_login(api: Api) -> str:
+    """Whose token it is; "" of an app's, as the one of a workflow is."""
+    try:
+        return decode_answer(api.get("/user"), User).login
+    except ApiError:
+        return ""
+
+
+def decode_answer(answer: object, type_: type[Value]) -> Value:
+    """An answer of the shape that GitHub documents.
+
+    Raises:
+        ApiError: it is of another.
+    """
+    try:
+        return msgspec.convert(answer, type=type_)
+    except msgspec.ValidationError as error:
+        raise ApiError(0, f"an answer that is none of GitHub's: {error}") from error
+
+
+LARGEST_REPORT_BYTES = 16 * 2**20
+_SHA = re.compile(r"[0-9a-f]{40}")
+
+
+def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
+    """What the report of the run says, for the pull request that the run was about.
+
+    Raises:
+        NoComment: there is no such pull request, or no report that can be believed to be one.
+    """
+    run = event.workflow_run
+    if run is None or run.event != "pull_request" or not _SHA.fullmatch(run.head_sha):
+        raise NoCommentError("no comment: the run that this one followed is about no pull request", level="notice")
+    report = read_report(environment.get("ONNXGATE_INPUT_REPORT", ""))
+    pull_request = find_pull_request(run, environment.get("GITHUB_REPOSITORY", ""), api)
+    agrees = (report.verdict == "pass") == (run.conclusion == "success")
+    return PendingComment(
+        pull_request.number,
+        _render_fork_comment(report, run, agrees),
+        silent=agrees and has_nothing_to_report(report),
+        is_from_fork=pull_request.is_from_fork,
+    )
+
+
+def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullRequest:
+    """The one open pull request whose head is the commit that was judged. What the run itself says of it is not asked.
+
+    Raises:
+        NoComment: none is, or several are.
+    """
+    home = run.head_repository
+    if home is None or not home.owner or not run.head_branch:
+        raise NoCommentError("no comment was posted: the event names no branch")
+    try:
+        answer = api.get(
+            f"/repos/{repository}/pulls", state="open", head=f"{home.owner}:{run.head_branch}", per_page=PAGE_SIZE
+        )
+        listed = decode_answer(answer, list[PullRequest])
+    except ApiError as error:
+        raise NoCommentError(f"no comment was posted: {error.message}") from error
+    found = [each for each in listed if each.head.sha == run.head_sha and each.head.repo == home]
+    if len(found) != 1:
+        many = "no open pull request has" if not found else f"{len(found)} open pull requests have"
+        raise NoCommentError(f"no comment: {many} the commit {run.head_sha[:12]} that was judged", level="notice")
+    return found[0]
+
+
+def read_report(path: str) -> Report:
+    """The report of another run: a plain file of bounded size, of the report's types.
+
+    Raises:
+        NoComment: it is none.
+    """
+    import msgspec
+
+    from onnxgate.core.report import VERSION, Report
+
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            content = file.read(LARGEST_REPORT_BYTES + 1)
+        report = msgspec.json.decode(content, type=Report)
+    except (OSError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise NoCommentError(
+            f"no comment was posted: the input `report` names no report of onnxgate: {error}"
+        ) from error
+    if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
+        raise NoCommentError("no comment was posted: the report is too large, or of another onnxgate")
+    return report
+
+
+def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
+    from onnxgate.formats.report import comment
+
+    url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
+    named = f"[a run]({url})" if url else "a run"
+    said = f"Written by {named} of this pull request's own code, which ended with {markdown_code(run.conclusion or 'nothing')}."
+    doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
+    return f"{comment.format(report)}\n\n---\n{said}{doubt}\n"
+
+
+FORK_GUIDE_URL = (
+    "https://github.com/onnxgate/onnxgate/blob/main/docs/guides/forks.md#comments-on-pull-requests-from-forks"
+)
+
+
+def post_comment(environment: Mapping[str, str]) -> str:
+    """Say on the pull request what the gate found; what was done, for the log.
+
+    Raises:
+        NoComment: nothing was said there.
+    """
+    event = read_event(environment)
+    api = _open_api(environment)
+    post = read_fork_comment(event, environment, api) if event.workflow_run else _read_own_comment(event, environment)
+    mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
+    body = fit_comment(mark, post.body, _render_too_long(environment))
+    try:
+        done = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
+    except ApiError as error:
+        raise _explain_refusal(error, post) from error
+    known = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
+    return known.get(done, f"the comment was {done}")
+
+
+def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:
+    """What the gate's step of this run wrote."""
+    if event.pull_request is None:
+        name = environment.get("GITHUB_EVENT_NAME", "")
+        raise NoCommentError(f"no comment: `{name}` is about no pull request", level="notice")
+    try:
+        body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
+    except (KeyError, OSError) as error:
+        raise NoCommentError("no comment was posted: the gate left none") from error
+    return PendingComment(
+        event.pull_request.number,
+        body,
+        silent=environment.get("ONNXGATE_ACTION_SILENT") == "true",
+        is_from_fork=event.pull_request.is_from_fork,
+        subject=environment.get("ONNXGATE_ACTION_SUBJECT", ""),
+    )
+
+
+def _open_api(environment: Mapping[str, str]) -> Api:
+    token = environment.get("ONNXGATE_INPUT_TOKEN", "").strip()
+    if not token:
+        raise NoCommentError("no comment was posted: the input `token` is empty")
+    try:
+        return Api(environment.get("GITHUB_API_URL") or "https://api.github.com", token)
+    except ApiError as error:
+        raise NoCommentError(f"no comment was posted: {error.message}") from error
+
+
+def _render_too_long(environment: Mapping[str, str]) -> str:
+    server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
+    run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
+    return f"## onnxgate\n\nWhat was found is too long for a comment; see the summary of [the run]({run})."
+
+
+def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
+    """What to do, where the token may not; else that it is tried again."""
+    reason = f"no comment was posted: {error.message}"
+    if error.status not in (401, 403, 404):
+        return NoCommentError(reason, hint="the next run tries again; the verdict does not depend on it")
+    if post.is_from_fork:
+        return NoCommentError(
+            f"{reason}; a pull request from a fork gets a token that can only read",
+            hint=f"comment in a second workflow: {FORK_GUIDE_URL}",
+        )
+    return NoCommentError(f"{reason}; the token may not write comments", hint="give the job `pull-requests: write`")
+
+
+def main() -> None:
+    """Comment; whatever goes wrong is a warning."""
+    use_utf8_output()
+    try:
+        print(escape_log_line(post_comment(os.environ)), flush=True)
+    except NoCommentError as nothing:
+        annotate(nothing.level, nothing.reason, *([f"hint: {nothing.hint}"] if nothing.hint else []))
+    except Exception as error:  # noqa: BLE001 - a comment closes no gate
+        annotate("warning", f"no comment was posted: {type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()

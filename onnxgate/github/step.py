@@ -1,0 +1,316 @@
+"""The inputs of `action.yml`, read from the environment, each one checked, and the arguments made of them."""
+
+from __future__ import annotations
+
+import glob
+import shlex
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.errors import UsageError
+from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
+from onnxgate.core.findings import ALL_STAGES
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+COMMANDS = ("check", "lock", "export", "plan", "merge")
+REPORTING_COMMANDS = ("check", "merge")
+"""These leave a report."""
+STAGES = tuple(stage.value for stage in ALL_STAGES)
+FAIL_ON = ("error", "warning", "never")
+INPUT_NAMES = (
+    *("command", "paths", "config", "working-directory", "against", "stages", "shard", "fail-on"),
+    *("summary", "sarif", "comment", "cache", "args"),
+)
+INPUT_DEFAULTS = {
+    "command": "check",
+    "working-directory": ".",
+    "fail-on": "error",
+    "summary": "true",
+    "sarif": "false",
+    "comment": "false",
+    "cache": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The action's inputs; `folder` is what paths and globs are relative to."""
+
+    command: str
+    paths: tuple[str, ...]
+    config: str
+    folder: Path
+    against: str
+    stages: tuple[str, ...]
+    shard: str
+    fail_on: str
+    summary: bool
+    sarif: bool
+    comment: bool
+    cache: bool
+    args: tuple[str, ...]
+    directory: str = "."  # `working-directory` as it was given
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFiles:
+    """Where one run leaves what the next steps need."""
+
+    folder: Path
+    shard: str = ""
+
+    @property
+    def report(self) -> Path:
+        """The JSON report; those of several shards can lie in one folder."""
+        return self.folder / (f"onnxgate-{shard_suffix(self.shard)}.json" if self.shard else "report.json")
+
+    @property
+    def annotations(self) -> Path:
+        """Workflow commands."""
+        return self.folder / "annotations.txt"
+
+    @property
+    def summary(self) -> Path:
+        """The job summary."""
+        return self.folder / "summary.md"
+
+    @property
+    def sarif(self) -> Path:
+        """What code scanning reads."""
+        return self.folder / "onnxgate.sarif"
+
+    @property
+    def comment(self) -> Path:
+        """What is said on the pull request."""
+        return self.folder / "comment.md"
+
+
+def shard_suffix(shard: str) -> str:
+    """`2-of-4` of `2/4`, and of what `onnxgate plan` writes behind it."""
+    return shard.partition("@")[0].replace("/", "-of-")
+
+
+def read_inputs(environment: Mapping[str, str]) -> Inputs:
+    """The inputs of the action.
+
+    Raises: UsageError.
+    """
+    _reject_pull_request_target(environment)
+    given = {
+        name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
+    }
+    command = _check_choice("command", given["command"], COMMANDS)
+    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), given["working-directory"])
+    return _check_combination(
+        Inputs(
+            command=command,
+            paths=_expand_paths(given["paths"], folder),
+            config=_reject_option("config", given["config"]),
+            folder=folder,
+            against=_parse_against(given["against"]),
+            stages=tuple(_check_choice("stages", name, STAGES) for name in given["stages"].replace(",", " ").split()),
+            shard=_parse_shard(given["shard"]),
+            fail_on=_check_choice("fail-on", given["fail-on"], FAIL_ON),
+            summary=_parse_flag("summary", given["summary"]),
+            sarif=_parse_flag("sarif", given["sarif"]),
+            comment=_parse_flag("comment", given["comment"]),
+            cache=_parse_flag("cache", given["cache"]),
+            args=_split_args(given["args"]),
+            directory=given["working-directory"],
+        )
+    )
+
+
+def input_variable(name: str) -> str:
+    """The environment variable that `action.yml` passes an input in."""
+    return "ONNXGATE_INPUT_" + name.upper().replace("-", "_")
+
+
+def _reject_pull_request_target(environment: Mapping[str, str]) -> None:
+    if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
+        raise UsageError(
+            "the action refuses `pull_request_target`: it runs the pull request's own code, with secrets at hand",
+            hint="use `on: pull_request`; a read-only token is enough",
+        )
+
+
+def _check_combination(inputs: Inputs) -> Inputs:
+    """Inputs that mean something together."""
+    for name, given, commands in (
+        ("against", inputs.against, ("check",)),
+        ("stages", inputs.stages, ("check",)),
+        ("shard", inputs.shard, ("check",)),
+        ("sarif", inputs.sarif, REPORTING_COMMANDS),
+        ("comment", inputs.comment, REPORTING_COMMANDS),
+    ):
+        if given and inputs.command not in commands:
+            meant = " and ".join(f"`{each}`" for each in commands)
+            raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
+    if inputs.comment and inputs.shard:
+        raise UsageError(
+            "input `comment`: one shard has no verdict to comment on", hint="comment where the shards are merged"
+        )
+    if inputs.command == "merge" and not inputs.paths:
+        raise UsageError("input `paths`: names no report to merge", hint="give the JSON reports of all shards")
+    return inputs
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UsageError(f"input `{name}`: unknown value `{value}`", hint=_choices(allowed))
+    return value
+
+
+def _choices(allowed: tuple[str, ...]) -> str:
+    return "use one of " + ", ".join(f"`{value}`" for value in allowed)
+
+
+def _parse_flag(name: str, value: str) -> bool:
+    return _check_choice(name, value, ("true", "false")) == "true"
+
+
+def _reject_option(name: str, value: str) -> str:
+    if value.startswith("-"):
+        raise UsageError(f"input `{name}`: `{value}` begins like an option", hint="options belong in `args`")
+    return value
+
+
+def _parse_against(text: str) -> str:
+    if not text.isprintable() or " " in text:
+        raise UsageError(f"input `against`: `{text}` is no git revision")
+    return _reject_option("against", text)
+
+
+def _parse_shard(text: str) -> str:
+    if not text:
+        return ""
+    from onnxgate.gate.sharding import plan
+
+    try:
+        return str(plan.parse_selector(text))
+    except UsageError as error:
+        raise UsageError(error.message.replace("`--shard` is", "input `shard`:", 1), hint=error.hint) from error
+
+
+def _resolve_folder(workspace: Path, name: str) -> Path:
+    folder = workspace / name
+    if not folder.is_dir():
+        raise UsageError(f"input `working-directory`: `{name}` is no folder of this checkout")
+    return folder
+
+
+def _expand_paths(text: str, folder: Path) -> tuple[str, ...]:
+    lines = [line.strip() for line in text.splitlines()]
+    return tuple(dict.fromkeys(path for line in lines if line for path in _expand_glob(line, folder)))
+
+
+def _expand_glob(pattern: str, folder: Path) -> list[str]:
+    if (folder / pattern).exists() or not glob.has_magic(pattern):
+        return [pattern]
+    # `Path.glob` finds no file for a trailing `**` before Python 3.13.
+    found = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
+    if not found:
+        raise UsageError(
+            f"input `paths`: nothing matches `{pattern}`", hint="globs are relative to `working-directory`"
+        )
+    return found
+
+
+def _split_args(text: str) -> tuple[str, ...]:
+    try:
+        args = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"input `args`: cannot be split into words: {str(error).lower()}") from error
+    if "--" in args:
+        raise UsageError("input `args`: holds `--`", hint="give files in the input `paths`")
+    return args
+
+
+def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
+    """What the command is called with; files stand behind `--`, so that no name is read as an option."""
+    given = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
+    options = [f"{name}={value}" for name, value in (*given.items(), ("--shard", inputs.shard)) if value]
+    outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
+    paths = ["--", *inputs.paths] if inputs.paths else []
+    return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
+
+
+def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
+    """What is written, and where; of a shard nothing that its merge says again."""
+    files = {
+        "json": results.report,
+        "github": None if inputs.shard else results.annotations,
+        "summary": results.summary if inputs.summary and not inputs.shard else None,
+        "sarif": results.sarif if inputs.sarif else None,
+        "comment": results.comment if inputs.comment else None,
+    }
+    named = [f"{name}={path}" for name, path in files.items() if path is not None]
+    return [word for output in ("text", *named) for word in ("--output", output)]
+
+
+def write_outputs(path: Path, *values: DataclassInstance) -> None:
+    """Append the outputs; a delimiter that nobody can guess keeps one value from setting another."""
+    with path.open("a", encoding="utf-8", newline="\n") as file:
+        for name, value in (item for each in values for item in asdict(each).items()):
+            delimiter = f"onnxgate_{uuid.uuid4()}"
+            file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
+
+
+# With these a process can command the runner; what the gate starts runs the repository's own code.
+COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRun:
+    """How the command ended, and what it printed: `answered` on standard output, `printed` on both."""
+
+    status: int
+    printed: tuple[str, ...]
+    answered: tuple[str, ...] = ()
+
+
+def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
+    """Run the command that the inputs ask for."""
+    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
+    kept = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
+    printed: list[str] = []
+    answered: list[str] = []
+    with subprocess.Popen(
+        command,
+        cwd=inputs.folder,
+        env={**kept, "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if inputs.command == "plan" else subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    ) as process:
+        aside = threading.Thread(target=_copy_to_log, args=(process.stderr or (), printed))
+        aside.start()
+        _copy_to_log(process.stdout or (), printed, answered)
+        aside.join()
+    status = process.returncode
+    return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
+
+
+def _copy_to_log(lines: Iterable[str], *kept: list[str]) -> None:
+    for line in lines:
+        text = line.rstrip("\n")
+        for each in kept:
+            each.append(text)
+        print(escape_log_line(text), flush=True)
+
+
+def annotate(level: str, *lines: str) -> None:
+    """One annotation of a step; `lines` may hold foreign text."""
+    text = "\n".join(escape_unprintable(line) for line in lines)
+    print(f"::{level} title=onnxgate::{escape_command_data(text)}", flush=True)

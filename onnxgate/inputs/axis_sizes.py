@@ -1,0 +1,218 @@
+"""Which sizes the dynamic axes take: one setting per case, equal names equal sizes."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.facts import count_elements as count_elements_facts
+
+LEADING_SIZES = (1, 3)
+"""Default for a leading axis. A batch of 1 hides what is baked into a graph; 3 is no common batch size to bake."""
+
+TOKEN_SIZES = (8, 12)
+"""Default for other axes of integer inputs: short enough for the position table of any transformer."""
+
+SAMPLE_SIZES = (1600, 2400)
+"""Default for the second axis of a float matrix: usually a waveform; shorter ones vanish in the first convolutions."""
+
+SPATIAL_SIZES = ((64, 96), (96, 64))
+"""Default for the other axes of larger float inputs, in turn: multiples of 32, that networks halve five times, and
+unlike each other, so that height and width taken for one another show."""
+
+INTEGER_TYPES = ("int", "uint", "bool")
+
+
+def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
+    """The shape with a name for each dynamic axis; one that the file leaves unnamed is called `x[1]`."""
+    shape = value.shape or ()
+    return tuple(f"{value.name}[{i}]" if dim == "?" else dim for i, dim in enumerate(shape))
+
+
+def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
+    """One mapping of axis to size per case, in the order of the graph; one empty mapping where no axis is dynamic.
+
+    `sizes` is the config's; its values are taken side by side, shorter rows again from their start. To them the first
+    default of each other axis is added, and two cases of the first row that differ from it in nothing but the other
+    leading axes, or in nothing but the rest: so a failure tells the axis. An axis whose name is a sum of others
+    (`past + sequence`) follows from them.
+    """
+    guessed = list_guessed_axes(inputs, sizes)
+    first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
+    leading = list_leading_axes(inputs)
+    settings = resolve_settings(inputs, sizes, first)
+    for changed in ({*guessed} & {*leading}, {*guessed} - {*leading}):
+        settings += resolve_settings(inputs, sizes, first | {name: second[name] for name in changed})[:1]
+    return tuple({tuple(each.items()): each for each in settings}.values())
+
+
+def resolve_settings(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
+) -> tuple[dict[str, int], ...]:
+    """The rows of the config's sizes, with these sizes of the axes that it does not name."""
+    names = list_named_axes(inputs)
+    given = {name: sizes[name] for name in names if sizes.get(name)}
+    settings = []
+    for index in range(max(map(len, given.values()), default=1)):
+        known = {**guesses, **{name: values[index % len(values)] for name, values in given.items()}}
+        settings.append({name: known[name] if name in known else evaluate_formula(name, known) for name in names})
+    return tuple(settings)
+
+
+def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """The dynamic axes whose size neither the config tells nor a formula."""
+    names = list_named_axes(inputs)
+    return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
+
+
+def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
+    """The dynamic axes that are the first of some input: batches, of which any size should do."""
+    first = (name_axes(value)[0] for value in inputs if value.shape)
+    return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
+
+
+def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
+    """The dynamic axes of all inputs, each once, in the order of the graph."""
+    return list(dict.fromkeys(dim for value in inputs for dim in name_axes(value) if isinstance(dim, str)))
+
+
+def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]:
+    """Depends on position and type alone: exporters often give axes that must be equal different names.
+
+    Axes without a name have one size where they stand at the same position, whatever their input's type and rank.
+    """
+    if name in list_leading_axes(inputs):
+        return LEADING_SIZES
+    uses = _find_axis_positions(name, inputs)
+    if any(value.type.removeprefix("tensor(").startswith(INTEGER_TYPES) for value, _ in uses):
+        return TOKEN_SIZES
+    if all(len(value.shape or ()) == 2 for value, _ in uses):
+        return SAMPLE_SIZES
+    return SPATIAL_SIZES[uses[0][1] % 2]
+
+
+def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
+    """The inputs that have the axis, and where; of one without a name, all that have one such at its position."""
+    every = [(value, position, dim) for value in inputs for position, dim in enumerate(name_axes(value))]
+    uses = [(value, position) for value, position, dim in every if dim == name]
+    value, position = uses[0]
+    if (value.shape or ())[position] != "?":
+        return uses
+    return [(other, at) for other, at, _ in every if at == position and (other.shape or ())[at] == "?"]
+
+
+def _is_formula(name: str, names: Sequence[str]) -> bool:
+    tree = parse_formula(name)
+    used = list_formula_names(tree) if tree is not None else set()
+    return bool(used) and name not in used and used <= set(names)
+
+
+TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
+"""Axis names that mean a sum, as exporters of language models use them. Source: Optimum, ONNX Runtime GenAI."""
+MAX_FORMULA_LENGTH = 200
+"""Characters of a formula; a longer name is only a name. It bounds how deep brackets nest, too."""
+MAX_AXIS_SIZE = 2**63 - 1
+"""No axis is longer."""
+
+
+def parse_formula(name: str) -> ast.expr | None:
+    """The formula that a name is; None where it is none. A total's is the sum that it means."""
+    text = TOTAL_FORMULAS.get(name, name)
+    if len(text) > MAX_FORMULA_LENGTH:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a name is no program whose author could mend it
+            return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def list_formula_names(tree: ast.expr) -> set[str]:
+    """The names that a formula is made of."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def evaluate_formula(name: str, known: Mapping[str, int]) -> int:
+    """The size of an axis whose name is a formula over `known` ones; at least 1 where it cannot be computed."""
+    tree = parse_formula(name)
+    found = _evaluate_node(tree, known) if tree is not None else None
+    return max(found, 0) if found is not None else 1
+
+
+def _evaluate_node(node: ast.expr, known: Mapping[str, int]) -> int | None:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.BinOp(left=left, op=operator, right=right):
+            found = _evaluate_operation(_evaluate_node(left, known), operator, _evaluate_node(right, known))
+            return None if found is None or abs(found) > MAX_AXIS_SIZE else found
+        case _:
+            return None
+
+
+def _evaluate_operation(left: int | None, operator: ast.operator, right: int | None) -> int | None:
+    if left is None or right is None:
+        return None
+    match operator:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.FloorDiv() if right:
+            return left // right
+        case _:
+            return None
+
+
+EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
+"""Sizes for all axes but the leading ones: short enough for a table, or a multiple of what halvings need, or a wave."""
+
+BATCH_SIZES = (2, 4, 8)
+"""Sizes of a leading axis where 1 does not fit."""
+
+MAX_PROBE_ELEMENTS = 1 << 22
+"""So many elements at most has an input that is made to find out which sizes fit."""
+
+SizeSetting = dict[str, int]
+
+
+def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> Iterator[SizeSetting]:
+    """Settings to try one after another, in each the first row of the config's sizes."""
+    guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
+    first = [name for name in guessed if name in leading]
+    rest = [name for name in guessed if name not in leading]
+    defaults = {name: get_default_sizes(name, inputs)[0] for name in rest}
+    guesses = [dict.fromkeys(first, 1) | dict.fromkeys(rest, size) for size in EQUAL_SIZES if rest]
+    for batch in BATCH_SIZES if first else ():
+        guesses += [dict.fromkeys(first, batch) | others for others in (defaults, dict.fromkeys(rest, 8))]
+    guesses += [dict.fromkeys(guessed, size) for size in (1, 2)]
+    for guess in guesses:
+        setting = resolve_settings(inputs, sizes, guess)[0]
+        if max(count_elements(value, setting) for value in inputs) <= MAX_PROBE_ELEMENTS:
+            yield setting
+
+
+def vary_setting(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
+) -> tuple[SizeSetting, ...]:
+    """The base, the other rows of the config's sizes beside it, and the base with another size of its leading axes.
+
+    An axis that is as large as a leading one in the base may have to be: it changes with it.
+    """
+    guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
+    tied = {guesses[name] for name in list_leading_axes(inputs) if name in guesses}
+    changed = {name: 3 if size == 1 else 2 * size for name, size in guesses.items() if size in tied}
+    settings = resolve_settings(inputs, sizes, guesses)
+    return (*settings, *(resolve_settings(inputs, sizes, guesses | changed)[:1] if changed else ()))
+
+
+def count_elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
+    """How many elements an input has in a setting."""
+    return count_elements_facts(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))

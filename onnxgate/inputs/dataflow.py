@@ -1,0 +1,308 @@
+"""Where the values of a graph go to, and what of them is constant: as much as the meaning of an input needs."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from onnxgate.model.checking.validity import explain_unfollowed_calls
+from onnxgate.model.facts import Dim, count_tensor_elements
+
+if TYPE_CHECKING:
+    import onnx
+
+VALUE_PRESERVING_OPERATORS = frozenset(
+    {"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"}
+)
+MAX_VARIANTS = 4
+"""In so many ways at most is a value followed that reaches the same place in several."""
+
+"""Operators whose output holds the values of their first input, at most in another shape or type."""
+
+_MAX_DENOMINATOR_BITS = 8192
+"""A factor whose denominator has more comes of a chain of constants that no network has: it is not followed."""
+_SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
+
+ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
+    "Transpose",
+    "Slice",
+    "Tile",
+    "Split",
+    "Gather",
+    "GatherND",
+    "GatherElements",
+    "Dropout",
+    "Clip",
+    "Pad",
+    "Floor",
+    "Ceil",
+    "Round",
+    "TopK",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "SequenceInsert",
+    "ai.onnx.ml.ArrayFeatureExtractor",
+}
+"""Operators whose outputs hold values of their first input, all or some, at most rounded."""
+
+REDUCING_OPERATORS = frozenset(
+    {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
+)
+"""Operators that keep what is positive positive."""
+
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ValueUse:
+    """One input of one node that a value reaches, as `scale * value + offset`.
+
+    `flipped`: it is its negation there, of 0 or 1. `summed`: it is a sum or a mean of several.
+    """
+
+    node: onnx.NodeProto
+    position: int
+    offset: Fraction = Fraction(0)
+    flipped: bool = False
+    scale: Fraction = Fraction(1)
+    summed: bool = False
+
+    @property
+    def operator(self) -> str:
+        """`Gather`, or `com.microsoft.EmbedLayerNormalization`."""
+        domain = self.node.domain
+        return self.node.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.node.op_type}"
+
+    def attribute(self, name: str, default: int = 0) -> int:
+        """An integer attribute."""
+        return next((int(each.i) for each in self.node.attribute if each.name == name), default)
+
+    def listed(self, name: str) -> tuple[str | int | float, ...]:
+        """An attribute that holds a list of numbers or texts."""
+        found = next((each for each in self.node.attribute if each.name == name), None)
+        if found is None:
+            return ()
+        return (*(text.decode() for text in found.strings), *found.ints, *found.floats)
+
+    def other(self, position: int) -> str:
+        """The name of another input of the node, "" where it has none."""
+        return self.node.input[position] if position < len(self.node.input) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedValue:
+    """A value that another one has become, as `scale * value + offset`."""
+
+    name: str
+    offset: Fraction = Fraction(0)
+    flipped: bool = False
+    scale: Fraction = Fraction(1)
+    summed: bool = False
+
+
+class DataflowGraph:
+    """The nodes of a model by the values that they take and give, subgraphs and local functions included.
+
+    Names of sibling subgraphs are not told apart: a value may seem to be used where it is not, never the reverse.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._consumers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
+        self._producers: dict[str, onnx.NodeProto] = {}
+        self._tensors: dict[str, onnx.TensorProto] = {}
+        self._dims: dict[str, tuple[Dim, ...]] = {}
+        self._leaving: dict[str, list[str]] = {}  # a body's output -> outputs of its node
+        self._add(_inline_functions(model).graph)
+
+    def _add(self, graph: onnx.GraphProto) -> None:
+        self._tensors.update((tensor.name, tensor) for tensor in graph.initializer)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+                self._dims[value.name] = tuple(_read_dim(dim) for dim in value.type.tensor_type.shape.dim)
+        for node in graph.node:
+            for position, name in enumerate(node.input):
+                self._consumers.setdefault(name, []).append((node, position))
+            self._producers.update((name, node) for name in node.output)
+            for body in _iterate_subgraphs(node):
+                self._add(body)
+                for inner, outer in _pair_subgraph_outputs(node, body):
+                    self._leaving.setdefault(inner, []).append(outer)
+
+    def uses(self, name: str) -> Iterator[ValueUse]:
+        """Every use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
+        todo = [DerivedValue(name)]
+        seen: dict[str, set[DerivedValue]] = {name: set(todo)}
+        while todo:
+            here = todo.pop()
+            onward = [replace(here, name=outer) for outer in self._leaving.get(here.name, ())]
+            for node, position in self._consumers.get(here.name, ()):
+                use = ValueUse(node, position, here.offset, here.flipped, here.scale, here.summed)
+                yield use
+                onward += self._onward(use)
+            for step in onward:
+                variants = seen.setdefault(step.name, set())
+                if step not in variants and len(variants) < MAX_VARIANTS:
+                    variants.add(step)
+                    todo.append(step)
+
+    def _onward(self, use: ValueUse) -> Iterable[DerivedValue]:
+        here = DerivedValue("", use.offset, use.flipped, use.scale, use.summed)
+        match use.operator, use.position:
+            case ("Not", _):
+                here = replace(here, flipped=not use.flipped)
+            case ("And" | "Or" | "Concat" | "Min" | "Max", _) | ("Where", 1 | 2):
+                pass
+            case ("If" | "Loop" | "Scan", position):
+                return [
+                    replace(here, name=body.input[position].name)
+                    for body in _find_entered_subgraphs(use.node, position)
+                ]
+            case ("Neg", _):
+                here = replace(here, offset=-use.offset, scale=-use.scale)
+            case (name, 0) if name in ELEMENT_SELECTING_OPERATORS:
+                pass
+            case (name, 0) if name in REDUCING_OPERATORS:
+                here = replace(here, summed=True)
+            case _:
+                return self._computed(use, here)
+        return [replace(here, name=name) for name in use.node.output]
+
+    def _computed(self, use: ValueUse, here: DerivedValue) -> Iterable[DerivedValue]:
+        """Through arithmetic with a constant: shifts, scales, the complement to 1, a comparison with 0 or 1."""
+        constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
+        if constant is None or not math.isfinite(constant) or not use.node.output:
+            return []
+        if max(use.scale.denominator.bit_length(), use.offset.denominator.bit_length()) > _MAX_DENOMINATOR_BITS:
+            return []
+        here, by = replace(here, name=use.node.output[0]), Fraction(constant)
+        match use.operator, use.position:
+            case ("Add", _):
+                return [replace(here, offset=use.offset + by)]
+            case ("Sub", 0):
+                return [replace(here, offset=use.offset - by)]
+            case ("Sub", 1):
+                flipped = use.flipped != (by == 1)
+                return [replace(here, offset=by - use.offset, scale=-use.scale, flipped=flipped)]
+            case ("Mul", _) if by:
+                return [replace(here, offset=use.offset * by, scale=use.scale * by)]
+            case ("Div", 0) if by:
+                return [replace(here, offset=use.offset / by, scale=use.scale / by)]
+        truth = None if use.summed else self.truth(use)
+        return [] if truth is None else [DerivedValue(here.name, flipped=use.flipped != (not truth))]
+
+    def truth(self, use: ValueUse) -> bool | None:
+        """What a comparison with a constant tells of a 0-or-1 value: True where 1 makes it true, None where neither."""
+        compare = COMPARISONS.get(use.operator)
+        constant = self.scalar(use.other(1 - use.position)) if compare else None
+        if compare is None or constant is None:
+            return None
+        sides = [(x, constant) if use.position == 0 else (constant, x) for x in (0.0, 1.0)]
+        at_zero, at_one = (compare(left, right) for left, right in sides)
+        return at_one if at_zero != at_one else None
+
+    def dims(self, name: str) -> tuple[Dim, ...] | None:
+        """The shape of a value where the file tells it, also through a cast or the dequantisation of a weight."""
+        for each in self._back(name, _SHAPE_PRESERVING_OPERATORS):
+            if each in self._tensors:
+                return tuple(self._tensors[each].dims)
+            if each in self._dims:
+                return self._dims[each]
+            node = self._producers.get(each)
+            if node is not None and node.op_type == "Constant":
+                return next((tuple(given.t.dims) for given in node.attribute if given.name == "value"), None)
+        return None
+
+    def scalar(self, name: str) -> float | None:
+        """The one value that all elements of a constant have; None where it is no constant, or not of one element."""
+        for each in self._back(name, VALUE_PRESERVING_OPERATORS):
+            if each in self._tensors:
+                return _read_single_element(self._tensors[each])
+            node = self._producers.get(each)
+            if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
+                return next((_read_constant(given) for given in node.attribute if given.name.startswith("value")), None)
+        return None
+
+    def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
+        """The value, and those that it is made of by these operators alone; a ring is left where it begins again."""
+        seen: set[str] = set()
+        while name not in seen:
+            seen.add(name)
+            yield name
+            node = self._producers.get(name)
+            if node is None or node.op_type not in through or not node.input:
+                return
+            name = node.input[0]
+
+
+def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without calls of local functions; as it is where they cannot be followed, or end too late."""
+    if not model.functions or explain_unfollowed_calls(model):
+        return model
+    from onnx import checker, inliner
+
+    try:
+        return inliner.inline_local_functions(model)
+    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # a call that is none
+        return model
+
+
+def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _find_entered_subgraphs(node: onnx.NodeProto, position: int) -> list[onnx.GraphProto]:
+    """Bodies whose formal input at `position` is the node's: those of Scan, and of Loop after its two own inputs."""
+    if node.op_type == "If" or (node.op_type == "Loop" and position < 2):
+        return []
+    return [body for body in _iterate_subgraphs(node) if position < len(body.input)]
+
+
+def _pair_subgraph_outputs(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Which output of a body becomes which of its node: those of Loop begin with the condition to go on."""
+    first = 1 if node.op_type == "Loop" else 0
+    for inner, outer in zip(body.output[first:], node.output, strict=False):
+        yield inner.name, outer
+
+
+def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    return int(dim.dim_value) if dim.HasField("dim_value") else (dim.dim_param or "?")
+
+
+def _read_constant(attribute: onnx.AttributeProto) -> float | None:
+    if attribute.HasField("t"):
+        return _read_single_element(attribute.t)
+    if attribute.HasField("f"):
+        return float(attribute.f)
+    return float(attribute.i) if attribute.HasField("i") else None
+
+
+def _read_single_element(tensor: onnx.TensorProto) -> float | None:
+    from onnx import TensorProto, numpy_helper
+
+    if count_tensor_elements(tensor) != 1 or tensor.data_location == TensorProto.EXTERNAL:
+        return None
+    if tensor.data_type == TensorProto.STRING:
+        return None
+    try:
+        return float(numpy_helper.to_array(tensor).flat[0])
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ):  # data that is not there, or of a type that is no number
+        return None

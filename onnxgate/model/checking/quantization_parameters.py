@@ -1,0 +1,385 @@
+"""Scales and zero points of quantized operators: which of a model's own cannot mean what they should.
+
+Only what the file itself holds is judged; a scale that is computed, or that is fed, is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.model.facts import count_tensor_elements, element_name, required_bytes
+from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_operator_name, read_opsets
+from onnxgate.model.reading.structure import iter_nodes, iter_tensors
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+    Array = NDArray[Any]
+
+FaultKind = Literal["value", "shape", "type"]
+MAX_SCALE_BYTES = 64 * 1024 * 1024
+"""Scales that take more are not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationFault:
+    """What is wrong with a node's scale or zero point."""
+
+    node: NodeProto
+    what: str  # "its `y_scale` holds 0"
+    kind: FaultKind
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedInput:
+    """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 where there is none.
+
+    `axis` is the value's axis that may have a scale for each index, None where one scale must do. `divides`: something
+    is divided by the scale, so that 0 is none.
+    """
+
+    data: int
+    scale: int
+    zero: int
+    axis: int | None = None
+    divides: bool = True
+
+
+def _unary_inputs(scale: int = 3) -> tuple[QuantizedInput, ...]:
+    return QuantizedInput(0, 1, 2), QuantizedInput(-1, scale, scale + 1)
+
+
+_BINARY_INPUTS = (QuantizedInput(0, 1, 2), QuantizedInput(3, 4, 5), QuantizedInput(-1, 6, 7))
+_MATRIX_INPUT = QuantizedInput(0, 1, 2, axis=-2)
+
+QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
+    "QLinearConv": (QuantizedInput(0, 1, 2), QuantizedInput(3, 4, 5, axis=0, divides=False), QuantizedInput(-1, 6, 7)),
+    "QLinearMatMul": (
+        _MATRIX_INPUT,
+        QuantizedInput(3, 4, 5, axis=-1, divides=False),
+        QuantizedInput(-1, 6, 7, axis=-2),
+    ),
+    "ConvInteger": (QuantizedInput(0, -1, 2), QuantizedInput(1, -1, 3, axis=0)),
+    "MatMulInteger": (QuantizedInput(0, -1, 2, axis=-2), QuantizedInput(1, -1, 3, axis=-1)),
+    "com.microsoft.QLinearConv": (
+        QuantizedInput(0, 1, 2),
+        QuantizedInput(3, 4, 5, axis=0, divides=False),
+        QuantizedInput(-1, 6, 7),
+    ),
+    "com.microsoft.QGemm": (
+        QuantizedInput(0, 1, 2),
+        QuantizedInput(3, 4, 5, axis=-1, divides=False),
+        QuantizedInput(-1, 7, 8),
+    ),
+    "com.microsoft.QLinearAdd": _BINARY_INPUTS,
+    "com.microsoft.QLinearMul": _BINARY_INPUTS,
+    "com.microsoft.QLinearWhere": (QuantizedInput(1, 2, 3), QuantizedInput(4, 5, 6), QuantizedInput(-1, 7, 8)),
+    **{
+        f"com.microsoft.QLinear{name}": _unary_inputs()
+        for name in ("LeakyRelu", "Sigmoid", "Softmax", "AveragePool", "GlobalAveragePool", "ReduceMean")
+    },
+    "com.microsoft.DynamicQuantizeMatMul": (QuantizedInput(1, 2, 3, axis=-1, divides=False),),
+    "com.microsoft.MatMulIntegerToFloat": (
+        QuantizedInput(0, 2, 4, axis=-2, divides=False),
+        QuantizedInput(1, 3, 5, axis=-1, divides=False),
+    ),
+    "com.microsoft.QAttention": (QuantizedInput(0, 3, 6), QuantizedInput(1, 4, 7, axis=-1, divides=False)),
+    "com.microsoft.DynamicQuantizeLSTM": (
+        QuantizedInput(1, 8, 9, axis=None, divides=False),
+        QuantizedInput(2, 10, 11, axis=None, divides=False),
+    ),
+}
+"""Operator -> its quantized values. Source: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31."""
+
+INPUT_NAMES = {
+    "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
+    "DequantizeLinear": ("x", "x_scale", "x_zero_point"),
+}
+OPERATORS_WITH_OWN_LAYOUT = frozenset({"com.microsoft.DynamicQuantizeLSTM"})
+"""Operators whose scales are laid out in a way of their own."""
+
+_FLOATS = {1: "<f4", 10: "<f2", 11: "<f8"}
+_BFLOAT16 = 16
+_INT32 = 6
+
+
+def find_quantization_faults(proto: ModelProto, path: Path) -> Iterator[QuantizationFault]:
+    """Every scale and zero point that cannot be right, in the order of the nodes."""
+    found = [node for node in iter_nodes(proto) if _is_quantized(node)]
+    if not found:
+        return
+    judge = _QuantizationChecker(proto, path)
+    for node in found:
+        yield from judge.node(node)
+
+
+def find_output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
+    """Graph outputs that are dequantized by a scale of the file, with the largest step between two of their values."""
+    judge = _QuantizationChecker(proto, path)
+    makers = {name: node for node in proto.graph.node for name in node.output}
+    found = {}
+    for output in proto.graph.output:
+        maker = _find_producer(output.name, makers)
+        if maker is not None and maker.op_type == "DequantizeLinear" and len(maker.input) > 1:
+            scale = judge.floats(maker.input[1])
+            if scale is not None and scale.size:
+                found[output.name] = float(abs(scale).max())
+    return found
+
+
+def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
+    """Who makes the values of that name, before others only move them; None where nobody does, or in a ring."""
+    seen: set[str] = set()
+    while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
+        if name in seen or not maker.input:
+            return None
+        seen.add(name)
+        name = maker.input[0]
+    return maker
+
+
+VALUE_PRESERVING_OPERATORS = frozenset(
+    {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"}
+)
+"""Operators that leave every value what it was, or make it 0."""
+
+
+def _is_quantized(node: NodeProto) -> bool:
+    name = format_operator_name(node)
+    return node.op_type in INPUT_NAMES or name in QUANTIZED_INPUTS or name == "com.microsoft.MatMulNBits"
+
+
+class _QuantizationChecker:
+    """What the file holds, by name; a name that stands for two tensors in two graphs is left alone."""
+
+    def __init__(self, proto: ModelProto, path: Path) -> None:
+        self._path = path
+        self._opset = read_opsets(proto).get(DEFAULT_DOMAIN, 0)
+        self._tensors: dict[str, TensorProto | None] = {}
+        for name, tensor in iter_tensors(proto):
+            self._tensors[name] = None if name in self._tensors else tensor
+        self._said: set[str] = set()
+        values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
+        self._values: Mapping[str, ValueInfoProto] = {value.name: value for value in values}
+
+    def node(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        name = format_operator_name(node)
+        if node.op_type in INPUT_NAMES:
+            yield from self._linear(node)
+        elif name == "com.microsoft.MatMulNBits":
+            yield from self._bits(node)
+        else:
+            for slot in QUANTIZED_INPUTS[name]:
+                yield from self._slot(node, slot, counted=name not in OPERATORS_WITH_OWN_LAYOUT)
+
+    # What the nodes of each kind must hold
+
+    def _linear(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        block, axis = _int_attribute(node, "block_size", 0), _int_attribute(node, "axis", 1)
+        quantizes = node.op_type == "QuantizeLinear"
+        divides = quantizes and not block
+        yield from self._scale(node, 1, divides=divides, tolerant=block > 0)
+        yield from self._zero(node, 0 if not quantizes else -1, 1, 2)
+        scale, shape = self._held(node, 1), self._shape(node, 0)
+        if scale is None or count_tensor_elements(scale) < 2:
+            return
+        if block:
+            yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
+        elif len(scale.dims) > 1 and node.domain in ("", DEFAULT_DOMAIN):
+            yield _make_fault(
+                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
+            )
+        elif self._opset < 13 and node.domain in ("", DEFAULT_DOMAIN):
+            held = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
+            yield _make_fault(node, f"{held}, where opset {self._opset} knows one for the whole tensor", "shape")
+        elif shape is not None:
+            yield from _check_axis_size(node, 1, count_tensor_elements(scale), shape, axis)
+
+    def _slot(self, node: NodeProto, slot: QuantizedInput, *, counted: bool) -> Iterator[QuantizationFault]:
+        if slot.scale >= 0:
+            yield from self._scale(node, slot.scale, divides=slot.divides, tolerant=False)
+        yield from self._zero(node, slot.data, slot.scale, slot.zero)
+        if not counted:
+            return
+        for position in (slot.scale, slot.zero):
+            held = self._held(node, position)
+            if held is None or count_tensor_elements(held) < 2 or len(held.dims) != 1:
+                continue
+            if slot.axis is None:
+                many = (
+                    f"its `{_input_name(node, position)}` holds {count_tensor_elements(held)} values, where one must do"
+                )
+                yield _make_fault(node, many, "shape")
+            elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
+                turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
+                yield from _check_axis_size(
+                    node, position, count_tensor_elements(held), shape, -2 if turned else slot.axis
+                )
+                break
+
+    def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        """Blocks of a few bits: an all-zero block has a scale of 0, and a negative one turns a block around."""
+        yield from self._scale(node, 2, divides=False, tolerant=True)
+        columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
+        block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
+        if min(columns, rows, block, bits) < 1:
+            return
+        blocks = math.ceil(rows / block)
+        scales, zeros = self._held(node, 2), self._held(node, 3)
+        if scales is not None and count_tensor_elements(scales) != columns * blocks:
+            wanted = f"{columns} columns of {blocks} blocks need {columns * blocks}"
+            yield _make_fault(
+                node, f"its `scales` hold {count_tensor_elements(scales)} values, where {wanted}", "shape"
+            )
+        if zeros is not None:
+            packed = element_name(zeros.data_type) == "uint8"
+            needed = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
+            if count_tensor_elements(zeros) != needed:
+                held = f"its `zero_points` hold {count_tensor_elements(zeros)} values"
+                yield _make_fault(node, f"{held}, where {columns} columns of {blocks} blocks need {needed}", "shape")
+
+    # Scales and zero points
+
+    def _scale(self, node: NodeProto, position: int, *, divides: bool, tolerant: bool) -> Iterator[QuantizationFault]:
+        found = self.floats(node.input[position]) if position < len(node.input) else None
+        if found is None or not found.size or node.input[position] in self._said:
+            return
+        for fault in _check_scale_values(node, position, found, divides, tolerant):
+            self._said.add(node.input[position])  # other nodes may share it: it is one fault
+            yield fault
+
+    def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
+        point = self._held(node, zero)
+        if point is None:
+            return
+        said = f"its `{_input_name(node, zero)}`"
+        holder = self._held(node, data)
+        if holder is not None and holder.data_type != point.data_type:
+            types = f"{element_name(point.data_type)}, where `{_input_name(node, data)}` is {element_name(holder.data_type)}"
+            yield _make_fault(node, f"{said} is {types}", "type")
+        other = self._held(node, scale)
+        if other is not None and count_tensor_elements(other) != count_tensor_elements(point):
+            counts = f"{count_tensor_elements(point)} values, where `{_input_name(node, scale)}` holds {count_tensor_elements(other)}"
+            yield _make_fault(node, f"{said} holds {counts}", "shape")
+        if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
+            yield _make_fault(node, f"{said} is not 0, as it must be for int32", "value")
+
+    # What the file holds
+
+    def _held(self, node: NodeProto, position: int) -> TensorProto | None:
+        return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
+
+    def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
+        """Its bytes; none where they are too many to look at, or not as many as shape and type need."""
+        needed = required_bytes(tensor)
+        if needed is None or needed > MAX_SCALE_BYTES:
+            return ()
+        try:
+            found = tuple(read_chunks(tensor, self._path))
+        except (UnreadableWeightError, OSError):
+            return ()
+        return found if sum(map(len, found)) == needed else ()
+
+    def floats(self, name: str) -> Array | None:
+        """The numbers of a tensor of the file; None where it is none, or is of a type that numpy does not have."""
+        import numpy as np
+
+        tensor = self._tensors.get(name)
+        if tensor is None or tensor.data_type not in (*_FLOATS, _BFLOAT16):
+            return None
+        content = b"".join(self._content(tensor))
+        if tensor.data_type == _BFLOAT16:
+            return np.asarray((np.frombuffer(content, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32))
+        return np.frombuffer(content, _FLOATS[tensor.data_type])
+
+    def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
+        """The value's sizes, -1 where one is not said; None where its rank is not known."""
+        if position >= len(node.input):
+            return None
+        name = node.input[position]
+        tensor, value = self._tensors.get(name), self._values.get(name)
+        if tensor is not None:
+            return tuple(tensor.dims)
+        if value is None or not value.type.tensor_type.HasField("shape"):
+            return None
+        dims = value.type.tensor_type.shape.dim
+        return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in dims)
+
+
+def _check_scale_values(
+    node: NodeProto, position: int, found: Array, divides: bool, tolerant: bool
+) -> Iterator[QuantizationFault]:
+    said = f"its `{_input_name(node, position)}` holds"
+    import numpy as np
+
+    strange = ~np.isfinite(found)
+    if strange.any():
+        yield _make_fault(node, f"{said} {found[strange][0]:g}", "value")
+    elif tolerant:
+        return
+    elif divides and (abs(found) < _smallest_divisor(found)).any():
+        least = float(abs(found).min())
+        yield _make_fault(node, f"{said} {least:.3g}, by which nothing can be divided", "value")
+    elif not found.any():
+        yield _make_fault(node, f"{said} nothing but 0: all that it stands for is 0", "value")
+
+
+def _check_axis_size(
+    node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
+) -> Iterator[QuantizationFault]:
+    said = f"its `{_input_name(node, position)}` holds {count} values"
+    if len(shape) == 1:  # there is one axis, whatever is said of it
+        axis = 0
+    if not -len(shape) <= axis < len(shape):
+        yield _make_fault(node, f"{said} for axis {axis} of a value that has {len(shape)}", "shape")
+    elif shape[axis] not in (-1, count):
+        yield _make_fault(node, f"{said} for axis {axis}, whose size is {shape[axis]}", "shape")
+
+
+def _check_blocks(
+    node: NodeProto, scale: tuple[int, ...], shape: tuple[int, ...] | None, axis: int, block: int
+) -> Iterator[QuantizationFault]:
+    if shape is None:
+        return
+    said = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
+    if len(scale) != len(shape):
+        yield _make_fault(node, f"{said} for blocks of a value with {len(shape)} axes", "shape")
+        return
+    if not -len(shape) <= axis < len(shape):
+        yield _make_fault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
+        return
+    wanted = [
+        math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
+    ]
+    if any(size not in (-1, held) for size, held in zip(wanted, scale, strict=True)):
+        yield _make_fault(
+            node, f"{said}, where blocks of {block} along axis {axis} of {list(shape)} need {wanted}", "shape"
+        )
+
+
+def _make_fault(node: NodeProto, what: str, kind: FaultKind) -> QuantizationFault:
+    return QuantizationFault(node, what, kind)
+
+
+def _smallest_divisor(found: np.ndarray[Any, Any]) -> float:
+    """The smallest number that is divided by without losing all precision."""
+    import numpy as np
+
+    return float(np.finfo(found.dtype).tiny)
+
+
+def _int_attribute(node: NodeProto, name: str, default: int) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
+
+
+def _input_name(node: NodeProto, position: int) -> str:
+    """What the operator calls an input: by its specification where that is short, else by the value."""
+    names = INPUT_NAMES.get(node.op_type, ())
+    return names[position] if 0 <= position < len(names) else str(node.input[position])

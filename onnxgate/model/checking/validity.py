@@ -1,0 +1,405 @@
+"""Whether a model is valid: `onnx.checker` in full on a copy without weights, and what it leaves unsaid."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.facts import (
+    ELEMENT_TYPES,
+    MAX_ELEMENTS,
+    STRING,
+    count_tensor_elements,
+    element_name,
+    required_bytes,
+)
+from onnxgate.model.reading.external_data import is_external
+from onnxgate.model.reading.file_format import FileWindow, UnreadableModel
+from onnxgate.model.reading.structure import (
+    DATA_FIELDS,
+    RAW_DATA,
+    OmittedData,
+    find_omitted_data,
+    iter_function_nodes,
+    iter_graphs,
+    iter_scopes,
+    iter_tensors,
+)
+from onnxgate.model.subgraphs.reduced_models import (
+    FunctionKey,
+    add_missing_shapes,
+    called_function_key,
+    copy_for_checker,
+    function_key,
+    has_data_elsewhere,
+    kind_without_shape,
+    replace_sparse_weights,
+)
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, TensorProto
+
+
+_FIRST_IR_WITH_OPSETS = 3
+_NODE_PATTERNS = (
+    re.compile(r"Bad node spec for node\. Name: (.*) OpType: "),
+    re.compile(r"of node: \s*[nN]ame: (.*) OpType: "),
+    re.compile(r"node name: (.*?)\)"),
+)
+_INFERENCE_PREFIX = re.compile(r"\[(?:Shape|Type)InferenceError\] (?:Inference error\(s\): )?")
+_HARMLESS_PATTERN = re.compile(r"Inferred shape and existing shape differ in (?:rank|dimension)")
+_TOPIC_PATTERNS: dict[str, re.Pattern[str]] = {
+    "operator": re.compile(r"No Op registered for "),
+    "domain": re.compile(r"No opset import for domain"),
+    "deprecated": re.compile(r"is deprecated in domain_version"),
+    "attribute": re.compile(r"Unrecognized attribute: |Required attribute .* is missing|Mismatched attribute type"),
+    "arguments": re.compile(r"has (?:in|out)put size \d+ not in range"),
+    "type": re.compile(r"has inconsistent type |has unsupported type: "),
+}
+"""What onnx's words are about, where a runtime judges the same by its own schemas. Source: onnx 1.16 to 1.23."""
+_MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
+"""Shape inference needs data that the copy does not have: nothing that is wrong with the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFault:
+    """What makes a model invalid."""
+
+    message: str
+    node: str = ""  # the node that it is about, where there is one
+    harmless: bool = False  # every runtime that we know loads it all the same
+    about: str = ""  # of `_ABOUT`, where a runtime would judge the same: "operator", "type"; or "output shape"
+
+
+def find_fault(model: ModelProto, path: Path) -> ModelFault | None:
+    """The first fault of the model at `path`, None where it is valid.
+
+    A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
+
+    Raises:
+        OSError, UnreadableModel: data that were left in the file cannot be read there.
+    """
+    own = next(_iter_own_faults(model, path), None)
+    if own or explain_unchecked(model):
+        return own
+    return _run_checker(copy_for_checker(model, path)) or next(_check_shapes(model.graph), None)
+
+
+def _iter_own_faults(model: ModelProto, path: Path) -> Iterator[ModelFault]:
+    if not model.HasField("graph"):
+        yield ModelFault("it has no graph")
+    if not model.HasField("ir_version"):
+        yield ModelFault("it has no IR version")
+    if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
+        yield ModelFault("it imports no opset")
+    for key in find_recursive_functions(model, measure_calls(model)):
+        yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
+    for graph in iter_graphs(model):
+        yield from _check_repeated_names(graph)
+        yield from _check_input_types(graph)
+    for name, tensor in iter_tensors(model):
+        if wrong := check_tensor_size(tensor, path):
+            yield ModelFault(f"tensor `{name}` {wrong}")
+
+
+def _check_repeated_names(graph: GraphProto) -> Iterator[ModelFault]:
+    """Source: ONNX Runtime 1.15 to 1.31 refuses two nodes of one name in one graph; onnx.checker does not look."""
+    seen: set[str] = set()
+    for node in graph.node:
+        if node.name and node.name in seen:
+            yield ModelFault(f"two nodes are named `{node.name}`", node.name)
+        seen.add(node.name)
+    initializers: set[str] = set()
+    for tensor in graph.initializer:
+        if tensor.name in initializers:
+            yield ModelFault(f"two initializers are named `{tensor.name}`")
+        initializers.add(tensor.name)
+
+
+def _check_input_types(graph: GraphProto) -> Iterator[ModelFault]:
+    """Weights that are inputs too, of another type; `onnx.checker` does not see those whose data are away."""
+    types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
+    for tensor in graph.initializer:
+        declared = types.get(tensor.name, tensor.data_type)
+        if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
+            own, other = element_name(tensor.data_type), element_name(declared)
+            yield ModelFault(f"initializer `{tensor.name}` is tensor({own}), and the input of its name tensor({other})")
+
+
+def _check_shapes(graph: GraphProto) -> Iterator[ModelFault]:
+    for role, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if kind_without_shape(value):
+                yield ModelFault(
+                    f"{role} `{value.name}` says no shape, not even a rank", harmless=True, about=f"{role} shape"
+                )
+
+
+def explain_unchecked(model: ModelProto) -> str:
+    """Why the installed onnx cannot judge the model; "" where it can."""
+    import onnx
+
+    newest = {"ai.onnx": onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
+    imports = [imported for holder in (model, *model.functions) for imported in holder.opset_import]
+    unknown = [f"IR version {model.ir_version}"] if model.ir_version > onnx.IR_VERSION else []
+    for imported in imports:
+        domain = imported.domain or "ai.onnx"
+        if imported.version > newest.get(domain, imported.version):
+            unknown.append(f"opset {imported.version} of `{domain}`")
+    if not unknown and (reason := explain_unfollowed_calls(model)):
+        return f"{reason}: only onnxgate's own checks ran"
+    if not unknown:
+        return ""
+    return (
+        f"onnx {onnx.__version__} does not know {' and '.join(dict.fromkeys(unknown))}: only onnxgate's own checks ran"
+    )
+
+
+def _run_checker(copy: ModelProto) -> ModelFault | None:
+    """`check_model(full_check=True)` in its two halves; the first one wants shapes that the second one must not see."""
+    from onnx import checker, shape_inference
+
+    try:
+        checker.check_model(add_missing_shapes(copy).SerializeToString())
+        shape_inference.infer_shapes(
+            replace_sparse_weights(copy).SerializeToString(), check_type=True, strict_mode=True
+        )
+    except (
+        checker.ValidationError,
+        shape_inference.InferenceError,
+        RuntimeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+    ) as error:
+        return _parse_checker_message(str(error))
+    return None
+
+
+def _parse_checker_message(text: str) -> ModelFault | None:
+    """onnx's words as a fault: one line, without its tags and its context."""
+    if _MISSING_DATA_MESSAGE in text:
+        return None
+    message = _INFERENCE_PREFIX.sub("", text.partition("\n\n==> Context:")[0]).strip()
+    if "(op_type:" in message:
+        lines = message.splitlines()
+        harmless = all(map(_HARMLESS_PATTERN.search, lines))
+        first = next((line for line in lines if not _HARMLESS_PATTERN.search(line)), lines[0])
+        return ModelFault(first.rpartition("): ")[2], _find_node_name(first), harmless, _classify_message(first))
+    return ModelFault(" ".join(message.split()), _find_node_name(text), about=_classify_message(message))
+
+
+def _classify_message(text: str) -> str:
+    return next((about for about, pattern in _TOPIC_PATTERNS.items() if pattern.search(text)), "")
+
+
+def _find_node_name(text: str) -> str:
+    return next((found[1].strip() for pattern in _NODE_PATTERNS if (found := pattern.search(text))), "")
+
+
+_FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11
+_FIELD_BY_TYPE = {
+    1: _FLOAT_FIELD,
+    14: _FLOAT_FIELD,
+    11: _DOUBLE_FIELD,
+    15: _DOUBLE_FIELD,
+    7: _INT64_FIELD,
+    12: _UINT64_FIELD,
+    13: _UINT64_FIELD,
+}
+"""Element type -> field of TensorProto; all others are in `int32_data`. Source: onnx.proto."""
+_FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
+_COMPLEX_TYPES = (14, 15)
+_CHUNK_BYTES = 1024 * 1024
+_CONTINUATION_BYTES = bytes(range(0x80, 0x100))
+
+
+def check_tensor_size(tensor: TensorProto, path: Path) -> str:
+    """What is wrong with the amount of data of a tensor of the model at `path`; "" where nothing is.
+
+    Nothing is said of external data, of a tensor without data, and of types that are not known.
+
+    Raises:
+        OSError, UnreadableModel: the file that data were left in cannot be read, or has changed.
+    """
+    count = count_tensor_elements(tensor)
+    if count > MAX_ELEMENTS:
+        return f"announces more than {MAX_ELEMENTS:,} elements"
+    known = ELEMENT_TYPES.get(tensor.data_type)
+    if is_external(tensor) or known is None or any(dim < 0 for dim in tensor.dims):
+        return ""
+    omitted = find_omitted_data(tensor)
+    if omitted and len(_fields_with_data(tensor, omitted)) > 1:
+        return "holds data in more than one field"
+    raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
+    if not raw:
+        return _check_value_count(tensor, omitted, count, path)
+    if tensor.data_type == STRING:
+        return "holds `raw_data`, which is not for its type"
+    needed = required_bytes(tensor)
+    return "" if needed in (None, raw) else f"holds {raw:,} bytes; its shape and type need {needed:,}"
+
+
+def _fields_with_data(tensor: TensorProto, omitted: Sequence[OmittedData]) -> set[str]:
+    small = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
+    return small | {DATA_FIELDS[piece.field] for piece in omitted}
+
+
+def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], count: int, path: Path) -> str:
+    field = _FIELD_BY_TYPE.get(tensor.data_type, _INT32_FIELD)
+    for piece in omitted:
+        if piece.field != field or tensor.data_type == STRING:
+            return f"holds `{DATA_FIELDS[piece.field]}`, which is not for its type"
+    name = "string_data" if tensor.data_type == STRING else DATA_FIELDS[field]
+    held = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
+    needed = _required_entries(tensor, count)
+    return f"holds {held:,} values; its shape and type need {needed:,}" if held and needed not in (None, held) else ""
+
+
+def _required_entries(tensor: TensorProto, count: int) -> int | None:
+    """How many entries the field has: numbers of less than a byte share one, complex ones take two."""
+    if tensor.data_type in _COMPLEX_TYPES:
+        return 2 * count
+    bits = ELEMENT_TYPES[tensor.data_type].bits
+    if bits in (2, 4):
+        return required_bytes(tensor)
+    return None if bits == 6 else count
+
+
+def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Path) -> int:
+    if not omitted:
+        return 0
+    if width := _FIXED_BYTES.get(field):
+        if any(piece.length % width for piece in omitted):
+            raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+        return sum(piece.length // width for piece in omitted)
+    with open_regular(path) as file:
+        source = FileWindow(file)
+        return sum(_count_varints(source, piece) for piece in omitted)
+
+
+def _count_varints(source: FileWindow, piece: OmittedData) -> int:
+    """How many numbers end there: the last byte of each is below 128."""
+    end = piece.offset + piece.length
+    if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
+        raise UnreadableModel("a damaged model (a number of a tensor is cut)")
+    starts = range(piece.offset, end, _CHUNK_BYTES)
+    return sum(len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES)) for at in starts)
+
+
+MAX_FUNCTION_NODES = 100_000
+"""Calls that become more nodes than this, all of a model together, are not followed."""
+MAX_CALL_DEPTH = 64
+"""Nor are calls that nest deeper than this."""
+RECURSION_MESSAGE = "calls itself, directly or through others"
+
+
+@dataclass(frozen=True, slots=True)
+class CallSize:
+    """What one call of a function becomes."""
+
+    nodes: int  # `MOST_NODES` + 1 where it is more
+    depth: int
+
+
+def measure_calls(model: ModelProto) -> dict[FunctionKey, CallSize]:
+    """The reach of each local function; of one that calls itself, directly or through others, none. Linear in size."""
+    functions = {function_key(function): function for function in model.functions}
+    if not functions:
+        return {}
+    sizes: dict[FunctionKey, int] = {}
+    callees: dict[FunctionKey, Counter[FunctionKey]] = {}
+    for key, function in functions.items():
+        every = [called_function_key(node) for node in iter_function_nodes(function)]
+        sizes[key], callees[key] = len(every), Counter(each for each in every if each in functions)
+    return _measure_bottom_up(sizes, callees)
+
+
+def _measure_bottom_up(
+    sizes: Mapping[FunctionKey, int], callees: Mapping[FunctionKey, Counter[FunctionKey]]
+) -> dict[FunctionKey, CallSize]:
+    """Each function after those that it calls; those in a ring, and those that call into one, never come."""
+    callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in sizes}
+    waiting = {key: len(each) for key, each in callees.items()}
+    for key, each in callees.items():
+        for callee in each:
+            callers[callee].append(key)
+    ready = [key for key, count in waiting.items() if not count]
+    found: dict[FunctionKey, CallSize] = {}
+    while ready:
+        key = ready.pop()
+        inner = sum(count * found[callee].nodes for callee, count in callees[key].items())
+        depth = 1 + max((found[callee].depth for callee in callees[key]), default=0)
+        found[key] = CallSize(min(sizes[key] + inner, MAX_FUNCTION_NODES + 1), depth)
+        for caller in callers[key]:
+            waiting[caller] -= 1
+            if not waiting[caller]:
+                ready.append(caller)
+    return found
+
+
+def find_recursive_functions(model: ModelProto, found: Mapping[FunctionKey, CallSize]) -> tuple[FunctionKey, ...]:
+    """The local functions without a reach, sorted."""
+    return tuple(sorted({function_key(function) for function in model.functions} - found.keys()))
+
+
+def explain_unfollowed_calls(model: ModelProto) -> str:
+    """Why the calls of a model's local functions are not followed; "" where they are."""
+    if not model.functions:
+        return ""
+    found = measure_calls(model)
+    if unending := find_recursive_functions(model, found):
+        return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
+    if any(each.depth > MAX_CALL_DEPTH for each in found.values()):
+        return f"its local functions call one another more than {MAX_CALL_DEPTH} deep"
+    every = (called_function_key(node) for graph in iter_graphs(model) for node in graph.node)
+    if _count_call_nodes(every, found) > MAX_FUNCTION_NODES:
+        return f"its local functions become more than {MAX_FUNCTION_NODES:,} nodes"
+    return ""
+
+
+def _count_call_nodes(calls: Iterable[FunctionKey], found: Mapping[FunctionKey, CallSize]) -> int:
+    return sum(found[key].nodes for key in calls if key in found)
+
+
+def format_function_key(key: FunctionKey) -> str:
+    """A function as messages name it."""
+    domain, name, overload = key
+    return f"{domain}.{name}" + (f":{overload}" if overload else "")
+
+
+_HOME_PATTERN = r"(?:/home/|/Users/|[A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))([^/\\\s\"':]+)[/\\][^\s\"'`,;)\]]*"
+_SERVICE_ACCOUNTS = frozenset(
+    {
+        *("runner", "runneradmin", "circleci", "vsts", "vsts_azpcontainer", "jenkins", "gitlab-runner", "buildkite"),
+        *("ubuntu", "docker", "app", "user", "nonroot", "vscode", "codespace", "jovyan", "Shared", "Public"),
+    }
+)
+"""Accounts that services and images have for everybody. Source: images of GitHub, CircleCI, Azure, GitLab, Jupyter."""
+
+
+def find_leaked_paths(model: ModelProto) -> tuple[str, ...]:
+    """Each such path once, sorted."""
+    texts = (text if isinstance(text, str) else text.decode(errors="replace") for text in _iter_metadata_texts(model))
+    suspect = (text for text in texts if "/home/" in text or "Users" in text)
+    found = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
+    return tuple(sorted(found))
+
+
+def _iter_metadata_texts(model: ModelProto) -> Iterator[str | bytes]:
+    """What a reader may skip: nothing that is computed. Bytes are no UTF-8, which harms nobody here."""
+    yield model.doc_string
+    yield from (entry.value for entry in model.metadata_props)
+    for holder in iter_scopes(model):
+        yield holder.doc_string
+        yield from (entry.value for entry in holder.metadata_props)
+        for value in (*holder.value_info, *getattr(holder, "initializer", ())):
+            yield from (entry.value for entry in value.metadata_props)
+        for node in holder.node:
+            yield node.doc_string
+            yield from (entry.value for entry in node.metadata_props)

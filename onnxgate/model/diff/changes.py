@@ -1,0 +1,429 @@
+"""What was done to the nodes of a graph: put in, taken out, replaced, changed, wired otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
+from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
+from onnxgate.model.equality.node_matching import NeighbourMatching, NodeMatching
+from onnxgate.model.equality.similarity import WeightDistance, decode_elements, measure_distance
+from onnxgate.model.facts import STRING, count_elements, element_name
+from onnxgate.model.reading.fact_extraction import DEFAULT_DOMAIN, format_change
+from onnxgate.model.reading.graph import NO_VALUE, Graph, Node, OperatorKey, ValueSource, Weight, trim_trailing_empty
+from onnxgate.model.reading.tensor_data import UnreadableWeightError
+
+COMMUTATIVE_OPERATORS = {
+    "Add",
+    "Mul",
+    "And",
+    "Or",
+    "Xor",
+    "Equal",
+    "Max",
+    "Min",
+    "Sum",
+    "Mean",
+    "BitwiseAnd",
+    "BitwiseOr",
+}
+
+
+def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[EndChange]]:
+    """Those of all graphs, each in the order of its file."""
+    nodes: list[NodeChange] = []
+    ends: list[EndChange] = []
+    for scope in models.scopes:
+        edits = NodeChangeCollector(scope, models)
+        nodes += sorted(edits.nodes(), key=lambda it: it.position)
+        ends += edits.ends()
+    return nodes, ends
+
+
+def format_operator_key(operator: OperatorKey) -> str:
+    """`Conv`, or with its domain where that is not the default one."""
+    domain, name, overload = operator
+    shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
+    return f"{shown}:{overload}" if overload else shown
+
+
+def format_step(step: ScopeStep) -> str:
+    """A step down to a graph inside."""
+    if step.function is not None:
+        return f"local function `{format_operator_key(step.function)}`"
+    assert step.node is not None
+    return f"{format_node(step.node)}, {step.attribute}"
+
+
+def format_node(node: Node) -> str:
+    """A node as messages name it."""
+    operator = f"`{format_operator_key(node.operator)}`"
+    return f"{operator} `{node.name}`" if node.name else operator
+
+
+def format_source(wiring: Graph, source: ValueSource) -> str:
+    """A value, by what makes it."""
+    match source.kind:
+        case "node":
+            which = f"output {source.index} of " if source.index else ""
+            return f"{which}{format_node(wiring.nodes[source.node])}"
+        case "nothing":
+            return "not given"
+        case "outer" if wiring.parent is not None:
+            return format_source(wiring.parent, wiring.parent.resolve(source.name))
+        case "unknown":
+            return f"`{source.name}`, which nothing makes"
+        case _:
+            return f"{source.kind} `{source.name}`"
+
+
+class NodeChangeCollector:
+    """The edits of one graph."""
+
+    def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
+        self._scope = tuple(map(format_step, scope.steps))
+        self._it, self._models = scope.alignment, models
+        self._old, self._new = self._it.old, self._it.new
+        self._near = NeighbourMatching(self._it)
+        self._replaced = dict(self._replacements())
+        self._replacing = {new: old for old, new in self._replaced.items()}
+
+    def nodes(self) -> Iterator[NodeChange]:
+        """Every node that is not as it was."""
+        for node in self._new.nodes:
+            if node.index in self._it.back:
+                yield from self._changed(self._old.nodes[self._it.back[node.index]], node)
+            elif node.index in self._replacing:
+                yield self._replacement(self._old.nodes[self._replacing[node.index]], node)
+            else:
+                yield self._one("added", node, self._new, self._it)
+        for node in self._old.nodes:
+            if node.index not in self._it.forth and node.index not in self._replaced:
+                yield self._one("removed", node, self._old, self._it)
+
+    def ends(self) -> Iterator[EndChange]:
+        """Outputs of the graph that come from elsewhere."""
+        for before, after in self._outputs():
+            a, b = self._old.outputs[before], self._new.outputs[after]
+            if self._rewired(a, b):
+                yield EndChange(
+                    scope=self._scope,
+                    output=self._new.output_names[after],
+                    before=format_source(self._old, a),
+                    after=format_source(self._new, b),
+                )
+
+    def _outputs(self) -> Iterator[tuple[int, int]]:
+        """Outputs of the main graph are the same by name, those that were renamed and all others by position."""
+        old, new = self._old.output_names, self._new.output_names
+        if self._old.parent is not None or len(old) != len(new) or set(old) != set(new):
+            named = set(old) & set(new) if self._old.parent is None else set()
+            yield from ((old.index(name), new.index(name)) for name in new if name in named)
+            rest = (
+                [i for i, name in enumerate(old) if name not in named],
+                [i for i, name in enumerate(new) if name not in named],
+            )
+            if len(rest[0]) == len(rest[1]):
+                yield from zip(*rest, strict=True)
+        else:
+            yield from ((old.index(name), new.index(name)) for name in new)
+
+    def _replacements(self) -> Iterator[tuple[int, int]]:
+        """Nodes that are gone, each with a new one of another operator that reads the same and feeds the same."""
+        free = {node.index for node in self._new.nodes if node.index not in self._it.back}
+        by_reads: dict[object, list[int]] = {}
+        for index in sorted(free):
+            by_reads.setdefault(self._first(self._new, index), []).append(index)
+        for node in self._old.nodes:
+            if node.index in self._it.forth:
+                continue
+            for other in by_reads.get(self._first(self._old, node.index), ()):
+                if other in free and self._feed_the_same(node.index, other):
+                    free.discard(other)
+                    yield node.index, other
+                    break
+
+    def _first(self, wiring: Graph, index: int) -> object:
+        """What the first thing that a node reads, and that is no weight, comes from."""
+        for source in wiring.nodes[index].sources:
+            if source.kind != "nothing" and wiring.weight(source) is None:
+                return self._near.origins(source, is_old=wiring is self._old)
+        return None
+
+    def _feed_the_same(self, old: int, new: int) -> bool:
+        first = {(out, self._it.forth.get(reader), slot) for out, reader, slot in self._old.consumers[old]}
+        ends = {(self._old.outputs[a].node, self._new.outputs[b].node) for a, b in self._outputs()}
+        return bool(first & set(self._new.consumers[new])) or (old, new) in ends
+
+    def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
+        """An input comes from elsewhere, and no node that was put in or taken out explains it."""
+        if self._it.same(old, new):
+            return False
+        before, after = self._old.weight(old), self._new.weight(new)
+        if before is not None and after is not None:
+            return self._models.partners.get(id(before)) is not after and before.content != after.content
+        if new.kind == "node" and new.node not in self._it.back:
+            return False
+        return not self._near.through(old, new)
+
+    def _changed(self, before: Node, after: Node) -> Iterator[NodeChange]:
+        details = (*self._attributes(before, after), *self._inputs(before, after), *self._shape(before, after))
+        if details:
+            yield self._change("changed", after, was_name=_previous_name(before, after), details=details)
+
+    def _replacement(self, before: Node, after: Node) -> NodeChange:
+        return self._change(
+            "replaced",
+            after,
+            was=format_operator_key(before.operator),
+            was_name=before.name,
+            details=(*self._inputs(before, after, only_later=True),),
+        )
+
+    def _change(self, change: str, node: Node, **more: object) -> NodeChange:
+        return NodeChange(
+            change=change,  # type: ignore[arg-type]
+            scope=self._scope,
+            operator=format_operator_key(node.operator),
+            name=node.name,
+            position=node.position,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _one(self, change: str, node: Node, wiring: Graph, alignment: NodeMatching) -> NodeChange:
+        """A node that was put in or taken out, and where it stands."""
+        reads = [source for source in node.every if source.kind != "nothing" and wiring.weight(source) is None]
+        feeds = [*self._uses(node, wiring), *self._graph_outputs(node, wiring)]
+        return self._change(
+            change,
+            node,
+            inserted=self._on_an_edge(node, wiring),
+            reads=tuple(dict.fromkeys(format_source(wiring, source) for source in reads)),
+            feeds=tuple(dict.fromkeys(feeds)),
+        )
+
+    def _uses(self, node: Node, wiring: Graph) -> Iterator[str]:
+        for _, reader, slot in wiring.consumers[node.index]:
+            words = format_node(wiring.nodes[reader])
+            before = self._before(wiring, reader, slot)
+            yield f"{words} (input {slot}, {before})" if before else words
+
+    def _before(self, wiring: Graph, reader: int, slot: int) -> str:
+        """What an input of a node that was there before was, where that is not what the new node is made of."""
+        if wiring is not self._new or reader not in self._it.back or slot < 0:
+            return ""
+        sources = self._old.nodes[self._it.back[reader]].sources
+        old = sources[slot] if slot < len(sources) else NO_VALUE
+        new = self._new.nodes[reader].sources[slot]
+        if self._near.through(old, new):
+            return ""
+        return "which was not given" if old is NO_VALUE else f"which was {format_source(self._old, old)}"
+
+    def _graph_outputs(self, node: Node, wiring: Graph) -> Iterator[str]:
+        for name, source in zip(wiring.output_names, wiring.outputs, strict=True):
+            if source.kind == "node" and source.node == node.index:
+                yield f"output `{name}`"
+
+    def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
+        """Without it, or before it was there, its readers read what it reads."""
+        first = next((it for it in node.every if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
+        if first is None:
+            return False
+        is_new = wiring is self._new
+        other, known = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
+        pairs = [
+            other.nodes[known[reader]].sources[slot : slot + 1]
+            for _, reader, slot in wiring.consumers[node.index]
+            if reader in known and slot >= 0
+        ]
+        ends = [(other.outputs[a if is_new else b],) for a, b in self._outputs() if self._made_by(node, wiring, a, b)]
+        known_uses = [each[0] for each in (*pairs, *ends) if each]
+        return bool(known_uses) and all(
+            self._it.same(it, first) if is_new else self._it.same(first, it) for it in known_uses
+        )
+
+    def _made_by(self, node: Node, wiring: Graph, old: int, new: int) -> bool:
+        source = wiring.outputs[new if wiring is self._new else old]
+        return source.kind == "node" and source.node == node.index
+
+    def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
+        for name in sorted({*before.attributes, *after.attributes}):
+            first, second = before.attributes.get(name), after.attributes.get(name)
+            held = name in before.held or name in after.held
+            if first != second and not held and _is_explicit(name, before, after):
+                yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
+        for name in sorted({*before.held, *after.held, *before.bodies, *after.bodies}):
+            counts = [len(it.held.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
+            if counts[0] != counts[1]:
+                said = "is new" if not counts[0] else "is gone" if not counts[1] else "holds another number of values"
+                yield Detail(kind="attribute", text=f"attribute `{name}` {said}")
+
+    def _inputs(self, before: Node, after: Node, *, only_later: bool = False) -> Iterator[Detail]:
+        first, second = before.sources, after.sources
+        if only_later:  # of a replaced node: inputs mean other things, and the first one is the same
+            return
+        slots = [
+            slot for slot in range(max(len(first), len(second))) if self._rewired(*_sources_at(first, second, slot))
+        ]
+        if swapped := self._swapped(first, second, slots):
+            harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
+            beside = f", which is the same to `{after.operator[1]}`" if harmless else ""
+            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{beside}")
+            slots = [slot for slot in slots if slot not in swapped]
+        for slot in slots:
+            a, b = _sources_at(first, second, slot)
+            was = format_source(self._old, a)
+            yield Detail(kind="input", text=f"input {slot} is {format_source(self._new, b)}, was {was}")
+        if len(before.captured) == len(after.captured):
+            for a, b in zip(before.captured, after.captured, strict=True):
+                if not any(self._it.same(each, b) for each in before.captured) and self._rewired(a, b):
+                    was = format_source(self._old, a)
+                    yield Detail(kind="input", text=f"takes {format_source(self._new, b)} from around, was {was}")
+
+    def _swapped(
+        self, first: Sequence[ValueSource], second: Sequence[ValueSource], slots: Sequence[int]
+    ) -> tuple[int, ...]:
+        for i in slots:
+            for j in slots:
+                if i < j < min(len(first), len(second)) and self._are_swapped(first, second, i, j):
+                    return i, j
+        return ()
+
+    def _are_swapped(self, first: Sequence[ValueSource], second: Sequence[ValueSource], i: int, j: int) -> bool:
+        return self._it.same(first[i], second[j]) and self._it.same(first[j], second[i])
+
+    def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
+        counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
+        if counts[0] != counts[1]:
+            yield Detail(kind="outputs", text=f"has {counts[1]} outputs, had {counts[0]}")
+        for name, bodies in after.bodies.items():
+            for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
+                yield from _compare_body_interfaces(name, old, new)
+
+
+def _compare_body_interfaces(name: str, old: Graph, new: Graph) -> Iterator[Detail]:
+    for what in ("input", "output"):
+        counts = [len(getattr(it.holder, what)) for it in (old, new)]
+        if counts[0] != counts[1]:
+            yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
+
+
+def _sources_at(
+    first: Sequence[ValueSource], second: Sequence[ValueSource], slot: int
+) -> tuple[ValueSource, ValueSource]:
+    a = first[slot] if slot < len(first) else NO_VALUE
+    b = second[slot] if slot < len(second) else NO_VALUE
+    return a, b
+
+
+def _is_explicit(name: str, before: Node, after: Node) -> bool:
+    """One of the nodes spells the attribute out; what is filled in depends on shapes that are not known of both."""
+    return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
+
+
+def _previous_name(before: Node, after: Node) -> str:
+    return before.name if before.name != after.name else ""
+
+
+_BOOL_TYPE = 9
+MAX_SHOWN_ELEMENTS = 8
+"""Weights of so many elements and less are shown with what they hold."""
+
+
+def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
+    """Each weight that is not as it was."""
+    held = {pair.old.content: pair.old.name for pair in models.weights if pair.old is not None}
+    for pair in models.weights:
+        if not pair.same:
+            yield _describe_weight_change(pair, held)
+
+
+def _describe_weight_change(pair: WeightMatch, held: dict[tuple[object, ...], str]) -> WeightChange:
+    if pair.old is None:
+        assert pair.new is not None
+        name = pair.copy_of.name if pair.copy_of is not None else ""
+        return _describe_new_weight(pair.new, "copied" if pair.copy_of is not None else "added", was=name)
+    if pair.new is None:
+        return _describe_removed_weight(pair.old)
+    return _describe_changed_weight(pair.old, pair.new, held)
+
+
+def _describe_new_weight(weight: Weight, change: str, **more: object) -> WeightChange:
+    return WeightChange(
+        change=change,  # type: ignore[arg-type]
+        name=weight.name,
+        type=element_name(weight.type),
+        shape=weight.dims,
+        sha256=weight.digest,
+        values=format_elements(weight),
+        text=weight.problem,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _describe_removed_weight(weight: Weight) -> WeightChange:
+    return WeightChange(
+        change="removed",
+        name=weight.name,
+        was_type=element_name(weight.type),
+        was_shape=weight.dims,
+        was_sha256=weight.digest,
+        was_values=format_elements(weight),
+        text=weight.problem,
+    )
+
+
+def _describe_changed_weight(old: Weight, new: Weight, held: dict[tuple[object, ...], str]) -> WeightChange:
+    before: dict[str, object] = {
+        "was": old.name if old.name != new.name else "",
+        "was_type": element_name(old.type),
+        "was_shape": old.dims,
+        "was_sha256": old.digest,
+        "was_values": format_elements(old),
+    }
+    unread = [it for it in (old, new) if not it.digest]
+    if unread:
+        return _with_text(
+            _describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {unread[0].problem}"
+        )
+    try:
+        found = measure_distance(old, new)
+    except (UnreadableWeightError, OSError) as reason:
+        return _with_text(_describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {reason}")
+    if found is not None:
+        before |= {"elements": found.elements, "total": found.total, "largest": found.largest}
+        before |= {"relative": found.relative}
+    return _with_text(_describe_new_weight(new, "changed", **before), text="; ".join(_iter_remarks(new, found, held)))
+
+
+def _iter_remarks(new: Weight, found: WeightDistance | None, held: dict[tuple[object, ...], str]) -> Iterator[str]:
+    elsewhere = held.get(new.content, "")
+    if elsewhere and count_elements(new.dims) > 1:
+        yield f"holds what `{elsewhere}` held"
+    if found is not None and found.unbounded:
+        several = "1 element is, or was," if found.unbounded == 1 else f"{found.unbounded:,} elements are, or were,"
+        yield f"{several} NaN or infinite"
+
+
+def _with_text(change: WeightChange, *, text: str) -> WeightChange:
+    """The change with what else there is to say of it."""
+    import msgspec
+
+    return msgspec.structs.replace(change, text=text)
+
+
+def format_elements(weight: Weight) -> str:
+    """What a small weight holds: `[1, -1]`, `0.5`; "" of all others."""
+    total = count_elements(weight.dims)
+    if not 0 < total <= MAX_SHOWN_ELEMENTS or len(weight.tensors) != 1 or not weight.digest:
+        return ""
+    if weight.type == STRING:
+        texts = [f'"{text.decode(errors="replace")}"' for text in weight.tensors[0].string_data]
+        return texts[0] if not weight.dims and texts else f"[{', '.join(texts)}]"
+    found = decode_elements(weight)
+    if found is None:
+        return ""
+    shown = [str(value) for stretch in found for value in stretch]  # as few digits as tell it from its neighbours
+    if weight.type == _BOOL_TYPE:
+        shown = ["true" if value != "0" else "false" for value in shown]
+    return shown[0] if not weight.dims and shown else f"[{', '.join(shown)}]"

@@ -1,0 +1,370 @@
+"""The difference of two models, from their files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.model.diff.changes import collect_node_changes, collect_weight_changes, format_operator_key
+from onnxgate.model.diff.result import (
+    Changed,
+    Difference,
+    FunctionChange,
+    InterfaceChange,
+    OperatorChange,
+    Side,
+    Verdict,
+)
+from onnxgate.model.equality.model_comparison import describe_value_change, read_interface
+from onnxgate.model.equality.model_matching import ModelMatching, WeightMatch, match_models
+from onnxgate.model.equality.similarity import measure_distance
+from onnxgate.model.facts import ExternalFile, ValueInfo
+from onnxgate.model.reading.external_data import hash_external_files, is_external
+from onnxgate.model.reading.fact_extraction import count_operators, read_opsets
+from onnxgate.model.reading.graph import Graph, ModelGraphs, build_graphs
+from onnxgate.model.reading.structure import iter_graphs, iter_nodes, iter_tensors, read_structure
+from onnxgate.model.reading.tensor_data import UnreadableWeightError
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, StringStringEntryProto
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model's file, and what the user calls it."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadedModel:
+    proto: ModelProto
+    wired: ModelGraphs
+    side: Side
+    files: tuple[ExternalFile, ...]
+
+
+def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
+    """What differs. `version` is onnxgate's own.
+
+    Raises:
+        UnreadableModel: one of the files is no model.
+        OSError: one of them cannot be opened.
+    """
+    before, after = _load_model(old), _load_model(new)
+    models = match_models(before.wired, after.wired)
+    nodes, ends = collect_node_changes(models)
+    found = Difference(
+        onnxgate=version,
+        verdict="different",
+        old=before.side,
+        new=after.side,
+        interface=tuple(compare_interfaces(before.proto, after.proto)),
+        stamps=tuple(compare_headers(before.proto, after.proto)),
+        metadata=tuple(compare_metadata(before.proto, after.proto)),
+        files=tuple(compare_data_files(before.files, after.files)),
+        operators=tuple(compare_operator_counts(before.proto, after.proto)),
+        functions=tuple(compare_functions(models)),
+        nodes=tuple(nodes),
+        ends=tuple(ends),
+        weights=tuple(collect_weight_changes(models)),
+        beside=tuple(list_harmless_changes(before.proto, after.proto, models)),
+    )
+    return _with_verdict(found)
+
+
+def _load_model(given: NamedModel) -> _LoadedModel:
+    proto = read_structure(given.path)
+    wired = build_graphs(proto, given.path)
+    scopes = list(wired.scopes())
+    side = Side(
+        name=given.name,
+        sha256=sha256_of(given.path),
+        size_bytes=given.path.stat().st_size,
+        nodes=sum(len(scope.nodes) for scope in scopes),
+        weights=sum(len(scope.weights) for scope in scopes),
+    )
+    return _LoadedModel(proto, wired, side, hash_external_files(proto, given.path))
+
+
+def _with_verdict(found: Difference) -> Difference:
+    import msgspec
+
+    return msgspec.structs.replace(found, verdict=_decide_verdict(found))
+
+
+def _decide_verdict(found: Difference) -> Verdict:
+    opsets = any(stamp.what.startswith("opset ") for stamp in found.stamps)
+    functions = any(function.change != "renamed" for function in found.functions)
+    weights = any(weight.change not in ("copied", "unreadable") for weight in found.weights)
+    if found.interface or found.nodes or found.ends or opsets or functions or weights:
+        return "different"
+    if any(weight.change == "unreadable" for weight in found.weights):
+        return "undecided"
+    return "identical" if found.old.sha256 == found.new.sha256 and not found.files else "same"
+
+
+MAX_METADATA_CHARACTERS = 80
+
+
+def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
+    """Inputs, then outputs."""
+    (before_in, before_out), (after_in, after_out) = read_interface(old), read_interface(new)
+    yield from _compare_values("input", before_in, after_in)
+    yield from _compare_values("output", before_out, after_out)
+
+
+def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo]) -> Iterator[InterfaceChange]:
+    before, after = {it.name: it for it in old}, {it.name: it for it in new}
+    gone = [name for name in before if name not in after]
+    added = [name for name in after if name not in before]
+    renamed = dict(zip(added, gone, strict=True)) if len(gone) == len(added) else {}
+    for name, value in after.items():
+        was = renamed.get(name, name)
+        if was not in before:
+            yield InterfaceChange(role=role, change="added", name=name, after=value)  # type: ignore[arg-type]
+            continue
+        text = "; ".join(text.lstrip(" :") for text in describe_value_change("", before[was], value))
+        if text or was != name:
+            yield InterfaceChange(
+                role=role,  # type: ignore[arg-type]
+                change="renamed" if was != name else "changed",
+                name=name,
+                was=was if was != name else "",
+                before=before[was],
+                after=value,
+                text=text,
+            )
+    for name in gone if not renamed else ():
+        yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
+    kept = [[name for name in names if name in before and name in after] for names in (before, after)]
+    if kept[0] != kept[1]:
+        order = ", ".join(f"`{name}`" for name in after)
+        yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")  # type: ignore[arg-type]
+
+
+def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
+    """IR version, opsets, producer, and what else a model says of itself."""
+    yield from _compare_field("IR version", str(old.ir_version), str(new.ir_version))
+    before, after = read_opsets(old), read_opsets(new)
+    for domain in sorted({*before, *after}):
+        yield from _compare_field(
+            f"opset `{domain}`", _format_number(before.get(domain)), _format_number(after.get(domain))
+        )
+    for what, name in (("producer", "producer_name"), ("producer's version", "producer_version"), ("domain", "domain")):
+        yield from _compare_field(what, getattr(old, name) or None, getattr(new, name) or None)
+    yield from _compare_field(
+        "model's version", _format_number(old.model_version or None), _format_number(new.model_version or None)
+    )
+
+
+def _compare_field(what: str, before: str | None, after: str | None) -> Iterator[Changed]:
+    if before != after:
+        yield Changed(what=what, before=before, after=after)
+
+
+def _format_number(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def compare_metadata(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
+    """Keys of the model's metadata, with what they say."""
+    before, after = _metadata_entries(old.metadata_props), _metadata_entries(new.metadata_props)
+    for key in sorted({*before, *after}):
+        yield from _compare_field(key, before.get(key), after.get(key))
+
+
+def _metadata_entries(props: Iterable[StringStringEntryProto]) -> dict[str, str]:
+    return {entry.key: entry.value for entry in props}
+
+
+def compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]) -> Iterator[Changed]:
+    """Files of external data, by what the model calls them."""
+    before, after = ({it.location: _format_file(it) for it in side} for side in (old, new))
+    for location in sorted({*before, *after}):
+        yield from _compare_field(location, before.get(location), after.get(location))
+
+
+def _format_file(file: ExternalFile) -> str:
+    return f"{file.size_bytes:,} bytes, sha256 {file.sha256[:12]}"
+
+
+def compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
+    """Operators of which there are more or less."""
+    before, after = count_operators(old), count_operators(new)
+    for name in sorted({*before, *after}):
+        if before.get(name, 0) != after.get(name, 0):
+            yield OperatorChange(operator=name, before=before.get(name, 0), after=after.get(name, 0))
+
+
+def compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
+    """Local functions; what changed inside of them is said of their nodes."""
+    known = {old: new for new, old in models.functions.items()}
+    for name in models.new.functions:
+        was = models.functions.get(name)
+        if was is None:
+            yield FunctionChange(change="added", name=format_operator_key(name))
+            continue
+        if text := "; ".join(_describe_function_change(models.old.functions[was], models.new.functions[name])):
+            yield FunctionChange(change="changed", name=format_operator_key(name), text=text)
+        if was != name:
+            yield FunctionChange(change="renamed", name=format_operator_key(name), was=format_operator_key(was))
+    for name in models.old.functions:
+        if name not in known:
+            yield FunctionChange(change="removed", name=format_operator_key(name))
+
+
+def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
+    for domain in sorted({*old.imports, *new.imports}):
+        before, after = old.imports.get(domain), new.imports.get(domain)
+        if before != after:
+            yield f"imports opset {after or 'none'} of `{domain}`, imported {before or 'none'}"
+    for what in ("input", "output", "attribute"):
+        counts = [
+            len(getattr(it.holder, what)) + (_count_defaults(it) if what == "attribute" else 0) for it in (old, new)
+        ]
+        if counts[0] != counts[1]:
+            yield f"has {counts[1]} {what}s, had {counts[0]}"
+    first, second = (
+        {it.name: it.SerializeToString(deterministic=True) for it in _default_attributes(w)} for w in (old, new)
+    )
+    for name in sorted(set(first) & set(second)):
+        if first[name] != second[name]:
+            yield f"default of its attribute `{name}` is another"
+
+
+def _default_attributes(wiring: Graph) -> Sequence[AttributeProto]:
+    return list(getattr(wiring.holder, "attribute_proto", ()))
+
+
+def _count_defaults(wiring: Graph) -> int:
+    return len(_default_attributes(wiring))
+
+
+def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
+    """What is other and changes nothing of what is computed."""
+    pairs = [
+        (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
+        for scope in models.scopes
+        for a, b in scope.alignment.forth.items()
+    ]
+    if any(a.proto.name != b.proto.name for a, b in pairs):
+        yield "names of nodes"
+    if any(list(a.proto.output) != list(b.proto.output) for a, b in pairs):
+        yield "names of inner values"
+    weights = [(it.old, it.new) for it in models.weights if it.old is not None and it.new is not None]
+    if any(a.name != b.name for a, b in weights):
+        yield "names of weights"
+    if any(_is_reordered(scope.alignment.forth) for scope in models.scopes):
+        yield "the order of nodes"
+    if any(_attribute_names(a.proto) != _attribute_names(b.proto) and a.attributes == b.attributes for a, b in pairs):
+        yield "defaults that are spelled out"
+    if any(a.kind != b.kind or is_external(a.tensors[0]) != is_external(b.tensors[0]) for a, b in weights):
+        yield "where weights are kept"
+    if old.graph.name != new.graph.name:
+        yield "the graph's name"
+    if _count_doc_strings(old) != _count_doc_strings(new):
+        yield "document strings"
+    if _count_node_metadata(old) != _count_node_metadata(new):
+        yield "metadata of nodes"
+    if _count_inner_types(old) != _count_inner_types(new):
+        yield "types and shapes of inner values"
+    yield from _compare_opaque_messages(old, new)
+
+
+def _compare_opaque_messages(old: ModelProto, new: ModelProto) -> Iterator[str]:
+    """What stands in a model beside its graph, and is not looked into."""
+    for words, before, after in (
+        ("quantization annotations", old.graph.quantization_annotation, new.graph.quantization_annotation),
+        ("metadata of the graph", old.graph.metadata_props, new.graph.metadata_props),
+        ("training information", old.training_info, new.training_info),
+    ):
+        if [it.SerializeToString() for it in before] != [it.SerializeToString() for it in after]:
+            yield words
+
+
+def _is_reordered(forth: dict[int, int]) -> bool:
+    order = [new for _, new in sorted(forth.items())]
+    return order != sorted(order)
+
+
+def _attribute_names(node: object) -> list[str]:
+    return sorted(attribute.name for attribute in node.attribute)  # type: ignore[attr-defined]
+
+
+def _count_doc_strings(model: ModelProto) -> Counter[str]:
+    holders = (
+        model,
+        *iter_graphs(model),
+        *iter_nodes(model),
+        *model.functions,
+        *(tensor for _, tensor in iter_tensors(model)),
+    )
+    values = (it for graph in iter_graphs(model) for it in (*graph.input, *graph.output))
+    return Counter(text for it in (*holders, *values) if (text := it.doc_string))
+
+
+def _count_node_metadata(model: ModelProto) -> Counter[tuple[str, str]]:
+    return Counter((entry.key, entry.value) for node in iter_nodes(model) for entry in node.metadata_props)
+
+
+def _count_inner_types(model: ModelProto) -> Counter[bytes]:
+    return Counter(
+        value.type.SerializeToString(deterministic=True) for graph in iter_graphs(model) for value in graph.value_info
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightMovement:
+    """How the weights of two models differ."""
+
+    changed: int  # tensors that hold other values, or are of another type or shape
+    of: int  # tensors of the model now
+    added: int = 0
+    removed: int = 0
+    largest: float | None = None  # the largest absolute change of one element; None where none can be told
+    name: str = ""  # the tensor in which it is
+
+
+def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
+    """How the weights of `new` differ from those of `old`; None where they are the same. No weight is held in memory.
+
+    Raises:
+        UnreadableModel: one of the files is no model.
+        UnreadableWeightError: some of the weights are not there to be read.
+    """
+    models = match_models(build_graphs(read_structure(old), old), build_graphs(read_structure(new), new))
+    of = sum(it.new is not None for it in models.weights)
+    added = sum(it.old is None and it.copy_of is None for it in models.weights)
+    removed = sum(it.new is None for it in models.weights)
+    changed = [it for it in models.weights if it.old is not None and it.new is not None and not it.same]
+    _require_readable(models.weights)
+    if not (changed or added or removed):
+        return None
+    largest, name = _find_largest_change(changed)
+    return WeightMovement(changed=len(changed), of=of, added=added, removed=removed, largest=largest, name=name)
+
+
+def _require_readable(weights: list[WeightMatch]) -> None:
+    for weight in (it for pair in weights for it in (pair.old, pair.new) if it is not None):
+        if not weight.digest:
+            raise UnreadableWeightError(f"weight `{weight.name}` cannot be read: {weight.problem}")
+
+
+def _find_largest_change(changed: list[WeightMatch]) -> tuple[float | None, str]:
+    """None where an element is NaN or infinite: nothing moved by at most anything."""
+    found: tuple[float | None, str] = (None, "")
+    for pair in changed:
+        assert pair.old is not None
+        assert pair.new is not None
+        moved = measure_distance(pair.old, pair.new)
+        if moved is not None and moved.unbounded:
+            return None, ""
+        if moved is not None and moved.largest is not None and (found[0] is None or moved.largest > found[0]):
+            found = moved.largest, pair.new.name
+    return found

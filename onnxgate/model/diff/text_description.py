@@ -1,0 +1,324 @@
+"""One model as text: what git shows the difference of. The same model gives the same text, wherever its file lies.
+
+One line for each node, in an order that follows from how the graph is wired, and with names that stay where they are
+when something else changes: a name that somebody gave is kept; one that an exporter numbered is replaced by the
+operator and a digest of the node's surroundings, no wider than it takes to tell the node from others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.model.diff.changes import format_elements, format_operator_key
+from onnxgate.model.facts import element_name
+from onnxgate.model.reading.external_data import is_external, read_external_entries
+from onnxgate.model.reading.fact_extraction import (
+    count_operators,
+    format_float,
+    list_inputs,
+    read_opsets,
+    read_value_infos,
+)
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight, build_graphs
+from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, read_structure
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto
+
+    from onnxgate.model.facts import ValueInfo
+
+
+FORMAT_VERSION = 1
+"""Raised when the text of an unchanged model changes: git keeps texts, and may compare an older one with a new one."""
+_MAX_LISTED = 64
+"""Attributes show lists up to this length whole."""
+_SHOWN_DIGEST_CHARACTERS = 12
+_SELF_EVIDENT_TYPES = (1, 7, 9)
+"""Types whose values show it: 1.0, 1, true."""
+_DIGIT_RUN = re.compile(r"(\d+)")
+
+
+def describe_model(path: Path) -> Iterator[str]:
+    """The text, line by line, strings of the model as they are; of what is no model, what it is instead.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    if pointer := read_pointer(path):
+        yield from ("Git LFS pointer", f"oid sha256:{pointer.sha256}", f"size {pointer.size_bytes}")
+        return
+    if wrong := detect_other_type(path):
+        yield from _describe_other_file(path, wrong)
+        return
+    try:
+        proto = read_structure(path)
+    except UnreadableModel as reason:
+        yield from _describe_other_file(path, str(reason))
+        return
+    yield from _describe_structure(proto, path)
+
+
+def _describe_other_file(path: Path, what: str) -> Iterator[str]:
+    from onnxgate.core.file_hashes import sha256_of
+
+    yield f"no ONNX model: {what}"
+    if not path.is_file():
+        return
+    size_bytes = path.stat().st_size
+    yield f"size {size_bytes}"
+    if size_bytes <= MAX_PROTOBUF_BYTES:
+        yield f"sha256 {sha256_of(path)}"
+
+
+def _describe_structure(proto: ModelProto, path: Path) -> Iterator[str]:
+    yield f"ONNX model, described in form {FORMAT_VERSION}"
+    yield from _describe_header(proto)
+    yield from (_describe_value("input", value) for value in read_value_infos(list_inputs(proto.graph)))
+    yield from (_describe_value("output", value) for value in read_value_infos(proto.graph.output))
+    yield ""
+    yield "operators"
+    yield from (f"  {name} {count}" for name, count in count_operators(proto).items())
+    wired = build_graphs(proto, path)
+    yield from ("", "nodes")
+    yield from _describe_nodes(wired.main, "  ")
+    for name, wiring in sorted(wired.functions.items()):
+        yield from ("", f"local function {format_operator_key(name)}")
+        yield from _describe_nodes(wiring, "  ")
+    yield from ("", "weights")
+    yield from sorted(
+        (_describe_weight(it) for it in wired.main.weights.values() if not _is_inline(it)), key=_natural_sort_key
+    )
+
+
+def _describe_header(proto: ModelProto) -> Iterator[str]:
+    yield f"ir version {proto.ir_version}"
+    yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
+    for what in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
+        if said := getattr(proto, what):
+            yield f"{what.replace('_', ' ')} {said}"
+    for entry in sorted(proto.metadata_props, key=lambda entry: (entry.key, entry.value)):
+        yield f"metadata {entry.key} = {entry.value}"
+
+
+def _describe_value(role: str, value: ValueInfo) -> str:
+    shape = "?" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+    return f"{role} {value.name}: {value.type or '?'} {shape}"
+
+
+def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None) -> Iterator[str]:
+    names = ValueNames(wiring, around, _format_reference)
+    for index in wiring.order:
+        node = wiring.nodes[index]
+        yield f"{indent}{_describe_node(node, names)}"
+        for attribute, bodies in sorted(node.bodies.items()):
+            for number, body in enumerate(bodies):
+                which = f"{attribute}[{number}]" if number else attribute
+                yield f"{indent}  {which} ({', '.join(body.inputs)})"
+                yield from _describe_nodes(body, f"{indent}    ", names)
+    for name, source in zip(wiring.output_names, wiring.outputs, strict=True):
+        said = names.of(source)
+        if said != name:
+            yield f"{indent}{name} <- {said}"
+    if wiring.parent is not None:
+        held = (_describe_weight(it) for it in wiring.weights.values() if not _is_inline(it))
+        yield from (f"{indent}weight {line.strip()}" for line in sorted(held, key=_natural_sort_key))
+
+
+def _describe_node(node: Node, names: ValueNames) -> str:
+    made = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
+    taken = ", ".join(names.of(source) or "_" for source in node.sources)
+    attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
+    said = " ".join(text for text in attributes if text)
+    return f"{', '.join(made)} = {format_operator_key(node.operator)}({taken}){f' {said}' if said else ''}"
+
+
+def _format_attribute(attribute: AttributeProto, node: Node) -> str:
+    if attribute.name in node.bodies:
+        return ""
+    if attribute.ref_attr_name:
+        return f"{attribute.name}=@{attribute.ref_attr_name}"
+    if attribute.name in node.held:
+        return f"{attribute.name}={', '.join(_format_reference(it) for it in node.held[attribute.name])}"
+    return f"{attribute.name}={_format_attribute_value(attribute)}"
+
+
+def _format_attribute_value(attribute: AttributeProto) -> str:
+    match attribute.type:
+        case attribute.FLOAT:
+            return format_float(attribute.f)
+        case attribute.INT:
+            return str(attribute.i)
+        case attribute.STRING:
+            return _format_string(attribute.s)
+        case attribute.FLOATS:
+            return _format_list([format_float(value) for value in attribute.floats])
+        case attribute.INTS:
+            return _format_list([str(value) for value in attribute.ints])
+        case attribute.STRINGS:
+            return _format_list([_format_string(value) for value in attribute.strings])
+        case _:
+            return _format_digest(attribute.SerializeToString(deterministic=True))
+
+
+def _format_string(text: bytes) -> str:
+    return f'"{text.decode(errors="backslashreplace")}"' if len(text) <= 8 * _MAX_LISTED else _format_digest(text)
+
+
+def _format_list(texts: Sequence[str]) -> str:
+    if len(texts) <= _MAX_LISTED:
+        return f"[{', '.join(texts)}]"
+    return f"[{len(texts)} elements, {_format_digest(', '.join(texts).encode())}]"
+
+
+def _format_digest(content: bytes) -> str:
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(content).hexdigest()[:_SHOWN_DIGEST_CHARACTERS]}"
+
+
+def _is_inline(weight: Weight) -> bool:
+    """It is said where it is used: small, and not called so by anybody."""
+    return not find_user_given_name(weight.name) and bool(_format_small_weight(weight))
+
+
+def _format_reference(weight: Weight) -> str:
+    """A weight where it is used: the name that somebody gave it, else what it holds."""
+    if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
+        return name
+    return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
+
+
+def _describe_weight(weight: Weight) -> str:
+    small = _format_small_weight(weight)
+    name = find_user_given_name(weight.name)
+    label = f"  {name} " if name else "  "
+    if not name:
+        return f"{label}{_format_weight_type(weight)}#{_describe_content(weight)}"
+    return (
+        f"{label}{_format_weight_type(weight)} {f'= {format_elements(weight)}' if small else _describe_content(weight)}"
+    )
+
+
+def _format_weight_type(weight: Weight) -> str:
+    kind = "sparse " if len(weight.tensors) > 1 else ""
+    return f"{kind}{element_name(weight.type)}[{', '.join(map(str, weight.dims))}]"
+
+
+def _format_small_weight(weight: Weight) -> str:
+    """What a small weight holds, with its type where that does not show."""
+    shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
+    return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
+
+
+def _describe_content(weight: Weight) -> str:
+    """A digest of the data; of external data where they lie, since git has no more than the model's own file."""
+    if is_external(weight.tensors[0]):
+        said = read_external_entries(weight.tensors[0])
+        return " ".join(
+            ["external", *(f"{key}={said[key]}" for key in ("location", "offset", "length") if key in said)]
+        )
+    return weight.digest[:_SHOWN_DIGEST_CHARACTERS] or "unreadable"
+
+
+def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
+    """`layer.2` before `layer.10`, however many digits there are."""
+    parts = _DIGIT_RUN.split(line)
+    return [
+        (index % 2, len(part.lstrip("0")) * (index % 2), part.lstrip("0") or part) for index, part in enumerate(parts)
+    ]
+
+
+_MAX_STEPS = 6
+"""So many steps back a node's surroundings are looked at to tell it from others."""
+_DIGEST_CHARACTERS = 6
+_OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
+_COUNT_SUFFIX = re.compile(r"_\d+$")
+_GENERATED_NAME = re.compile(r"(^|[_:.#-])\d+$|^[a-zA-Z]\d+$|^onnx::")
+"""What exporters number as they go.
+Source: torch 1.13 to 2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu_1`), tf2onnx 1.17 (`Relu__5:0`)."""
+
+
+def find_user_given_name(name: str) -> str:
+    """The name, where somebody gave it; "" where an exporter numbered it."""
+    return "" if not name or _GENERATED_NAME.search(_OUTPUT_SUFFIX.sub("", name)) else name
+
+
+class ValueNames:
+    """Those of one graph's values; `around` has those of the graph around it. `weight` says what a weight is called."""
+
+    def __init__(self, wiring: Graph, around: ValueNames | None, weight: Callable[[Weight], str]) -> None:
+        self._wiring, self._around, self._weight = wiring, around, weight
+        self._ends = frozenset(wiring.output_names)
+        made = [name for node in wiring.nodes for name in node.proto.output]
+        self._counted = {_COUNT_SUFFIX.sub("", name) for name in made if _COUNT_SUFFIX.search(name)}
+        self._named = self._chosen()
+
+    def of(self, source: ValueSource) -> str:
+        """What a value is called where it is read."""
+        held = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
+        if held is not None:
+            return self._weight(held)
+        if source.kind == "node":
+            return self.output(self._wiring.nodes[source.node], source.index)
+        if source.kind == "outer" and self._around is not None and self._wiring.parent is not None:
+            return self._around.of(self._wiring.parent.resolve(source.name))
+        return source.name
+
+    def output(self, node: Node, index: int) -> str:
+        """What an output of a node is called."""
+        name = str(node.proto.output[index]) if index < len(node.proto.output) else ""
+        if self._given(name) or name in self._ends:
+            return name
+        return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
+
+    def _given(self, name: str) -> str:
+        """The name, where somebody gave it; `relu` is the first of those that are called `relu_1` and on."""
+        return "" if name in self._counted else find_user_given_name(name)
+
+    def _chosen(self) -> list[str]:
+        """For each node the operator and the digest of the least surroundings that no other node has; equal ones are
+        counted."""
+        digests = self._digests()
+        counts = [Counter(level) for level in digests]
+        seen: Counter[str] = Counter()
+        chosen = [""] * len(self._wiring.nodes)
+        for index in self._wiring.order:
+            depth = next((it for it, level in enumerate(digests) if counts[it][level[index]] == 1), len(digests) - 1)
+            name = f"{format_operator_key(self._wiring.nodes[index].operator)}.{digests[depth][index]}"
+            seen[name] += 1
+            chosen[index] = f"{name}~{seen[name]}" if seen[name] > 1 else name
+        return chosen
+
+    def _digests(self) -> list[list[str]]:
+        own = [self._own(node) for node in self._wiring.nodes]
+        levels = [[_short_digest(text) for text in own]]
+        for _ in range(_MAX_STEPS):
+            before = levels[-1]
+            if len(set(before)) == len(before):
+                break
+            levels.append(
+                [_short_digest(f"{own[node.index]}{self._makers(node, before)}") for node in self._wiring.nodes]
+            )
+        return levels
+
+    def _own(self, node: Node) -> str:
+        """A node by itself: its operator, attributes, and what its weights and its given outputs are called."""
+        weights = [
+            (it, self._weight(held)) for it, source in enumerate(node.sources) if (held := self._wiring.weight(source))
+        ]
+        outputs = [self._given(name) for name in node.proto.output]
+        inputs = [source.name for source in node.sources if source.kind == "input"]
+        return repr((node.operator, sorted(node.attributes.items()), weights, outputs, inputs))
+
+    def _makers(self, node: Node, before: list[str]) -> str:
+        return repr([(before[it.node], it.index) if it.kind == "node" else it.kind for it in node.every])
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:_DIGEST_CHARACTERS]

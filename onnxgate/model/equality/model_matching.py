@@ -1,0 +1,183 @@
+"""Two whole models side by side: which graph, node and weight of one is which of the other."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from onnxgate.model.equality.node_matching import NodeMatching
+from onnxgate.model.equality.similarity import KeyNumbers, NodeHashes
+from onnxgate.model.reading.graph import Graph, ModelGraphs, Node, OperatorKey, ValueSource, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeStep:
+    """One step down to a graph inside: the local function, or the node and its attribute."""
+
+    node: Node | None = None
+    attribute: str = ""
+    function: OperatorKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedScope:
+    """A graph or function body that is in both models; `steps` lead to it in the new one."""
+
+    steps: tuple[ScopeStep, ...]
+    alignment: NodeMatching
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMatch:
+    """A weight before and after; None where there is none. `copy_of` is what a new one repeats."""
+
+    old: Weight | None
+    new: Weight | None
+    copy_of: Weight | None = None
+
+    @property
+    def same(self) -> bool:
+        """Both hold the same."""
+        return self.old is not None and self.new is not None and self.old.content == self.new.content
+
+
+@dataclass(slots=True)
+class ModelMatching:
+    """Two wired models and how they match."""
+
+    old: ModelGraphs
+    new: ModelGraphs
+    scopes: list[MatchedScope] = field(default_factory=list)
+    functions: dict[OperatorKey, OperatorKey] = field(default_factory=dict)  # new -> old
+    weights: list[WeightMatch] = field(default_factory=list)
+    partners: dict[int, Weight] = field(default_factory=dict)  # id of an old weight -> the new one
+
+
+def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
+    """Match the two."""
+    models = ModelMatching(old, new, functions=_match_functions(old, new))
+    symbols = KeyNumbers()
+
+    def operator(name: OperatorKey) -> OperatorKey:
+        return models.functions.get(name, name)
+
+    def descend(before: Graph, after: Graph, steps: tuple[ScopeStep, ...], around: NodeMatching | None) -> None:
+        alignment = NodeMatching(before, after, symbols, operator, around)
+        models.scopes.append(MatchedScope(steps, alignment))
+        for first, second in sorted(alignment.forth.items(), key=lambda it: after.nodes[it[1]].position):
+            for name, bodies in before.nodes[first].bodies.items():
+                others = after.nodes[second].bodies.get(name, ())
+                for a, b in zip(bodies, others, strict=False):
+                    descend(a, b, (*steps, ScopeStep(after.nodes[second], name)), alignment)
+
+    descend(old.main, new.main, (), None)
+    for after, before in models.functions.items():
+        descend(old.functions[before], new.functions[after], (ScopeStep(function=after),), None)
+    _match_weights(models)
+    return models
+
+
+def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
+    """Local functions by name; the others by what they do."""
+    found = {name: name for name in new.functions if name in old.functions}
+    symbols = KeyNumbers()
+    by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)
+    for name in old.functions:
+        if name not in found:
+            by_body[_hash_body(old.functions[name], symbols)].append(name)
+    for name in new.functions:
+        if name not in found and (same := by_body.get(_hash_body(new.functions[name], symbols))):
+            found[name] = same.pop(0)
+    return found
+
+
+def _hash_body(wiring: Graph, symbols: KeyNumbers) -> object:
+    whole = NodeHashes(wiring, symbols, "exact", lambda it: it, lambda it: (it.kind, it.index)).whole()
+    return whole, tuple(sorted(wiring.imports.items()))
+
+
+def _match_weights(models: ModelMatching) -> None:
+    links = Counter(
+        (id(before), id(after)) for scope in models.scopes for before, after in iter_linked_weights(scope.alignment)
+    )
+    old, new = {id(it): it for it in _iter_weights(models.old)}, {id(it): it for it in _iter_weights(models.new)}
+    places = {key: place for place, key in enumerate(links)}
+
+    def strength(link: tuple[int, int]) -> tuple[bool, int, bool, int]:
+        before, after = old[link[0]], new[link[1]]
+        return before.content != after.content, -links[link], before.name != after.name, places[link]
+
+    back: dict[int, Weight] = {}
+
+    def take(pairs: Iterable[tuple[int, int]]) -> None:
+        for before, after in pairs:
+            if before not in models.partners and after not in back:
+                models.partners[before] = new[after]
+                back[after] = old[before]
+
+    take(sorted(links, key=strength))
+    for key in (lambda it: it.content, lambda it: (it.name, it.form), lambda it: it.name):
+        take(_match_remaining(old, new, models.partners, back, key))
+    held = {weight.content: weight for weight in old.values()}
+    models.weights = [
+        WeightMatch(back.get(key), weight, None if key in back else held.get(weight.content))
+        for key, weight in new.items()
+    ]
+    models.weights += [WeightMatch(weight, None) for key, weight in old.items() if key not in models.partners]
+
+
+def _match_remaining(
+    old: dict[int, Weight],
+    new: dict[int, Weight],
+    forth: dict[int, Weight],
+    back: dict[int, Weight],
+    key: object,
+) -> Iterator[tuple[int, int]]:
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    for number, weight in old.items():
+        if number not in forth:
+            groups[key(weight)].append(number)  # type: ignore[operator]
+    for number, weight in new.items():
+        if number not in back and groups.get(wanted := key(weight)):  # type: ignore[operator]
+            yield groups[wanted].pop(0), number
+
+
+def iter_linked_weights(alignment: NodeMatching) -> Iterator[tuple[Weight, Weight]]:
+    """Weights that stand at the same place of counterparts."""
+    old, new = alignment.old, alignment.new
+    for first, second in alignment.forth.items():
+        before, after = old.nodes[first], new.nodes[second]
+        yield from _link_node_weights(old, before.sources, new, after.sources)
+        for name, held in before.held.items():
+            yield from zip(held, after.held.get(name, ()), strict=False)
+    yield from _link_inputs(old, old.outputs, new, new.outputs)
+
+
+def _link_node_weights(
+    old: Graph, before: Iterable[ValueSource], new: Graph, after: Iterable[ValueSource]
+) -> Iterator[tuple[Weight, Weight]]:
+    """Input by input; where all of them are there in another order, by what they hold."""
+    pairs = list(_link_inputs(old, before, new, after))
+    first, second = Counter(it.content for it, _ in pairs), {it.content: it for _, it in pairs}
+    if first == Counter(it.content for _, it in pairs):
+        yield from ((it, second[it.content]) for it, _ in pairs)
+    else:
+        yield from pairs
+
+
+def _link_inputs(
+    old: Graph, before: Iterable[ValueSource], new: Graph, after: Iterable[ValueSource]
+) -> Iterator[tuple[Weight, Weight]]:
+    for a, b in zip(before, after, strict=False):
+        first, second = old.weight(a), new.weight(b)
+        if first is not None and second is not None:
+            yield first, second
+
+
+def _iter_weights(wired: ModelGraphs) -> Iterator[Weight]:
+    for wiring in wired.scopes():
+        yield from wiring.weights.values()
+        for node in wiring.nodes:
+            for held in node.held.values():
+                yield from held

@@ -1,0 +1,385 @@
+"""Numbers for what nodes compute: equal where two nodes compute the same, as strictly as is asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_elements
+from onnxgate.model.reading.graph import Graph, Node, OperatorKey, ValueSource, Weight, has_distinctive_weight
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import TensorProto
+
+    from onnxgate.model.reading.graph import Weight
+
+    Array = np.ndarray[Any, Any]
+
+
+Strictness = Literal["exact", "shaped", "loose", "bare"]
+"""What of a node counts: everything; all but what weights hold; operators and which inputs are weights; operators."""
+
+
+WeightCriterion = Literal["exact", "alike"]
+"""What counts of what a weight holds: all of it; where its largest and smallest elements stand, which fine-tuning and
+another type of numbers leave in their places."""
+
+
+class KeyNumbers:
+    """One number for each key, the same number for equal keys, in all graphs that share it."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+
+    def of(self, key: Hashable) -> int:
+        """The key's number."""
+        return self._numbers.setdefault(key, len(self._numbers))
+
+
+def weight_key(weight: Weight, strictness: Strictness) -> Hashable:
+    """What counts of a weight."""
+    match strictness:
+        case "exact":
+            return weight.content
+        case "shaped":
+            return weight.form
+        case _:
+            return "weight"
+
+
+class NodeHashes:
+    """Those of one graph's nodes. `leaf` gives the key of what comes from outside of it."""
+
+    def __init__(
+        self,
+        wiring: Graph,
+        symbols: KeyNumbers,
+        strictness: Strictness,
+        operator: Callable[[OperatorKey], OperatorKey],
+        leaf: Callable[[ValueSource], Hashable],
+    ) -> None:
+        self._wiring, self._symbols, self._strictness = wiring, symbols, strictness
+        self._operator, self._leaf = operator, leaf
+        self._local_keys = [self._local(node) for node in wiring.nodes]
+        self._weight_keys = [self._weights(node) for node in wiring.nodes]
+        self._ends = _index_graph_outputs(wiring)
+
+    def forward(self, known: Mapping[int, int]) -> list[int]:
+        """By what each node computes from the graph's inputs. `known` gives nodes that have counterparts a number."""
+        found = [-1] * len(self._wiring.nodes)
+        for index in self._wiring.order:
+            if index in known:
+                found[index] = _matched_number(known[index])
+                continue
+            sources = tuple([self._source(source, found) for source in self._wiring.nodes[index].every])
+            found[index] = self._symbols.of(("forward", self._local_keys[index], sources))
+        return found
+
+    def backward(self, known: Mapping[int, int]) -> list[int]:
+        """By what becomes of each node's outputs."""
+        found = [-1] * len(self._wiring.nodes)
+        for index in reversed(self._wiring.order):
+            if index in known:
+                found[index] = _matched_number(known[index])
+                continue
+            uses = [(out, found[reader], slot) for out, reader, slot in self._wiring.consumers[index]]
+            own = (self._local_keys[index], self._weight_keys[index], self._ends.get(index))
+            found[index] = self._symbols.of(("backward", *own, tuple(sorted(uses))))
+        return found
+
+    def own(self) -> list[int]:
+        """By each node alone: its operator, attributes and weights."""
+        keys = zip(self._local_keys, self._weight_keys, strict=True)
+        return [self._symbols.of(("own", *key)) for key in keys]
+
+    def with_weights(self, likeness: WeightCriterion, nodes: Iterable[int]) -> Iterator[tuple[int, Hashable]]:
+        """Those of the nodes that have weights which tell them apart, each with a key of what these hold."""
+        for index in nodes:
+            if not has_distinctive_weight(self._wiring, index):
+                continue
+            weights = map(self._wiring.weight, self._wiring.nodes[index].sources)
+            keys = tuple([_distinctive_key(weight, likeness) if weight is not None else None for weight in weights])
+            if any(keys):
+                yield index, (self._local_keys[index], keys)
+
+    def whole(self) -> Hashable:
+        """Of the whole graph: what its outputs are, and what its nodes without use compute."""
+        forward = self.forward({})
+        outputs = tuple(self._source(source, forward) for source in self._wiring.outputs)
+        ends = {source.node for source in self._wiring.outputs}
+        idle = (i for i, uses in enumerate(self._wiring.consumers) if not uses and i not in ends)
+        return (outputs, tuple(sorted(forward[index] for index in idle)))
+
+    def _source(self, source: ValueSource, found: list[int]) -> Hashable:
+        if source.kind == "node":
+            return (found[source.node], source.index)
+        return self._weight(source) or self._leaf(source)
+
+    def _weight(self, source: ValueSource) -> Hashable:
+        if self._strictness == "bare" or source.kind not in ("weight", "outer"):
+            return None
+        weight = self._wiring.weight(source)
+        return ("weight", weight_key(weight, self._strictness)) if weight is not None else None
+
+    def _weights(self, node: Node) -> Hashable:
+        return tuple([(slot, key) for slot, source in enumerate(node.sources) if (key := self._weight(source))])
+
+    def _local(self, node: Node) -> int:
+        operator = self._operator(node.operator)
+        if self._strictness in ("loose", "bare"):
+            return self._symbols.of((operator, tuple(node.bodies)))
+        attributes = tuple(sorted(node.attributes.items()))
+        if not node.held and not node.bodies:
+            return self._symbols.of((operator, attributes))
+        held = tuple(
+            (name, tuple(weight_key(weight, self._strictness) for weight in weights))
+            for name, weights in sorted(node.held.items())
+        )
+        return self._symbols.of((operator, attributes, held, self._bodies(node)))
+
+    def _bodies(self, node: Node) -> Hashable:
+        if self._strictness != "exact":
+            return tuple(sorted((name, len(bodies)) for name, bodies in node.bodies.items()))
+        return tuple(
+            (name, tuple(self._body(body, node) for body in bodies)) for name, bodies in sorted(node.bodies.items())
+        )
+
+    def _body(self, body: Graph, node: Node) -> Hashable:
+        """A graph inside a node; what it captures is known by its place among all that the node captures."""
+        places = {source.name: place for place, source in enumerate(node.captured)}
+
+        def leaf(source: ValueSource) -> Hashable:
+            return (source.kind, places.get(source.name, source.name) if source.kind == "outer" else source.index)
+
+        return NodeHashes(body, self._symbols, self._strictness, self._operator, leaf).whole()
+
+
+def _matched_number(number: int) -> int:
+    """A fingerprint that no key has."""
+    return -2 - number
+
+
+def _index_graph_outputs(wiring: Graph) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Which outputs of the graph each node makes: (its output, the graph's)."""
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    for position, source in enumerate(wiring.outputs):
+        if source.kind == "node":
+            found[source.node] = (*found.get(source.node, ()), (source.index, position))
+    return found
+
+
+def _distinctive_key(weight: Weight, likeness: WeightCriterion) -> Hashable:
+    return weight.content if likeness == "exact" else locate_extremes(weight)
+
+
+_NUMPY_TYPES = {
+    1: "<f4",
+    2: "u1",
+    3: "i1",
+    4: "<u2",
+    5: "<i2",
+    6: "<i4",
+    7: "<i8",
+    9: "u1",
+    10: "<f2",
+    11: "<f8",
+    12: "<u4",
+    13: "<u8",
+    14: "<c8",
+    15: "<c16",
+}
+_BFLOAT16 = 16
+_MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
+"""Elements that are needed to know a weight by what it is like, and that are looked at."""
+_MAX_RELATIVE_DISTANCE = 0.5
+"""Two weights drawn alike and independently lie about 1.4 times their length from each other."""
+_INT4_TYPES = {21: 0, 22: 8}
+"""Types of four bits, low half first; the second number is what wraps to negative."""
+_FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
+
+
+@dataclass(frozen=True, slots=True)
+class WeightDistance:
+    """How two tensors of one shape differ. `relative` is the distance of all elements by the length of the old ones.
+
+    Where elements are NaN or infinite, in one of the two, there is no distance.
+    """
+
+    elements: int
+    total: int
+    unbounded: int = 0  # such elements, of those that differ
+    largest: float | None = None  # None: not numbers that can be told apart
+    relative: float | None = None
+
+
+def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
+    """How far it moved; None where that cannot be said: shapes differ, or it holds no numbers of one kind.
+
+    Raises:
+        UnreadableWeightError: the data of one of them are not there.
+    """
+    if old.dims != new.dims or len(old.tensors) != len(new.tensors):
+        return None
+    if len(old.tensors) == 2 and _read_bytes(old, 1) != _read_bytes(new, 1):  # sparse ones, of other elements
+        return None
+    return _sum_distances(decode_elements(old), decode_elements(new), count_elements(new.tensors[0].dims))
+
+
+def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
+    """Where its extreme elements stand; None for small weights, for such as have none, and for what cannot be read."""
+    import numpy as np
+
+    values = _read_sample(weight, _SKETCH_ELEMENTS)
+    if values is None or values.max() == values.min():
+        return None
+    order = np.argpartition(values, (0, 1, len(values) - 3, len(values) - 2, len(values) - 1))
+    return (weight.dims, *map(int, order[[0, 1, -3, -2, -1]]))
+
+
+def is_similar(old: Weight, new: Weight) -> bool:
+    """One may be the other, tuned or kept in another type: their first elements lie near each other."""
+    import numpy as np
+
+    if old.dims != new.dims:
+        return False
+    first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return bool(np.linalg.norm(first - second) < _MAX_RELATIVE_DISTANCE * np.linalg.norm(first))
+
+
+def _read_sample(weight: Weight, most: int) -> Array | None:
+    """Its first elements; None of small weights, and of what cannot be read or is not finite."""
+    import numpy as np
+
+    if count_elements(weight.dims) < _MIN_ELEMENTS:
+        return None
+    try:
+        stretch = next(decode_elements(weight) or iter(()), None)
+    except (UnreadableWeightError, OSError):
+        return None
+    if stretch is None or stretch.dtype.kind == "c" or len(stretch) < _MIN_ELEMENTS:
+        return None
+    values = stretch[:most].astype(np.float64)
+    return values if np.isfinite(values).all() else None
+
+
+def _read_bytes(weight: Weight, index: int) -> bytes:
+    return b"".join(read_chunks(weight.tensors[index], weight.model))
+
+
+def decode_elements(weight: Weight) -> Iterator[Array] | None:
+    """The weight's elements, stretch by stretch; None where they are no numbers."""
+    tensor = weight.tensors[0]
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    if element is None or tensor.data_type == STRING or not _is_decodable(tensor.data_type):
+        return None
+    return _iter_decoded(tensor, weight)
+
+
+def _is_decodable(data_type: int) -> bool:
+    return (
+        data_type in _NUMPY_TYPES
+        or data_type in _INT4_TYPES
+        or data_type == _BFLOAT16
+        or _float8_dtype(data_type) is not None
+    )
+
+
+def _iter_decoded(tensor: TensorProto, weight: Weight) -> Iterator[Array]:
+    left = count_elements(tensor.dims)
+    for chunk in read_chunks(tensor, weight.model):
+        stretch = _decode_chunk(chunk, tensor.data_type)[:left]
+        left -= len(stretch)
+        yield stretch
+
+
+def _decode_chunk(chunk: bytes, data_type: int) -> Array:
+    import numpy as np
+
+    if data_type in _NUMPY_TYPES:
+        return _decode_whole_elements(chunk, _NUMPY_TYPES[data_type])
+    if data_type == _BFLOAT16:
+        return (_decode_whole_elements(chunk, "<u2").astype(np.uint32) << 16).view(np.float32)
+    if data_type in _INT4_TYPES:
+        both = np.frombuffer(chunk, np.uint8)
+        halves = np.stack([both & 15, both >> 4], axis=1).ravel().astype(np.int8)
+        wrap = _INT4_TYPES[data_type]
+        return np.where(halves >= wrap, halves - 16, halves) if wrap else halves
+    return np.frombuffer(chunk, _float8_dtype(data_type)).astype(np.float32)
+
+
+def _decode_whole_elements(chunk: bytes, kind: str) -> Array:
+    """The elements that are there in full: data may be shorter than shape and type say."""
+    import numpy as np
+
+    return np.frombuffer(chunk, kind, count=len(chunk) // np.dtype(kind).itemsize)
+
+
+def _float8_dtype(data_type: int) -> Any:
+    """The type of numbers of eight bits, where its package is here; onnx 1.19 and later bring it."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    return getattr(ml_dtypes, _FLOAT8_TYPES[data_type]) if data_type in _FLOAT8_TYPES else None
+
+
+def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, total: int) -> WeightDistance | None:
+    import numpy as np
+
+    if old is None or new is None:
+        return None
+    elements, largest, moved, length = 0, -math.inf, 0.0, 0.0
+    seen, unbounded = 0, 0
+    for a, b in _align_arrays(old, new):
+        seen += len(a)
+        with np.errstate(all="ignore"):
+            first, second = _widen(a), _widen(b)
+            apart = (first != second) & ~((first != first) & (second != second))  # NaN differs from itself
+            length += _squared_norm(first)
+            if not apart.any():
+                continue
+            elements += int(apart.sum())
+            distance = np.abs(first[apart] - second[apart]).astype(np.float64)
+        finite = distance[np.isfinite(distance)]
+        unbounded += len(distance) - len(finite)
+        largest = max(largest, float(finite.max()) if finite.size else -math.inf)
+        moved += float(np.dot(finite, finite))
+    if seen < total:
+        raise UnreadableWeightError(f"it holds {seen:,} elements, and its shape needs {total:,}")
+    if unbounded:
+        return WeightDistance(elements, total, unbounded)
+    relative = math.sqrt(moved / length) if length > 0 and math.isfinite(moved) else None
+    return WeightDistance(elements, total, 0, largest if math.isfinite(largest) else None, relative)
+
+
+def _widen(stretch: Array) -> Array:
+    """Numbers of which differences are exact enough; integers of 64 bits lose nothing that is looked at."""
+    import numpy as np
+
+    return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
+
+
+def _squared_norm(stretch: Array) -> float:
+    import numpy as np
+
+    values = np.abs(stretch) if stretch.dtype.kind == "c" else stretch
+    finite = values if np.isfinite(values).all() else values[np.isfinite(values)]
+    return float(np.dot(finite, finite))
+
+
+def _align_arrays(old: Iterator[Array], new: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
+    """Stretches of equal length; what one of them has too much is left."""
+    before, after = next(old, None), next(new, None)
+    while before is not None and after is not None:
+        size = min(len(before), len(after))
+        if size:
+            yield before[:size], after[:size]
+        before, after = before[size:], after[size:]
+        before = before if len(before) else next(old, None)
+        after = after if len(after) else next(new, None)

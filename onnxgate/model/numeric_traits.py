@@ -1,0 +1,169 @@
+"""What a comparison element by element can mean for a model: nothing where it draws numbers, little where it rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onnxgate.model.facts import ModelFacts
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+_CONTRIB_QUANTIZED = (
+    *("DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "MatMulBnb4", "MatMulIntegerToFloat", "MatMulNBits"),
+    *("QAttention", "QGemm", "QMoE", "QEmbedLayerNormalization", "QuantizeLinear", "MulInteger", "NhwcMaxPool"),
+    *("QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool"),
+    *("QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"),
+)
+QUANTIZED_OPERATORS = frozenset(
+    {
+        "QuantizeLinear",
+        "DynamicQuantizeLinear",
+        "MatMulInteger",
+        "ConvInteger",
+        "QLinearConv",
+        "QLinearMatMul",
+        *(f"com.microsoft.{name}" for name in _CONTRIB_QUANTIZED),
+    }
+)
+"""Operators that round to steps: one step more or less is right, and grows on its way to the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumericTraits:
+    """`half`: 16 bits are computed with somewhere; `random` and `quantized` name the operators that make it so.
+
+    `random` are those that reach an output, and `random_outputs` the outputs that they reach.
+    """
+
+    half: bool = False
+    random: tuple[str, ...] = ()
+    quantized: tuple[str, ...] = ()
+    random_outputs: frozenset[str] = frozenset()
+    bfloat16: bool = False  # of the 16 bits, only 8 are the number's
+
+    def is_random(self, output: str) -> bool:
+        """Whether an output, or the layout of one that is no tensor, is drawn."""
+        return output.removesuffix(" (layout)") in self.random_outputs
+
+
+def detect_numeric_traits(facts: ModelFacts, proto: ModelProto) -> NumericTraits:
+    """What a model's operators and types allow to conclude from a difference."""
+    from onnxgate.model.reading.structure import iter_nodes, iter_tensors
+
+    every = list(iter_nodes(proto))
+    drawn = find_random_outputs(proto)
+    types = {tensor.data_type for _, tensor in iter_tensors(proto)} | _cast_types(every)
+    return NumericTraits(
+        half=not types.isdisjoint(_half_types()),
+        bfloat16=_half_types()[1] in types,
+        random=tuple(sorted(frozenset().union(*drawn.values()))),
+        random_outputs=frozenset(drawn),
+        quantized=tuple(sorted(name for name in facts.operators if name in QUANTIZED_OPERATORS)),
+    )
+
+
+def _half_types() -> tuple[int, int]:
+    from onnx import TensorProto
+
+    return TensorProto.FLOAT16, TensorProto.BFLOAT16
+
+
+def _cast_types(nodes: Iterable[NodeProto]) -> set[int]:
+    return {
+        attribute.i
+        for node in nodes
+        if node.op_type == "Cast"
+        for attribute in node.attribute
+        if attribute.name == "to"
+    }
+
+
+RANDOM_OPERATORS = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+"""Operators whose results differ by design between two runs, or between two runtimes whatever their seed."""
+
+SHAPE_OPERATORS = frozenset({"Shape", "Size"})
+"""Operators that look at no element."""
+
+RandomOperators = frozenset[str]  # operators
+RandomFunctions = Mapping[tuple[str, str], RandomOperators]
+NO_OPERATORS: RandomOperators = frozenset()
+
+
+def find_random_outputs(proto: ModelProto) -> dict[str, RandomOperators]:
+    """The outputs of a model that random operators reach, with these operators."""
+    training = _find_training_flags(proto)
+    functions = _find_random_functions(proto, training)
+    reached = _trace_random_values(proto.graph, functions, training)
+    return {each.name: reached[each.name] for each in proto.graph.output if reached.get(each.name)}
+
+
+def _trace_random_values(
+    graph: GraphProto, functions: RandomFunctions, training: frozenset[str]
+) -> dict[str, RandomOperators]:
+    """What reaches each value of the main graph; nodes are in topological order."""
+    reached: dict[str, RandomOperators] = {}
+    for node in graph.node:
+        before = (
+            NO_OPERATORS
+            if node.op_type in SHAPE_OPERATORS
+            else NO_OPERATORS.union(*(reached.get(n, NO_OPERATORS) for n in _values_read(node)))
+        )
+        found = before | _random_operators_of(node, functions, training)
+        reached.update(dict.fromkeys(filter(None, node.output), found))
+    return reached
+
+
+def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
+    """The random operators that a node is, calls or holds in its subgraphs."""
+    found = functions.get((node.domain, node.op_type), NO_OPERATORS)
+    trains = node.op_type == "Dropout" and training & set(node.input[2:])
+    if node.domain in ("", "ai.onnx") and (node.op_type in RANDOM_OPERATORS or trains):
+        found |= {node.op_type}
+    return found.union(
+        *(_random_operators_of(inner, functions, training) for graph in _subgraphs_of(node) for inner in graph.node)
+    )
+
+
+def _values_read(node: NodeProto) -> set[str]:
+    """What a node takes, and what its subgraphs take from outside; names are unique over both."""
+    return set(node.input).union(*(_graph_values_read(graph) for graph in _subgraphs_of(node)))
+
+
+def _graph_values_read(graph: GraphProto) -> set[str]:
+    return {each.name for each in graph.output}.union(*map(_values_read, graph.node))
+
+
+def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:
+    from onnxgate.model.reading.structure import iter_subgraphs
+
+    return [graph for attribute in node.attribute for graph in iter_subgraphs(attribute)]
+
+
+def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> RandomFunctions:
+    """What each local function draws, those that it calls included, in whatever order they are written."""
+    found: dict[tuple[str, str], RandomOperators] = {}
+    before = None
+    while found != before:
+        before = dict(found)
+        for each in proto.functions:
+            found[each.domain, each.name] = NO_OPERATORS.union(
+                *(_random_operators_of(node, found, training) for node in each.node)
+            )
+    return found
+
+
+def _find_training_flags(proto: ModelProto) -> frozenset[str]:
+    """Constants that are true and tell a Dropout to train."""
+    from onnx import numpy_helper
+
+    from onnxgate.model.reading.structure import iter_nodes, iter_tensors
+
+    flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
+    constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
+    return frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())

@@ -1,0 +1,226 @@
+"""A model's external data: which files it names, and whether each tensor's bytes are there to be read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Literal
+
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.model.facts import ExternalFile, ModelFacts, required_bytes
+from onnxgate.model.reading.file_format import LfsPointer, read_pointer
+from onnxgate.model.reading.structure import iter_tensors
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+
+_EXTERNAL = 1
+"""`TensorProto.EXTERNAL`, without importing onnx."""
+MAX_OFFSET = 2**63 - 1
+"""No file is longer: offsets in files are signed numbers of 64 bits. What says more is taken to say this."""
+_MAX_DIGITS = 20
+_MAX_SHOWN_CHARACTERS = 80
+
+ExternalProblem = Literal[
+    "missing",  # there is no such file
+    "escapes",  # absolute, or outside the model's folder; it was not looked at
+    "lfs-pointer",
+    "not-a-file",  # a folder, a pipe
+    "no-location",  # the tensor names no file
+    "bad-range",  # offset or length is no number
+    "wrong-length",  # the length is not what shape and type need
+    "short",  # the file ends before the tensor's last byte
+]
+
+DataLayout = Literal[
+    "inside",  # below the model's folder, links followed
+    "linked-model",  # model and data are links into one folder, as in a Hugging Face cache
+    "link",  # a link in the model's folder that leads elsewhere
+    "outside",  # a relative path that leads out of the model's folder
+    "absolute",
+]
+_ESCAPES: dict[DataLayout, str] = {
+    "absolute": "is an absolute path",
+    "outside": "lies outside the model's folder",
+    "link": "is a link to a file outside the model's folder",
+}
+"""Source: ONNX Runtime 1.24.2 and later refuse these, and follow links of a linked model."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalUse:
+    """One use of external data by one tensor; `problem` is None where it is sound."""
+
+    location: str  # as the model writes it
+    tensor: str
+    problem: ExternalProblem | None = None
+    detail: str = ""  # "ends at byte 4096; the tensor needs 8192"
+    pointer_sha256: str = ""  # of an LFS pointer
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file that external data are in, as it was found; `problem` where no tensor can be read from it."""
+
+    location: str
+    path: Path
+    problem: ExternalProblem | None = None
+    detail: str = ""
+    size_bytes: int = 0
+    pointer: LfsPointer | None = None
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """The tensor's data are said to lie in another file."""
+    return bool(tensor.data_location == _EXTERNAL)
+
+
+def read_external_entries(tensor: TensorProto) -> dict[str, str]:
+    """What the tensor says of its external data: location, offset, length."""
+    return {entry.key: entry.value for entry in tensor.external_data}
+
+
+def check_external_data(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
+    """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
+    files = _find_data_files(proto, path)
+    return tuple(_check_use(name, tensor, files) for name, tensor in iter_tensors(proto) if is_external(tensor))
+
+
+def hash_external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ...]:
+    """The files of external data that are there, hashed; of a Git LFS pointer, what it stands for."""
+    return find_external_files(proto, path)[0]
+
+
+def find_external_files(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
+    """The same, and the locations of those that are not there, or must not be looked at."""
+    files = _find_data_files(proto, path)
+    found = sorted(filter(None, map(_hash_data_file, files.values())))
+    return tuple(found), tuple(sorted(files.keys() - {file.location for file in found}))
+
+
+def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
+    """Where in its file the tensor's external data begin, and how many bytes they are said to be.
+
+    Raises:
+        ValueError: offset or length is no natural number.
+    """
+    said = read_external_entries(tensor)
+    offset, length = (_parse_byte_count(said.get(key, "")) for key in ("offset", "length"))
+    return offset or 0, length
+
+
+def _parse_byte_count(text: str) -> int | None:
+    """A number of bytes in a file; None where none is said."""
+    if not text:
+        return None
+    digits = text.removeprefix("+").lstrip("0") or text[-1]
+    if not (digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"`{shorten_text(text)}` is no number of bytes")
+    return min(int(digits), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
+
+
+def shorten_text(text: str) -> str:
+    """What a model says of its external data, as far as messages show it."""
+    return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
+
+
+def _hash_data_file(file: DataFile) -> ExternalFile | None:
+    if file.pointer:
+        return ExternalFile(file.location, file.pointer.size_bytes, file.pointer.sha256)
+    if file.problem:
+        return None
+    return ExternalFile(file.location, file.size_bytes, sha256_of(file.path))
+
+
+def _find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
+    found: dict[str, DataFile] = {}
+    for _, tensor in iter_tensors(proto):
+        location = read_external_entries(tensor).get("location", "")
+        if is_external(tensor) and location and location not in found:
+            found[location] = inspect_data_file(path, location)
+    return found
+
+
+def inspect_data_file(model: Path, location: str) -> DataFile:
+    """The file that the model at `model` names `location`, looked at only where it lies inside the model's folder."""
+    path = model.parent / location
+    if reason := _ESCAPES.get(classify_layout(model, location)):
+        return DataFile(location, path, "escapes", reason)
+    try:
+        status = path.stat()
+    except OSError:
+        return DataFile(location, path, "missing")
+    if not stat.S_ISREG(status.st_mode):
+        kind = "is a folder" if stat.S_ISDIR(status.st_mode) else "is no regular file"
+        return DataFile(location, path, "not-a-file", kind)
+    if pointer := read_pointer(path):
+        return DataFile(location, path, "lfs-pointer", size_bytes=status.st_size, pointer=pointer)
+    return DataFile(location, path, size_bytes=status.st_size)
+
+
+def classify_layout(model: Path, location: str) -> DataLayout:
+    """Where the data that the model at `model` names `location` lie; nothing is opened."""
+    if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
+        return "absolute"
+    folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links are not to be followed here
+    if not Path(os.path.abspath(folder / location)).is_relative_to(folder):  # noqa: PTH100
+        return "outside"
+    real = Path(os.path.realpath(folder / location))
+    if real.is_relative_to(os.path.realpath(model.parent)):
+        return "inside"
+    return "linked-model" if real.is_relative_to(Path(os.path.realpath(model)).parent) else "link"
+
+
+def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> ExternalUse:
+    location = read_external_entries(tensor).get("location", "")
+    use = ExternalUse(location, name)
+    if not location:
+        return replace(use, problem="no-location")
+    file = files[location]
+    if file.problem:
+        pointer = file.pointer.sha256 if file.pointer else ""
+        return replace(use, problem=file.problem, detail=file.detail, pointer_sha256=pointer)
+    return _check_range(use, tensor, file)
+
+
+def _check_range(use: ExternalUse, tensor: TensorProto, file: DataFile) -> ExternalUse:
+    needed = required_bytes(tensor)
+    try:
+        offset, length = read_data_range(tensor)
+    except ValueError:
+        said = {key: shorten_text(value) for key, value in read_external_entries(tensor).items()}
+        return replace(use, problem="bad-range", detail=f"offset `{said.get('offset')}`, length `{said.get('length')}`")
+    if length is not None and needed is not None and length != needed:
+        return replace(use, problem="wrong-length", detail=f"names {length:,} bytes; shape and type need {needed:,}")
+    end = offset + (needed if length is None and needed is not None else length or 0)
+    if end > file.size_bytes:
+        detail = f"ends at byte {file.size_bytes:,}; the tensor needs it up to byte {end:,}"
+        return replace(use, problem="short", detail=detail)
+    return use
+
+
+def hash_content(facts: ModelFacts) -> str:
+    """
+    The SHA-256 of a model's content: that of its file, where the file holds all of it.
+
+    With external data it is that of the files' digests, one a line: the model's, then each data file's by location.
+    `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.
+    """
+    if not facts.external:
+        return facts.sha256
+    digests = (facts.sha256, *(each.sha256 for each in sorted(facts.external)))
+    return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
+
+
+def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
+    """The files that a model's content lies in, with the SHA-256 of each."""
+    return {model: facts.sha256, **{model.parent / each.location: each.sha256 for each in facts.external}}
+
+
+def classify_layouts(facts: ModelFacts, model: Path) -> tuple[DataLayout, ...]:
+    """Where each data file lies, by location: runtimes that read it beside the model may refuse it elsewhere."""
+    return tuple(classify_layout(model, each.location) for each in sorted(facts.external))

@@ -1,0 +1,300 @@
+"""Facts of a model, read from its file; hashes are made in one pass with little memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.file_hashes import sha256_of
+from onnxgate.model.facts import Dim, ModelFacts, ValueInfo, format_type
+from onnxgate.model.reading.external_data import find_external_files
+from onnxgate.model.reading.structure import iter_nodes, read_light_structure, read_structure
+
+if TYPE_CHECKING:
+    from onnx import (
+        AttributeProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        OperatorSetIdProto,
+        TensorShapeProto,
+        ValueInfoProto,
+    )
+
+
+DEFAULT_DOMAIN = "ai.onnx"
+FIRST_IR_WITH_OPTIONAL_INPUTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedModel:
+    """A model's facts, and its structure without large weights."""
+
+    facts: ModelFacts
+    proto: ModelProto
+
+
+def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
+    """Read a model once. `relative` is how it is called in reports: `/`, relative to the config's folder.
+
+    `lightly` is for those who only judge it; see `read_lightly`.
+
+    Raises:
+        UnreadableModel: the file is no model.
+    """
+    proto = read_light_structure(path) if lightly else read_structure(path)
+    return ParsedModel(extract_facts(proto, path, relative), proto)
+
+
+def read_facts(path: Path, relative: str) -> ModelFacts:
+    """The facts of a model; see `read`."""
+    return read_model(path, relative).facts
+
+
+def extract_facts(proto: ModelProto, path: Path, relative: str) -> ModelFacts:
+    """The facts of a structure that was read from `path`."""
+    external, unread = find_external_files(proto, path)
+    return ModelFacts(
+        path=relative,
+        sha256=sha256_of(path),
+        size_bytes=path.stat().st_size,
+        ir_version=proto.ir_version,
+        opsets=read_opsets(proto),
+        producer=_read_producer(proto),
+        inputs=read_value_infos(list_inputs(proto.graph)),
+        outputs=read_value_infos(proto.graph.output),
+        operators=count_operators(proto),
+        metadata_keys=tuple(sorted(entry.key for entry in proto.metadata_props)),
+        external=external,
+        function_opsets=_newest_versions(
+            imported for function in proto.functions for imported in function.opset_import
+        ),
+        optional_inputs=read_value_infos(list_optional_inputs(proto)),
+        functions=tuple(sorted({_qualify_name(function.domain, function.name) for function in proto.functions})),
+        unread=unread,
+    )
+
+
+def canonical_domain(domain: str) -> str:
+    """The default domain has two spellings; reports have one."""
+    return domain or DEFAULT_DOMAIN
+
+
+def read_opsets(proto: ModelProto) -> dict[str, int]:
+    """Domain -> version, sorted; of a domain that is imported twice, the newer."""
+    return _newest_versions(proto.opset_import)
+
+
+def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for imported in imports:
+        domain = canonical_domain(imported.domain)
+        found[domain] = max(imported.version, found.get(domain, imported.version))
+    return dict(sorted(found.items()))
+
+
+def _read_producer(proto: ModelProto) -> str:
+    version = proto.producer_version.partition("+")[0]
+    return f"{proto.producer_name} {version}".strip()
+
+
+def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """The graph's inputs that no initializer gives a value to."""
+    given = _initializer_names(graph)
+    return [value for value in graph.input if value.name not in given]
+
+
+def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
+    """The graph's inputs that need not be fed, and may be.
+
+    Source: ONNX Runtime 1.23 feeds them from IR version 4 on; below, such an input is a constant.
+    """
+    given = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
+    return [value for value in proto.graph.input if value.name in given]
+
+
+def _initializer_names(graph: GraphProto) -> set[str]:
+    given = {tensor.name for tensor in graph.initializer}
+    given.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return given
+
+
+def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
+    """Name, type and shape of graph inputs or outputs."""
+    return tuple(ValueInfo(proto.name, format_type(proto.type), _read_shape(proto)) for proto in protos)
+
+
+def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
+    kind = value.type.WhichOneof("value")
+    if kind not in ("tensor_type", "sparse_tensor_type"):
+        return None
+    tensor = getattr(value.type, kind)
+    return tuple(map(_read_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
+
+
+def _read_dim(dim: TensorShapeProto.Dimension) -> Dim:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return str(dim.dim_param) or "?"
+
+
+def count_operators(proto: ModelProto) -> dict[str, int]:
+    """Operator -> how many nodes, sorted; subgraphs and local functions included."""
+    return dict(sorted(Counter(map(format_operator_name, iter_nodes(proto))).items()))
+
+
+def format_operator_name(node: NodeProto) -> str:
+    """`Conv`, or with its domain where that is not the default one."""
+    return _qualify_name(node.domain, node.op_type)
+
+
+def _qualify_name(domain: str, name: str) -> str:
+    return name if domain in ("", DEFAULT_DOMAIN) else f"{domain}.{name}"
+
+
+AttributeValue = int | float | bytes | str | tuple["AttributeValue", ...]
+"""An attribute's value where it is neither a tensor nor a graph."""
+DimsLookup = Callable[[str], Sequence[int] | None]
+"""The dims of a weight by its name; None where the name is no weight's."""
+
+_FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
+_NESTED_TYPES = {4, 5, 9, 10, 11, 12}
+"""Tensors and graphs. Source: AttributeProto.AttributeType."""
+_DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
+    _FLOAT: lambda attribute: _normalize_nan(attribute.f),
+    _INT: lambda attribute: int(attribute.i),
+    _STRING: lambda attribute: bytes(attribute.s),
+    _FLOATS: lambda attribute: tuple(map(_normalize_nan, attribute.floats)),
+    _INTS: lambda attribute: tuple(attribute.ints),
+    _STRINGS: lambda attribute: tuple(attribute.strings),
+}
+_KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
+"""Which input's dims give `kernel_shape` where it is left out."""
+_WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+_MAX_OPSET = 2**31 - 1
+"""Source: onnx keeps versions of operators in an `int`."""
+MAX_LISTED = 8
+"""Messages show lists up to this length."""
+
+
+def read_attributes(node: NodeProto, opset: int, dims: DimsLookup) -> dict[str, AttributeValue]:
+    """The node's attributes that are neither tensors nor graphs; defaults of its schema are filled in."""
+    given = {attribute.name: _decode_attribute(attribute) for attribute in node.attribute if _is_plain(attribute)}
+    elsewhere = {attribute.name for attribute in node.attribute if not _is_plain(attribute)}
+    filled = {
+        name: value for name, value in _schema_defaults(node.op_type, opset, node.domain) if name not in elsewhere
+    }
+    return _fill_window_attributes(node, {**filled, **given}, dims)
+
+
+def _is_plain(attribute: AttributeProto) -> bool:
+    return bool(attribute.ref_attr_name) or attribute.type not in _NESTED_TYPES
+
+
+def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
+    """A value; one that a local function takes from its caller is the name that it has there."""
+    if attribute.ref_attr_name:
+        return str(attribute.ref_attr_name)
+    if attribute.type in _DECODERS:
+        return _DECODERS[attribute.type](attribute)
+    return bytes(attribute.SerializeToString(deterministic=True))
+
+
+def _normalize_nan(value: float) -> AttributeValue:
+    """NaN is no number, and equal to itself."""
+    return "nan" if math.isnan(value) else value
+
+
+@functools.lru_cache(maxsize=4096)
+def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str, AttributeValue], ...]:
+    from onnx import defs
+
+    if not 0 <= opset <= _MAX_OPSET:
+        return ()
+    try:
+        schema = defs.get_schema(operator, opset, "" if domain == "ai.onnx" else domain)
+    except defs.SchemaError:
+        return ()
+    known = ((name, attribute.default_value) for name, attribute in schema.attributes.items())
+    return tuple((name, _decode_attribute(default)) for name, default in known if default.name and _is_plain(default))
+
+
+def _fill_window_attributes(
+    node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
+) -> dict[str, AttributeValue]:
+    """Convolutions and pools: the kernel's shape is its weight's, strides and dilations are 1, pads 0."""
+    if node.op_type not in _WINDOW_OPERATORS or node.domain not in _DEFAULT_DOMAINS:
+        return attributes
+    kernel = attributes.get("kernel_shape") or _infer_kernel_shape(node, dims)
+    if not isinstance(kernel, tuple):
+        return attributes
+    rank = len(kernel)
+    filled: dict[str, AttributeValue] = {"kernel_shape": kernel, "strides": (1,) * rank, "pads": (0,) * 2 * rank}
+    if node.op_type != "MaxUnpool":
+        filled["dilations"] = (1,) * rank
+    if node.op_type == "ConvTranspose":
+        filled["output_padding"] = (0,) * rank
+    return {**filled, **attributes}
+
+
+def _infer_kernel_shape(node: NodeProto, dims: DimsLookup) -> AttributeValue | None:
+    index = _KERNEL_INPUT.get(node.op_type)
+    if index is None or index >= len(node.input):
+        return None
+    shape = dims(node.input[index])
+    return tuple(shape[2:]) if shape else None
+
+
+def format_value(value: AttributeValue | None) -> str:
+    """A value as a message shows it: `[1, 1]`, `0.5`, `"reflect"`."""
+    match value:
+        case None:
+            return "absent"
+        case bytes():
+            return f'"{value.decode(errors="replace")}"'
+        case tuple():
+            return f"[{', '.join(map(format_value, value))}]"
+        case float():
+            return format_float(value)
+        case _:
+            return str(value)
+
+
+def format_float(value: float) -> str:
+    """As few digits as tell a float of 32 bits from its neighbours."""
+    return next(
+        (text for digits in range(6, 9) if _float32_bytes(text := f"{value:.{digits}g}") == _float32_bytes(value)),
+        f"{value:.9g}",
+    )
+
+
+def _float32_bytes(value: float | str) -> bytes:
+    import struct
+
+    try:
+        return struct.pack("<f", float(value))
+    except OverflowError:
+        return b""
+
+
+def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
+    """What a message says of an attribute that is another: both values, or how much of a long list."""
+    if isinstance(before, tuple) and isinstance(after, tuple) and max(len(before), len(after)) > MAX_LISTED:
+        if len(before) != len(after):
+            return f"has {len(after):,} elements, had {len(before):,}"
+        return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"
+    return f"is {format_value(after)}, was {format_value(before)}"
+
+
+def format_operator(node: NodeProto) -> str:
+    """An operator as messages name it: `Conv`, or with a domain that is not the default one."""
+    if node.domain in _DEFAULT_DOMAINS:
+        return f"`{node.op_type}`"
+    return f"`{canonical_domain(node.domain)}.{node.op_type}`"

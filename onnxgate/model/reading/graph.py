@@ -1,0 +1,318 @@
+"""How a graph is wired: its nodes, and where each of their inputs comes from, whatever values and nodes are called.
+
+A `Constant` is a weight like any other here; graphs inside nodes are wired of their own, and what they take from around
+them counts as inputs of the node that holds them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from onnxgate.model.facts import count_elements
+from onnxgate.model.reading.fact_extraction import AttributeValue, canonical_domain, read_attributes, read_opsets
+from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+OperatorKey = tuple[str, str, str]
+"""Domain, name, overload."""
+_FLOAT, _INT64 = 1, 7
+_DISTINCTIVE_ELEMENTS = 4
+"""A weight of so many elements and more tells nodes apart by what it holds."""
+_CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
+
+
+@dataclass(eq=False, slots=True)
+class Weight:
+    """A tensor that a model holds: an initializer, a `Constant`, or an attribute of a node. Nothing of it is in memory
+    that the model's structure does not have."""
+
+    name: str
+    tensors: tuple[TensorProto, ...]  # one; of a sparse one its values and its indices
+    dims: tuple[int, ...]
+    type: int
+    model: Path
+    kind: Literal["initializer", "sparse", "constant", "attribute"] = "initializer"
+    overridable: bool = False  # an input of the graph too
+    problem: str = ""  # why it cannot be read; known once `digest` was asked for
+    _digest: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of what it holds, however it is kept; "" where that cannot be read."""
+        if self._digest is None:
+            try:
+                self._digest = self._hashed()
+            except (UnreadableWeightError, OSError) as reason:
+                self.problem, self._digest = str(reason), ""
+        return self._digest
+
+    def _hashed(self) -> str:
+        digest = hashlib.sha256()
+        for tensor in self.tensors:
+            for chunk in read_chunks(tensor, self.model):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """Equal for weights of the same type, shape and data; of what cannot be read, equal only to itself."""
+        return (self.type, self.dims, self.digest or id(self))
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Its type and shape."""
+        return (self.type, self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSource:
+    """Where a value comes from: `node` makes it as its output `index`, or it is the graph's input `index`."""
+
+    kind: Literal["nothing", "input", "weight", "node", "outer", "unknown"]
+    name: str = ""
+    node: int = -1
+    index: int = 0
+
+
+NO_VALUE = ValueSource("nothing")
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One node. `captured` is what graphs inside it take from around it, in the order of its first use there."""
+
+    proto: NodeProto
+    index: int
+    position: int  # in the file
+    operator: OperatorKey
+    attributes: dict[str, AttributeValue]
+    sources: tuple[ValueSource, ...]
+    held: dict[str, tuple[Weight, ...]] = field(default_factory=dict)  # tensors by attribute
+    bodies: dict[str, tuple[Graph, ...]] = field(default_factory=dict)  # graphs by attribute
+    captured: tuple[ValueSource, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What a reader knows it by: its name, else its first output's."""
+        return str(self.proto.name or next(filter(None, self.proto.output), ""))
+
+    @property
+    def every(self) -> tuple[ValueSource, ...]:
+        """All that it reads."""
+        return (*self.sources, *self.captured)
+
+
+class Graph:
+    """One graph or function body."""
+
+    def __init__(
+        self,
+        holder: GraphProto | FunctionProto,
+        imports: dict[str, int],
+        model: Path,
+        parent: Graph | None = None,
+    ) -> None:
+        self.holder, self.imports, self.model, self.parent = holder, imports, model, parent
+        self.weights: dict[str, Weight] = {weight.name: weight for weight in _iter_initializers(holder, model)}
+        names = [str(getattr(value, "name", value)) for value in holder.input]
+        for name in names:
+            if name in self.weights:
+                self.weights[name].overridable = True
+        self.inputs = {name: index for index, name in enumerate(it for it in names if it not in self.weights)}
+        self.free: dict[str, None] = {}  # names that something around this graph must know
+        self._made: dict[str, tuple[int, int]] = {}
+        self.nodes: list[Node] = []
+        self._fill()
+        self.output_names = [str(getattr(value, "name", value)) for value in holder.output]
+        self.outputs = [self.resolve(name) for name in self.output_names]
+        self.order = _topological_order(self)
+        self.consumers = _index_consumers(self)
+
+    def _fill(self) -> None:
+        protos: list[tuple[int, NodeProto]] = []
+        for position, proto in enumerate(self.holder.node):
+            constant = _constant_weight(proto, self.model)
+            if constant is not None:
+                self.weights.setdefault(constant.name, constant)
+                continue
+            for index, name in enumerate(proto.output):
+                if name:
+                    self._made.setdefault(name, (len(protos), index))
+            protos.append((position, proto))
+        self.nodes = [self._node(index, position, proto) for index, (position, proto) in enumerate(protos)]
+
+    def _node(self, index: int, position: int, proto: NodeProto) -> Node:
+        domain = canonical_domain(proto.domain)
+        attributes = read_attributes(proto, self.imports.get(domain, 1), self.dims)
+        sources = tuple(map(self.resolve, trim_trailing_empty(proto.input)))
+        operator = (domain, proto.op_type, getattr(proto, "overload", ""))
+        node = Node(proto, index, position, operator, attributes, sources)
+        for attribute in proto.attribute:
+            if held := tuple(self._held(node, attribute)):
+                node.held[attribute.name] = held
+            if bodies := tuple(Graph(graph, self.imports, self.model, self) for graph in iter_subgraphs(attribute)):
+                node.bodies[attribute.name] = bodies
+        free = dict.fromkeys(name for bodies in node.bodies.values() for body in bodies for name in body.free)
+        node.captured = tuple(map(self.resolve, free))
+        return node
+
+    def _held(self, node: Node, attribute: AttributeProto) -> Iterator[Weight]:
+        label = f"{attribute.name} of {node.name}"
+        tensors = [attribute.t] if attribute.HasField("t") else []
+        for tensor in (*tensors, *attribute.tensors):
+            yield Weight(label, (tensor,), tuple(tensor.dims), tensor.data_type, self.model, "attribute")
+        sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
+        for it in (*sparse, *attribute.sparse_tensors):
+            both = (it.values, it.indices)
+            yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
+
+    def dims(self, name: str) -> Sequence[int] | None:
+        """The dims of a weight, here or around."""
+        scope: Graph | None = self
+        while scope is not None:
+            if name in scope.weights:
+                return scope.weights[name].dims
+            scope = scope.parent
+        return None
+
+    def resolve(self, name: str) -> ValueSource:
+        """What a name means here; what it does not mean here is taken from around."""
+        if not name:
+            return NO_VALUE
+        if name in self.weights:
+            return ValueSource("weight", name)
+        if name in self.inputs:
+            return ValueSource("input", name, index=self.inputs[name])
+        if name in self._made:
+            node, index = self._made[name]
+            return ValueSource("node", name, node, index)
+        self.free[name] = None
+        return ValueSource("outer" if self.parent is not None else "unknown", name)
+
+    def weight(self, source: ValueSource) -> Weight | None:
+        """The weight that a source is, here or around."""
+        scope: Graph | None = self
+        while scope is not None and source.kind == "outer":
+            scope = scope.parent
+            source = scope.resolve(source.name) if scope is not None else NO_VALUE
+        return scope.weights[source.name] if scope is not None and source.kind == "weight" else None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelGraphs:
+    """A whole model: its main graph and its local functions, each wired."""
+
+    main: Graph
+    functions: dict[OperatorKey, Graph]
+
+    def scopes(self) -> Iterator[Graph]:
+        """Every graph and function body, outer ones first."""
+        for wiring in (self.main, *self.functions.values()):
+            yield from _iter_nested(wiring)
+
+
+def build_graphs(proto: ModelProto, model: Path) -> ModelGraphs:
+    """The model whose structure was read from `model`."""
+    functions = {
+        (canonical_domain(it.domain), str(it.name), str(getattr(it, "overload", ""))): Graph(
+            it, {canonical_domain(imported.domain): imported.version for imported in it.opset_import}, model
+        )
+        for it in proto.functions
+    }
+    return ModelGraphs(Graph(proto.graph, read_opsets(proto), model), functions)
+
+
+def has_distinctive_weight(wiring: Graph, index: int) -> bool:
+    """The node has a weight that is large enough to tell it from others by what that holds."""
+    weights = map(wiring.weight, wiring.nodes[index].sources)
+    return any(weight is not None and count_elements(weight.dims) >= _DISTINCTIVE_ELEMENTS for weight in weights)
+
+
+def _iter_nested(wiring: Graph) -> Iterator[Graph]:
+    yield wiring
+    for node in wiring.nodes:
+        for bodies in node.bodies.values():
+            for body in bodies:
+                yield from _iter_nested(body)
+
+
+def trim_trailing_empty(names: Sequence[str]) -> list[str]:
+    """Inputs or outputs without trailing empty ones, which say nothing."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Iterator[Weight]:
+    for tensor in getattr(holder, "initializer", ()):
+        yield Weight(tensor.name, (tensor,), tuple(tensor.dims), tensor.data_type, model)
+    for sparse in getattr(holder, "sparse_initializer", ()):
+        both, kind = (sparse.values, sparse.indices), sparse.values.data_type
+        yield Weight(sparse.values.name, both, tuple(sparse.dims), kind, model, "sparse")
+
+
+def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
+    """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
+    if node.op_type != "Constant" or canonical_domain(node.domain) != "ai.onnx" or len(node.output) != 1:
+        return None
+    given = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
+    if len(given) != 1 or len(node.attribute) != 1 or given[0].name not in _CONSTANT_ATTRIBUTES or not node.output[0]:
+        return None
+    tensor = given[0].t if given[0].name == "value" else _constant_tensor(given[0])
+    return Weight(node.output[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
+
+
+def _constant_tensor(attribute: AttributeProto) -> TensorProto:
+    from onnx import TensorProto
+
+    match attribute.name:
+        case "value_float":
+            return TensorProto(data_type=_FLOAT, float_data=[attribute.f])
+        case "value_floats":
+            return TensorProto(data_type=_FLOAT, dims=[len(attribute.floats)], float_data=attribute.floats)
+        case "value_int":
+            return TensorProto(data_type=_INT64, int64_data=[attribute.i])
+        case _:
+            return TensorProto(data_type=_INT64, dims=[len(attribute.ints)], int64_data=attribute.ints)
+
+
+def _topological_order(wiring: Graph) -> list[int]:
+    """The nodes, makers before users, in an order that follows from how they are wired and not from the file's."""
+    done: dict[int, None] = {}
+    begun: set[int] = set()
+    for root in (*_producer_indices(wiring.outputs), *range(len(wiring.nodes))):
+        stack = [] if root in begun else [root]
+        while stack:
+            node = stack[-1]
+            if node in begun:
+                stack.pop()
+                done[node] = None
+                continue
+            begun.add(node)
+            stack.extend(it for it in reversed(list(_producer_indices(wiring.nodes[node].every))) if it not in begun)
+    return list(done)
+
+
+def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
+    return (source.node for source in sources if source.kind == "node")
+
+
+def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
+    """For each node who reads it: (its output, reader, the reader's input); `-1` is what a graph inside captures."""
+    found: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
+    for node in wiring.nodes:
+        for slot, source in enumerate(node.sources):
+            if source.kind == "node":
+                found[source.node].append((source.index, node.index, slot))
+        for source in node.captured:
+            if source.kind == "node":
+                found[source.node].append((source.index, node.index, -1))
+    return found

@@ -1,0 +1,381 @@
+"""A model's bytes without its large weights: the same messages, where each weight's data is replaced by where it lies.
+
+What is left is an ordinary serialized `ModelProto` that protobuf itself parses. A tensor whose data was left out has an
+entry of ours in `external_data`, while its `data_location` stays as it was; `pieces` reads it back.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.facts import ELEMENT_TYPES, STRING
+from onnxgate.model.reading.file_format import (
+    LENGTH,
+    Field,
+    FileWindow,
+    UnreadableModel,
+    encode_length_prefix,
+    iter_fields,
+)
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+
+
+OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
+"""Differs from run to run, so that no file can hold it."""
+SMALL_BYTES = 4096
+"""Messages and tensor data up to this size are kept as they are. Whatever shape inference reads is smaller."""
+_MAX_DEPTH = 100
+"""Nesting that protobuf accepts. Source: protobuf's default recursion limit."""
+_MAX_PLAIN_VALUES = 256
+"""An attribute with more plain values than this holds numbers or strings, and no tensor or graph."""
+
+
+class MessageKind(enum.Enum):
+    """The messages that large weights may lie in."""
+
+    MODEL = enum.auto()
+    TRAINING = enum.auto()
+    FUNCTION = enum.auto()
+    GRAPH = enum.auto()
+    NODE = enum.auto()
+    ATTRIBUTE = enum.auto()
+    SPARSE = enum.auto()
+    TENSOR = enum.auto()
+
+
+_NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
+    MessageKind.MODEL: {7: MessageKind.GRAPH, 20: MessageKind.TRAINING, 25: MessageKind.FUNCTION},
+    MessageKind.TRAINING: {1: MessageKind.GRAPH, 2: MessageKind.GRAPH},
+    MessageKind.FUNCTION: {7: MessageKind.NODE},
+    MessageKind.GRAPH: {1: MessageKind.NODE, 5: MessageKind.TENSOR, 15: MessageKind.SPARSE},
+    MessageKind.NODE: {5: MessageKind.ATTRIBUTE},
+    MessageKind.ATTRIBUTE: {
+        5: MessageKind.TENSOR,
+        6: MessageKind.GRAPH,
+        10: MessageKind.TENSOR,
+        11: MessageKind.GRAPH,
+        22: MessageKind.SPARSE,
+        23: MessageKind.SPARSE,
+    },
+    MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
+    MessageKind.TENSOR: {},
+}
+"""Field number -> message, as `onnx.proto` has them."""
+RAW_DATA = 9
+DATA_FIELDS = {
+    4: "float_data",
+    5: "int32_data",
+    7: "int64_data",
+    RAW_DATA: "raw_data",
+    10: "double_data",
+    11: "uint64_data",
+}
+"""Fields of TensorProto that hold a tensor's data in one run of bytes."""
+_EXTERNAL_DATA = 13
+
+
+@dataclass(frozen=True, slots=True)
+class OmittedData:
+    """Data of a tensor that was left out: the field that it came from, and where in the file it lies."""
+
+    field: int
+    offset: int
+    length: int
+
+
+def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
+    """Where the data that was left out lies; empty where the tensor is whole."""
+    for entry in tensor.external_data:
+        if entry.key == OMITTED_KEY:
+            return tuple(OmittedData(*map(int, piece.split(":"))) for piece in entry.value.split(","))
+    return ()
+
+
+def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES) -> bytes:
+    """The file's bytes without the data of tensors that hold more than `small_bytes`.
+
+    Raises:
+        UnreadableModel: the file is no sequence of whole messages.
+    """
+    return b"".join(_WeightStripper(source, small_bytes).message(MessageKind.MODEL, 0, source.size_bytes, 0))
+
+
+class _WeightStripper:
+    def __init__(self, source: FileWindow, small_bytes: int) -> None:
+        self._source = source
+        self._small_bytes = small_bytes
+
+    def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
+        """The parts of one message. Spans without anything large are copied whole, unread."""
+        if depth > _MAX_DEPTH:
+            raise UnreadableModel(f"a model nested more than {_MAX_DEPTH} messages deep")
+        parts: list[bytes] = []
+        copied = start
+        plain = 0
+        for field in iter_fields(self._source, start, end):
+            inside = self._inside(kind, field)
+            if inside is not None:
+                parts.append(self._source.read(copied, field.tag))
+                parts += self._replaced(field, inside, depth)
+                copied = field.end
+            elif kind is MessageKind.ATTRIBUTE and (plain := plain + 1) > _MAX_PLAIN_VALUES:
+                break
+        parts.append(self._source.read(copied, end))
+        return parts
+
+    def _inside(self, kind: MessageKind, field: Field) -> MessageKind | None:
+        if field.wire != LENGTH or (field.end - field.start <= self._small_bytes and kind is not MessageKind.MODEL):
+            return None
+        return _NESTED_MESSAGES[kind].get(field.number)
+
+    def _replaced(self, field: Field, kind: MessageKind, depth: int) -> list[bytes]:
+        if kind is MessageKind.TENSOR:
+            parts = self._tensor(field.start, field.end)
+        else:
+            parts = self.message(kind, field.start, field.end, depth + 1)
+        return [encode_length_prefix(field.number, sum(map(len, parts))), *parts]
+
+    def _tensor(self, start: int, end: int) -> list[bytes]:
+        parts: list[bytes] = []
+        omitted: list[OmittedData] = []
+        copied = start
+        for index, field in enumerate(iter_fields(self._source, start, end)):
+            large = field.wire == LENGTH and field.end - field.start > self._small_bytes
+            if large and field.number in DATA_FIELDS:
+                parts.append(self._source.read(copied, field.tag))
+                omitted.append(OmittedData(field.number, field.start, field.end - field.start))
+                copied = field.end
+            elif not omitted and index > _MAX_PLAIN_VALUES:  # strings, or numbers that are not packed
+                break
+        parts.append(self._source.read(copied, end))
+        return parts + _encode_omitted_data(omitted)
+
+
+def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
+    if not omitted:
+        return []
+    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not repeated: the last one counts
+    omitted = [piece for piece in omitted if piece.field != RAW_DATA] + raw
+    value = ",".join(f"{piece.field}:{piece.offset}:{piece.length}" for piece in omitted).encode()
+    entry = (
+        encode_length_prefix(1, len(OMITTED_KEY)) + OMITTED_KEY.encode() + encode_length_prefix(2, len(value)) + value
+    )
+    return [encode_length_prefix(_EXTERNAL_DATA, len(entry)) + entry]
+
+
+LARGE_BYTES = 50 * 1000 * 1000
+"""Files of this size and more are read without their weights."""
+LIGHT_BYTES = 8 * 1000 * 1000
+"""The same where a model is only judged."""
+FIRST_IR_WITHOUT_INPUTS = 4
+"""From here on an initializer need not be an input too. Source: IR.md of ONNX."""
+MAX_PROTOBUF_BYTES = 2**31 - 1
+"""Source: protobuf refuses messages of 2 GiB and more, and with it every runtime."""
+
+
+def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
+    """The model, without external data; from `large_bytes` on also without the data of its large tensors.
+
+    Raises:
+        UnreadableModel: the file is no model.
+        OSError: the file cannot be opened.
+    """
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from onnx import ModelProto
+
+    content = _read_content(path, large_bytes, small_bytes)
+    try:
+        proto = ModelProto.FromString(content)
+    except DecodeError as error:
+        raise _explain_parse_error(path) from error
+    _require_utf8(proto)
+    return proto
+
+
+def read_light_structure(path: Path) -> ModelProto:
+    """The model for those who only judge it: from `LIGHT_BYTES` on without the data of plain large weights.
+
+    Where one of those that were left out is more than that, which onnx's checker would look into, it is read as
+    `read_structure` does.
+
+    Raises:
+        UnreadableModel: the file is no model.
+        OSError: the file cannot be opened.
+    """
+    light = read_structure(path, large_bytes=LIGHT_BYTES)
+    if path.stat().st_size >= LARGE_BYTES or _omits_only_plain_weights(light):
+        return light
+    return read_structure(path)
+
+
+def _omits_only_plain_weights(model: ModelProto) -> bool:
+    """Whether all that was left out are initializers of one run of data, of a known type, that are no inputs."""
+    found = list(iter_graphs(model))
+    inputs = {value.name for graph in found for value in graph.input}
+    weights = [tensor for graph in found for tensor in graph.initializer if find_omitted_data(tensor)]
+    omitted = sum(bool(find_omitted_data(tensor)) for _, tensor in _iter_tensors_of(found, model))
+    return omitted == len(weights) and all(
+        tensor.name not in inputs and model.ir_version >= FIRST_IR_WITHOUT_INPUTS and _is_numeric(tensor)
+        for tensor in weights
+    )
+
+
+def _is_numeric(tensor: TensorProto) -> bool:
+    return tensor.data_type != STRING and tensor.data_type in ELEMENT_TYPES and len(find_omitted_data(tensor)) == 1
+
+
+def _read_content(path: Path, large_bytes: int, small_bytes: int) -> bytes:
+    with open_regular(path) as file:
+        source = FileWindow(file)
+        if source.size_bytes > MAX_PROTOBUF_BYTES:
+            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, and a protobuf message ends before 2 GiB")
+        if source.size_bytes < large_bytes:
+            return source.read(0, source.size_bytes)
+        return strip_weights(source, small_bytes)
+
+
+def _explain_parse_error(path: Path) -> UnreadableModel:
+    try:
+        with open_regular(path) as file:
+            strip_weights(FileWindow(file))
+    except UnreadableModel as reason:
+        return reason
+    return UnreadableModel("a damaged model (its messages do not parse)")
+
+
+def iter_graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The main graph and all graphs inside it and inside local functions, outer ones first."""
+    yield from _iter_graphs_from(model.graph)
+    for function in model.functions:
+        yield from _iter_graphs_below(function)
+
+
+def _iter_graphs_from(graph: GraphProto) -> Iterator[GraphProto]:
+    yield graph
+    yield from _iter_graphs_below(graph)
+
+
+def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProto]:
+    for node in holder.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g") or attribute.graphs:  # most hold neither, and this is asked of all, often
+                for graph in iter_subgraphs(attribute):
+                    yield from _iter_graphs_from(graph)
+
+
+def iter_subgraphs(attribute: AttributeProto) -> Iterator[GraphProto]:
+    """The graphs that an attribute holds."""
+    if attribute.HasField("g"):
+        yield attribute.g
+    yield from attribute.graphs
+
+
+def iter_scopes(model: ModelProto) -> Iterator[GraphProto | FunctionProto]:
+    """All that holds nodes: every graph and every local function."""
+    yield from iter_graphs(model)
+    yield from model.functions
+
+
+def iter_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Every node, those of subgraphs and of local functions included."""
+    for holder in iter_scopes(model):
+        yield from holder.node
+
+
+def iter_function_nodes(function: FunctionProto) -> Iterator[NodeProto]:
+    """Every node of a local function, those of its subgraphs included."""
+    yield from function.node
+    for graph in _iter_graphs_below(function):
+        yield from graph.node
+
+
+def iter_tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+    """Every tensor with the name that a reader knows it by: its own, or the output of the Constant that holds it."""
+    return _iter_tensors_of(list(iter_graphs(model)), model)
+
+
+def _iter_tensors_of(found: list[GraphProto], model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+    for graph in found:
+        for tensor in graph.initializer:
+            yield tensor.name, tensor
+        for sparse in graph.sparse_initializer:
+            yield from _iter_sparse_tensors(sparse.values.name, sparse)
+    for node in (node for holder in (*found, *model.functions) for node in holder.node):
+        for attribute in node.attribute:
+            if attribute.HasField("t") or attribute.HasField("sparse_tensor") or _has_repeated_tensors(attribute):
+                yield from _iter_attribute_tensors(node, attribute)
+
+
+def _has_repeated_tensors(attribute: AttributeProto) -> bool:
+    return bool(attribute.tensors or attribute.sparse_tensors)
+
+
+def _iter_attribute_tensors(node: NodeProto, attribute: AttributeProto) -> Iterator[tuple[str, TensorProto]]:
+    name = next(filter(None, node.output), node.name)
+    if attribute.HasField("t"):
+        yield attribute.t.name or name, attribute.t
+    for tensor in attribute.tensors:
+        yield tensor.name or name, tensor
+    if attribute.HasField("sparse_tensor"):
+        yield from _iter_sparse_tensors(name, attribute.sparse_tensor)
+    for sparse in attribute.sparse_tensors:
+        yield from _iter_sparse_tensors(name, sparse)
+
+
+def _iter_sparse_tensors(name: str, sparse: SparseTensorProto) -> Iterator[tuple[str, TensorProto]]:
+    yield name, sparse.values
+    yield name, sparse.indices
+
+
+def _require_utf8(model: ModelProto) -> None:
+    """Strings that are not UTF-8 come back from protobuf as bytes, and fail wherever they are used."""
+    for text in _iter_texts(model):
+        if not isinstance(text, str):
+            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)")
+
+
+def _iter_texts(model: ModelProto) -> Iterator[object]:
+    yield from (model.producer_name, model.producer_version)
+    for imported in model.opset_import:
+        yield imported.domain
+    for entry in model.metadata_props:
+        yield from (entry.key, entry.value)
+    for function in model.functions:
+        yield from (function.name, function.domain, function.overload)
+        yield from (*function.input, *function.output, *function.attribute)
+        yield from (imported.domain for imported in function.opset_import)
+    found = list(iter_graphs(model))
+    for graph in found:
+        yield from _iter_graph_texts(graph)
+    for holder in (*found, *model.functions):
+        for node in holder.node:
+            yield from _iter_node_texts(node)
+    for _, tensor in _iter_tensors_of(found, model):
+        yield tensor.name
+        for entry in tensor.external_data:
+            yield from (entry.key, entry.value)
+
+
+def _iter_graph_texts(graph: GraphProto) -> Iterator[object]:
+    yield graph.name
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        for dim in value.type.tensor_type.shape.dim:
+            yield dim.dim_param
+
+
+def _iter_node_texts(node: NodeProto) -> Iterator[object]:
+    yield from (node.op_type, node.domain, node.name, node.overload, *node.input, *node.output)
+    for entry in node.metadata_props:
+        yield from (entry.key, entry.value)
+    for attribute in node.attribute:
+        yield attribute.name
+        yield attribute.ref_attr_name

@@ -1,0 +1,230 @@
+"""What tensors hold, wherever it lies: in the message, left in the model's file, or in external data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_tensor_elements, required_bytes
+from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.file_format import encode_length_prefix
+from onnxgate.model.reading.structure import RAW_DATA, OmittedData, find_omitted_data
+
+if TYPE_CHECKING:
+    import numpy as np
+    from onnx import TensorProto
+
+    Array = np.ndarray[Any, Any]
+
+CHUNK_BYTES = 4 * 1024 * 1024
+_MAX_EQUAL_ULPS = 4
+"""Floats this close are equal: another machine's exporter may round so. Source: DESIGN, "Re-export"."""
+_FLOAT_DATA, _DOUBLE_DATA = 4, 10
+_FLOATS = {1: "f4", 10: "f2", 11: "f8", 14: "f4", 15: "f8"}
+_BFLOAT16 = 16
+_INTEGERS = {2: "u1", 3: "i1", 4: "u2", 5: "i2", 6: "i4", 7: "i8", 9: "u1", 12: "u4", 13: "u8"}
+
+
+class UnreadableWeightError(Exception):
+    """A tensor's data are not there; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """How two tensors of one type and shape differ."""
+
+    elements: int  # 0 where all that differs is rounded
+    total: int
+    largest: float | None = None  # None: not a number that can be compared
+    rounded: int = 0  # floats that differ by at most 4 ULP
+
+
+def read_chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
+    """The tensor's data as raw little-endian bytes, in chunks of `CHUNK_BYTES`, however the model keeps them.
+
+    Raises:
+        UnreadableWeightError: its external data are not there.
+    """
+    if is_external(tensor):
+        yield from _read_external(tensor, model)
+    elif omitted := find_omitted_data(tensor):
+        yield from _read_omitted(tensor, omitted, model)
+    else:
+        data = tensor.raw_data or _encode_typed_data(tensor)
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield data[start : start + CHUNK_BYTES]
+
+
+def _read_external(tensor: TensorProto, model: Path) -> Iterator[bytes]:
+    location = read_external_entries(tensor).get("location", "")
+    file = inspect_data_file(model, location)
+    if not location or file.problem:
+        raise UnreadableWeightError(f"`{location}` {file.detail or f'is {file.problem}'}")
+    try:
+        offset, length = read_data_range(tensor)
+    except ValueError as error:
+        raise UnreadableWeightError(str(error)) from error
+    needed = required_bytes(tensor)
+    yield from _read_span(file.path, offset, needed if needed is not None else length or 0)
+
+
+def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: Path) -> Iterator[bytes]:
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if len(omitted) == 1 and omitted[0].field in (RAW_DATA, _FLOAT_DATA, _DOUBLE_DATA):
+        yield from _read_span(model, omitted[0].offset, omitted[0].length)
+        return
+    content = b"".join(
+        part
+        for piece in omitted
+        for part in (encode_length_prefix(piece.field, piece.length), *_read_span(model, piece.offset, piece.length))
+    )
+    try:
+        whole = type(tensor).FromString(content)
+    except DecodeError as error:
+        raise UnreadableWeightError("its data are damaged") from error
+    whole.data_type = tensor.data_type
+    yield whole.raw_data or _encode_typed_data(whole)
+
+
+def _read_span(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    with open_regular(path) as file:
+        if length > 0 and offset >= path.stat().st_size:  # further than any file can be read, perhaps
+            raise UnreadableWeightError(f"`{path.name}` ends too early")
+        file.seek(offset)
+        while length > 0:
+            piece = _read_fully(file.read, min(length, CHUNK_BYTES))
+            if not piece:
+                raise UnreadableWeightError(f"`{path.name}` ends too early")
+            yield piece
+            length -= len(piece)
+
+
+def _read_fully(read: Callable[[int], bytes | None], count: int) -> bytes:
+    parts = []
+    while count > 0 and (part := read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _encode_typed_data(tensor: TensorProto) -> bytes:
+    """Data that stand in a field of their own type. Source: onnx.proto says which type uses which field."""
+    import numpy as np
+
+    if tensor.data_type == STRING:
+        return b"".join(encode_length_prefix(1, len(text)) + text for text in tensor.string_data)
+    if tensor.float_data:
+        return np.array(tensor.float_data, "<f4").tobytes()
+    if tensor.double_data:
+        return np.array(tensor.double_data, "<f8").tobytes()
+    if tensor.int64_data:
+        return np.array(tensor.int64_data, "<i8").tobytes()
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    width = max(element.bits // 8, 1) if element else 4
+    if tensor.uint64_data:
+        return np.array(tensor.uint64_data, "<u8").astype(f"<u{width}").tobytes()
+    return np.array(tensor.int32_data, "<i4").astype(f"<i{min(width, 4)}").tobytes()
+
+
+def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> TensorDifference | None:
+    """How two tensors of one type and shape differ; None where they are equal.
+
+    Raises:
+        UnreadableWeightError: the data of one of them are not there.
+    """
+    total = count_tensor_elements(new)
+    elements, largest, rounded = 0, -math.inf, 0
+    pairs = _align_chunks(read_chunks(old, old_model), read_chunks(new, new_model))
+    for before, after in pairs:
+        if before == after:
+            continue
+        if len(before) != len(after) or new.data_type == STRING or len(before) % _element_bytes(new.data_type):
+            return TensorDifference(total, total)
+        count, distance, close = _compare_chunk(before, after, new.data_type)
+        elements, largest, rounded = elements + count, max(largest, distance), rounded + close
+    if not elements and not rounded:
+        return None
+    return TensorDifference(elements, total, largest if math.isfinite(largest) else None, rounded)
+
+
+def _element_bytes(data_type: int) -> int:
+    """How many bytes one element takes; 1 where several share one, or where it is not known."""
+    return int((_FLOATS.get(data_type) or _INTEGERS.get(data_type) or ("u2" if data_type == _BFLOAT16 else "u1"))[1])
+
+
+def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    before, after = b"", b""
+    while True:
+        before, after = before or next(old, b""), after or next(new, b"")
+        if not before or not after:
+            if before or after:
+                yield before, after
+            return
+        size = min(len(before), len(after))
+        yield before[:size], after[:size]
+        before, after = before[size:], after[size:]
+
+
+def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
+    """How many elements differ, by how much at most (-inf where that cannot be said), and how many are rounded."""
+    import numpy as np
+
+    if data_type in _FLOATS or data_type == _BFLOAT16:
+        return _compare_float_chunk(before, after, data_type)
+    kind = _INTEGERS.get(data_type, "u1")
+    a, b = np.frombuffer(before, f"<{kind}"), np.frombuffer(after, f"<{kind}")
+    apart = a != b
+    if data_type not in _INTEGERS:
+        return int(apart.sum()), -math.inf, 0
+    distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
+    return int(apart.sum()), float(distance.max()), 0
+
+
+def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
+    import numpy as np
+
+    kind = _FLOATS.get(data_type, "u2")
+    width = int(kind[1])
+    old, new = np.frombuffer(before, f"<i{width}"), np.frombuffer(after, f"<i{width}")
+    a, b = _decode_floats(old, data_type), _decode_floats(new, data_type)
+    steps, both_nan = _count_ulps(old, new), np.isnan(a) & np.isnan(b)
+    apart = (steps > _MAX_EQUAL_ULPS) & ~both_nan
+    rounded = int(((steps > 0) & ~apart & ~both_nan).sum())
+    if not apart.any():
+        return 0, -math.inf, rounded
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(a[apart].astype(np.float64) - b[apart].astype(np.float64))
+    finite = distance[np.isfinite(distance)]
+    return int(apart.sum()), float(finite.max()) if finite.size else -math.inf, rounded
+
+
+def _decode_floats(bits: Array, data_type: int) -> Array:
+    import numpy as np
+
+    if data_type == _BFLOAT16:
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return bits.view(f"<{_FLOATS[data_type]}")
+
+
+def _count_ulps(old: Array, new: Array) -> Array:
+    """How many representable numbers two floats, given by their bits, lie from each other."""
+    import numpy as np
+
+    a, b = _ordered_integers(old), _ordered_integers(new)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    steps: Array = (high - low).view(np.dtype(f"u{high.dtype.itemsize}"))
+    return steps
+
+
+def _ordered_integers(bits: Array) -> Array:
+    """Integers in the order of the floats that have these bits; both zeros are 0."""
+    import numpy as np
+
+    wide = bits.astype(np.int64)
+    least = -(1 << (8 * bits.dtype.itemsize - 1))
+    return np.where(wide < 0, least - wide, wide)

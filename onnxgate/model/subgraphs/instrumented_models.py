@@ -1,0 +1,316 @@
+"""Some nodes of a model, each fed on its own, in one model: what one of them gets wrong reaches none of the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.files import link_or_copy, replace_atomically
+from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
+from onnxgate.model.reading.fact_extraction import list_inputs
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
+from onnxgate.model.subgraphs.reduced_models import has_data_elsewhere, list_needed_values
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+
+ISOLATED_SUFFIX = "#apart"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownValue:
+    """A value that can be fed."""
+
+    element: int  # `TensorProto.DataType`
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedNodes:
+    """The model, what it must be fed, and what its outputs are called."""
+
+    model: ModelProto
+    values: tuple[str, ...]  # values of the model, fed by name
+    weights: tuple[TensorProto, ...]  # whose data are not at hand, fed by name too
+    outputs: dict[str, str]  # value that a node makes -> its name here
+
+
+def isolate_nodes(proto: ModelProto, targets: Sequence[int], known: Mapping[str, KnownValue]) -> IsolatedNodes:
+    """The nodes at `targets`, each fed with what is known.
+
+    What a node needs and is not known is made here, by the nodes that make it, from what is known.
+    """
+    return _IsolationBuilder(proto, known).build(targets)
+
+
+@dataclass(slots=True)
+class _IsolationBuilder:
+    proto: ModelProto
+    known: Mapping[str, KnownValue]
+    values: dict[str, None] = field(default_factory=dict)
+    weights: dict[str, None] = field(default_factory=dict)
+    inner: set[int] = field(default_factory=set)
+    made: dict[str, int] = field(default_factory=dict)
+    initializers: dict[str, TensorProto] = field(default_factory=dict)
+
+    def build(self, targets: Sequence[int]) -> IsolatedNodes:
+        graph = self.proto.graph
+        self.made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+        self.initializers = {tensor.name: tensor for tensor in graph.initializer}
+        self._require(targets)
+        model = _empty_model(self.proto)
+        for name in self.values:
+            _declare_input(model.graph, name, self.known[name].element, self.known[name].shape)
+        fed = self._give_weights(model.graph)
+        for index in sorted(self.inner):
+            self._add_inner(model.graph, graph.node[index])
+        outputs = dict(pair for index in targets for pair in _add_target_node(model.graph, graph.node[index]))
+        return IsolatedNodes(model, tuple(self.values), tuple(fed), outputs)
+
+    def _require(self, targets: Iterable[int]) -> None:
+        """Find all that the targets need, back to what is known."""
+        graph = self.proto.graph
+        ahead = list(dict.fromkeys(name for index in targets for name in list_needed_values(graph.node[index])))
+        seen: set[str] = set()
+        while ahead:
+            name = ahead.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in self.known:
+                self.values[name] = None
+            elif name in self.initializers:
+                self.weights[name] = None
+            elif name in self.made:
+                self.inner.add(self.made[name])
+                ahead += list_needed_values(graph.node[self.made[name]])
+
+    def _give_weights(self, graph: GraphProto) -> list[TensorProto]:
+        fed = []
+        for name in self.weights:
+            tensor = self.initializers[name]
+            if has_data_elsewhere(tensor):
+                _declare_input(graph, name, tensor.data_type, tensor.dims)
+                fed.append(tensor)
+            else:
+                graph.initializer.add().CopyFrom(tensor)
+        graph.sparse_initializer.extend(self.proto.graph.sparse_initializer)
+        return fed
+
+    def _add_inner(self, graph: GraphProto, node: NodeProto) -> None:
+        """A node whose values others need; what is known already is fed instead."""
+        added = graph.node.add()
+        added.CopyFrom(node)
+        added.name = f"{node.name}#inner" if node.name else ""
+        for position, name in enumerate(node.output):
+            if name in self.values:
+                added.output[position] = f"{name}#inner"
+
+
+def _empty_model(proto: ModelProto) -> ModelProto:
+    model = type(proto)(ir_version=max(proto.ir_version, FIRST_IR_WITHOUT_INPUTS))
+    model.graph.name = "apart"
+    model.opset_import.extend(proto.opset_import)
+    model.functions.extend(proto.functions)
+    return model
+
+
+def _declare_input(graph: GraphProto, name: str, element: int, shape: Iterable[int]) -> None:
+    value = graph.input.add(name=name)
+    value.type.tensor_type.elem_type = element
+    value.type.tensor_type.shape.SetInParent()
+    for size in shape:
+        value.type.tensor_type.shape.dim.add().dim_value = size
+
+
+def _add_target_node(graph: GraphProto, node: NodeProto) -> Iterable[tuple[str, str]]:
+    added = graph.node.add()
+    added.CopyFrom(node)
+    for position, name in enumerate(node.output):
+        if name:
+            added.output[position] = f"{name}{ISOLATED_SUFFIX}"
+            graph.output.add(name=added.output[position])
+            yield name, added.output[position]
+
+
+ASSUMED_BYTES = 64 * 1024
+"""What a value is taken to need where its shape is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchNode:
+    """A node of the main graph as a search sees it; subgraphs and local functions are part of their node."""
+
+    index: int
+    inputs: tuple[str, ...]  # values that depend on what the model is fed; constants and weights are left out
+    outputs: tuple[str, ...]
+
+
+def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
+    """The nodes that these outputs need and that depend on what is fed, in the order of the file."""
+    wanted, found = set(outputs), []
+    alive = find_live_values(proto.graph)
+    for index in range(len(proto.graph.node) - 1, -1, -1):
+        node = proto.graph.node[index]
+        taken = list_needed_values(node)
+        if wanted.isdisjoint(node.output):
+            continue
+        wanted.update(taken)
+        if not alive.isdisjoint(taken):
+            kept = tuple(name for name in taken if name in alive)
+            found.append(SearchNode(index, kept, tuple(filter(None, node.output))))
+    return tuple(reversed(found))
+
+
+def find_live_values(graph: GraphProto) -> set[str]:
+    """The values that depend on what the model is fed; nodes are in topological order."""
+    alive = {value.name for value in list_inputs(graph)}
+    for node in graph.node:
+        if not alive.isdisjoint(list_needed_values(node)):
+            alive.update(filter(None, node.output))
+    return alive
+
+
+def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
+    """Write the model at `model` with these values as outputs behind its own into `folder`, which must not exist.
+
+    `proto` is its structure. External data are linked there, or copied where that is not possible.
+
+    Raises:
+        OSError: the data cannot be read, or there is no room.
+    """
+    from onnx import GraphProto, ModelProto
+
+    own = {value.name for value in proto.graph.output}
+    added = GraphProto(output=[_untyped_output(name) for name in names if name not in own])
+    folder.mkdir(parents=True)
+    path = folder / "model.onnx"
+    shutil.copyfile(model, path)
+    with path.open("ab") as file:
+        file.write(ModelProto(graph=added).SerializeToString())
+    link_data(proto, model, folder)
+    return path
+
+
+def _untyped_output(name: str) -> ValueInfoProto:
+    from onnx import ValueInfoProto
+
+    return ValueInfoProto(name=name)
+
+
+def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
+    """Have the external data of a model beside a copy of it. Runtimes refuse links that are not hard ones."""
+    locations = {
+        read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
+    }
+    for location in sorted(filter(None, locations)):
+        file = inspect_data_file(model, location)
+        if file.problem:
+            raise OSError(f"its external data `{location}` are not there")
+        target = folder / location
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(file.path, target)
+
+
+def split_by_size(
+    proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
+) -> list[list[str]]:
+    """The names in portions whose values take no more than `most_bytes` together, as far as shapes are known."""
+    known = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
+    found: list[list[str]] = [[]]
+    filled = 0
+    for name in names:
+        size = _estimate_bytes(known.get(name), sizes)
+        if found[-1] and filled + size > most_bytes:
+            found.append([])
+            filled = 0
+        found[-1].append(name)
+        filled += size
+    return found
+
+
+def _estimate_bytes(value: ValueInfoProto | None, sizes: Mapping[str, int]) -> int:
+    if value is None or not value.type.tensor_type.HasField("shape"):
+        return ASSUMED_BYTES
+    count = 4
+    for dim in value.type.tensor_type.shape.dim:
+        count *= max(dim.dim_value or sizes.get(dim.dim_param, 1), 1)
+    return count
+
+
+def replace_model(fresh: Path, committed: Path) -> None:
+    """Replace `committed` (which need not be there yet) by the model at `fresh`.
+
+    Data files keep the name that the committed model has for its own, where it has one; else they are called after it.
+    They are replaced first, so that no model ever points at data that are not there.
+    """
+    target = Path(os.path.realpath(committed))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    names = _choose_data_names(fresh, target)
+    for location, name in names.items():
+        with _atomic_replacement(target.parent / name) as temporary:
+            shutil.copyfile(fresh.parent / location, temporary)
+    with _atomic_replacement(target) as temporary:
+        _write_model(fresh, names, temporary)
+
+
+def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...]:
+    """Data files that the model named `before` and names no longer, sorted."""
+    return tuple(sorted(set(before) - set(read_data_locations(committed))))
+
+
+def read_data_locations(path: Path) -> tuple[str, ...]:
+    """The names of a model's data files, sorted; none where there is no model that could be read."""
+    try:
+        structure = read_structure(path)
+    except (OSError, UnreadableModel):
+        return ()
+    return tuple(
+        sorted(
+            {
+                read_external_entries(tensor).get("location", "")
+                for _, tensor in iter_tensors(structure)
+                if is_external(tensor)
+            }
+        )
+    )
+
+
+def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
+    """Location in the fresh model -> the name that its file gets."""
+    locations, known = read_data_locations(fresh), read_data_locations(target)
+    if len(locations) == 1:
+        (own,) = known if len(known) == 1 and Path(known[0]).name == known[0] else (f"{target.name}.data",)
+        return {locations[0]: own}
+    return {location: location for location in locations}
+
+
+@contextmanager
+def _atomic_replacement(target: Path) -> Iterator[Path]:
+    """A file to be written, which then takes the place of the target, and its permissions."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with replace_atomically(target) as temporary:
+        yield temporary
+        if target.exists():
+            shutil.copymode(target, temporary)
+
+
+def _write_model(fresh: Path, names: dict[str, str], path: Path) -> None:
+    if all(location == name for location, name in names.items()):
+        shutil.copyfile(fresh, path)
+        return
+    import onnx
+
+    model = onnx.load(str(fresh), load_external_data=False)
+    for _, tensor in iter_tensors(model):
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = names[entry.value]
+    path.write_bytes(model.SerializeToString())

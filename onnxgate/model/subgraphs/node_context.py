@@ -1,0 +1,399 @@
+"""Pictures of the nodes that findings name: which are drawn, and from which file."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal
+
+from onnxgate.core.findings import Place
+from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
+from onnxgate.model.reading.fact_extraction import format_operator_name
+from onnxgate.model.reading.structure import iter_subgraphs
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
+
+
+MAX_DIAGRAMS = 20
+"""Drawings of one report."""
+_UNNAMED_NODE = re.compile(r"\bthat makes `([^`]+)`")
+"""How a message names a node that has no name (`Nodes.words`, `evidence/beginnings.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedNode:
+    """A node of a model as a finding names it."""
+
+    model: str
+    node: str  # its name; where it has none, the value that it makes
+    unnamed: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells drawings apart."""
+        return self.model, self.node
+
+
+def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
+    """The nodes that errors and warnings name, the gravest first, each once."""
+    grave = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
+    grave.sort(key=lambda finding: LEVELS.index(finding.level))
+    unique: dict[tuple[str, str], NamedNode] = {}
+    for each in filter(None, map(_node_of_finding, grave)):
+        unique.setdefault(each.key, each)
+    return list(unique.values())
+
+
+def _node_of_finding(finding: Finding) -> NamedNode | None:
+    if finding.node:
+        return NamedNode(finding.model, finding.node, unnamed=False)
+    found = _UNNAMED_NODE.search(finding.message)
+    return NamedNode(finding.model, found[1], unnamed=True) if found else None
+
+
+def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
+    """A drawing of each such node that is found in its model's file, at most `MOST`; by model and node."""
+    drawn = itertools.islice(_draw_each(find_named_nodes(findings), files), MAX_DIAGRAMS)
+    return tuple(sorted(drawn, key=lambda each: (each.model, each.node)))
+
+
+def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
+    """Of the drawings of several reports those that one report of all these findings would have."""
+    by_name = {(each.model, each.node): each for each in drawings}
+    kept = [by_name[each.key] for each in find_named_nodes(findings) if each.key in by_name][:MAX_DIAGRAMS]
+    return tuple(sorted(kept, key=lambda each: (each.model, each.node)))
+
+
+def _draw_each(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
+    # REMAP-EMPTY
+
+    for model, of_model in itertools.groupby(names, lambda each: each.model):
+        proto = _read_structure_or_none(files.get(model))
+        for each in of_model if proto is not None else ():
+            found = extract_neighbourhood(proto, "" if each.unnamed else each.node, each.node)
+            if found is not None:
+                yield _to_drawing(each, found)
+
+
+def _read_structure_or_none(file: Path | None) -> ModelProto | None:
+    from onnxgate.model.reading.file_format import UnreadableModel
+    from onnxgate.model.reading.structure import read_structure
+
+    try:
+        return read_structure(file) if file is not None else None
+    except (OSError, UnreadableModel):
+        return None
+
+
+def _to_drawing(named: NamedNode, found: Neighbourhood) -> Drawing:
+    return Drawing(
+        model=named.model,
+        node=named.node,
+        nodes=tuple(DrawnNode(name=box.name, operator=box.operator, kind=box.kind) for box in found.boxes),
+        edges=tuple(DrawnEdge(source=each.source, target=each.target, value=each.value) for each in found.arrows),
+    )
+
+
+_STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
+_FRAME = re.compile(
+    r'^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?',
+    re.MULTILINE,
+)
+_THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
+_MAX_PATH_PARTS = 64
+"""Folders of a source's path; one of more is none. Each of its tails is looked for."""
+_MAX_SOURCE_BYTES = 4 * 1024 * 1024
+_source_lookup_happened = ContextVar("consulted", default=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _StackFrame:
+    path: str
+    line: int
+    text: str
+
+
+def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
+    """The innermost line of the repository at `root` that made the node; its path is relative to `folder`.
+
+    A path of another checkout is matched by its longest tail that exists below `folder`, else below `root`. The line
+    must still be the one that the trace quotes.
+    """
+    for frame in reversed(list(_iter_frames(node))):
+        _source_lookup_happened.set(True)
+        for path in _iter_candidates(frame.path, root, folder):
+            if _line_is_unchanged(frame, path):
+                return Place(_relative_path(path, folder), frame.line)
+    return None
+
+
+@contextlib.contextmanager
+def track_source_lookups() -> Iterator[Callable[[], bool]]:
+    """Tells whether, since the block began, a place was looked for among the files of the repository."""
+    before = _source_lookup_happened.get()
+    _source_lookup_happened.set(False)
+    try:
+        yield _source_lookup_happened.get
+    finally:
+        _source_lookup_happened.set(before or _source_lookup_happened.get())
+
+
+def find_node(model: ModelProto, name: str) -> NodeProto | None:
+    """The node of that name, subgraphs and local functions included; None where there is none."""
+    from onnxgate.model.reading.structure import iter_nodes
+
+    return next((node for node in iter_nodes(model) if node.name == name), None) if name else None
+
+
+def _iter_frames(node: NodeProto) -> Iterator[_StackFrame]:
+    for entry in node.metadata_props:
+        if entry.key == _STACK_TRACE:
+            for found in _FRAME.finditer(entry.value):
+                yield _StackFrame(found["path"], int(found["line"]), (found["text"] or "").strip())
+
+
+def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
+    """Files of the repository that `path` may mean: itself, else its tails, the longest first."""
+    parts = PurePath(path.replace("\\", "/")).parts
+    if len(parts) > _MAX_PATH_PARTS or _THIRD_PARTY_FOLDERS.intersection(parts) or ".." in parts or "\0" in path:
+        return
+    top = Path(os.path.realpath(root))
+    bases = dict.fromkeys((Path(os.path.realpath(folder)), top))
+    for start in range(len(parts)):
+        for base in bases:
+            real = Path(os.path.realpath(base.joinpath(*parts[start:])))  # an absolute path stays what it is
+            if real.is_relative_to(top) and not _THIRD_PARTY_FOLDERS.intersection(real.parts) and os.path.isfile(real):  # noqa: PTH113 - no name is too long for it
+                yield real
+
+
+def _line_is_unchanged(frame: _StackFrame, path: Path) -> bool:
+    """The line that the trace quotes is still there; a trace without a quotation proves nothing."""
+    if not frame.text or path.stat().st_size > _MAX_SOURCE_BYTES:
+        return False
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return frame.line <= len(lines) and lines[frame.line - 1].strip() == frame.text
+
+
+def _relative_path(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, os.path.realpath(folder))).as_posix()
+
+
+BoxKind = Literal["node", "failing", "input", "output", "weight", "more"]
+
+MAX_BOXES = 16
+"""Boxes of a drawing; each box next to the node has at least one of its own beyond these."""
+MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
+"""Boxes on either side of the node, and of each box next to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A node, a value that no node makes, or how many more there are."""
+
+    name: str
+    operator: str
+    kind: BoxKind
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """A value that flows from one box to another, both by their number."""
+
+    source: int
+    target: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """What is to be drawn; the arrows are in the order of what they come from and go to."""
+
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Neighbourhood | None:
+    """Around the node called `name`, or around the unnamed one that makes `output`.
+
+    Subgraphs and local functions are looked through as well; None where there is no such node, or more than one.
+    """
+    found = [
+        (chain, node)
+        for chain in _iter_scope_chains(model)
+        for node in chain[0].node
+        if (node.name == name if name else not node.name and output in node.output)
+    ]
+    if not (name or output) or len(found) != 1:
+        return None
+    ((chain, node),) = found
+    return _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
+
+
+def _iter_scope_chains(model: ModelProto) -> Iterator[tuple[GraphProto | FunctionProto, ...]]:
+    """Each graph and function with those around it, whose values its nodes see too; the innermost comes first."""
+    for outermost in (model.graph, *model.functions):
+        yield from _iter_scope_chains_from((outermost,))
+
+
+def _iter_scope_chains_from(
+    chain: tuple[GraphProto | FunctionProto, ...],
+) -> Iterator[tuple[GraphProto | FunctionProto, ...]]:
+    yield chain
+    for node in chain[0].node:
+        for attribute in node.attribute:
+            for graph in iter_subgraphs(attribute):
+                yield from _iter_scope_chains_from((graph, *chain))
+
+
+BoxKey = tuple[str, int] | tuple[str, str]
+"""What a box stands for: ("node", its identity), or a kind and a value's name."""
+
+
+@dataclass(slots=True)
+class _Scope:
+    """Who makes and who takes each value that the nodes of one graph see."""
+
+    chain: Sequence[GraphProto | FunctionProto]
+    nodes: dict[BoxKey, NodeProto] = field(default_factory=dict)
+    makers: dict[str, BoxKey] = field(default_factory=dict)
+    takers: dict[str, list[BoxKey]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for holder in reversed(self.chain):  # an inner value hides an outer one of its name
+            self._enter_values(holder)
+            for node in holder.node:
+                key = self._key(node)
+                self.makers.update((value, key) for value in node.output if value)
+        for node in self.chain[0].node:
+            for value in dict.fromkeys(iter_read_values(node)):
+                self.takers.setdefault(value, []).append(self._key(node))
+        for value in _output_names(self.chain[0]):
+            self.takers.setdefault(value, []).append(("output", value))
+
+    def _enter_values(self, holder: GraphProto | FunctionProto) -> None:
+        self.makers.update((value, ("input", value)) for value in _input_names(holder))
+        self.makers.update((value, ("weight", value)) for value in _weight_names(holder))
+
+    def _key(self, node: NodeProto) -> BoxKey:
+        key: BoxKey = ("node", id(node))
+        self.nodes[key] = node
+        return key
+
+    def before(self, key: BoxKey) -> list[BoxKey]:
+        """What makes the values that a box takes, in its own order."""
+        return [self.makers[value] for value in self._taken(key) if value in self.makers]
+
+    def after(self, key: BoxKey) -> list[BoxKey]:
+        """What takes the values that a box makes."""
+        made = (
+            (value for value in self.nodes[key].output if value and self.makers[value] == key)
+            if key in self.nodes
+            else ()
+        )
+        return [taker for value in made for taker in self.takers.get(value, ())]
+
+    def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
+        """What flows from one box to another."""
+        return (value for value in self._taken(target) if self.makers.get(value) == source)
+
+    def _taken(self, key: BoxKey) -> Iterable[str]:
+        if key in self.nodes:
+            return dict.fromkeys(iter_read_values(self.nodes[key]))
+        return (str(key[1]),) if key[0] == "output" else ()
+
+    def box(self, key: BoxKey) -> Box:
+        """What is drawn: a Constant is a weight."""
+        if key not in self.nodes:
+            kind: BoxKind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
+            return Box(str(key[1]), "", kind)
+        node = self.nodes[key]
+        name = node.name or next(filter(None, node.output), "")
+        return Box(
+            name, format_operator_name(node), "weight" if node.op_type == "Constant" and not node.domain else "node"
+        )
+
+
+def iter_read_values(node: NodeProto) -> Iterator[str]:
+    """The values that a node takes: its inputs, and what its subgraphs take from around them."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in iter_subgraphs(attribute):
+            own = {
+                *_input_names(graph),
+                *_weight_names(graph),
+                *(value for each in graph.node for value in each.output),
+            }
+            taken = (value for each in graph.node for value in iter_read_values(each))
+            outer = (value for value in (*taken, *_output_names(graph)) if value not in own)
+            yield from outer
+
+
+def _input_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
+    return (each if isinstance(each, str) else each.name for each in holder.input)
+
+
+def _output_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
+    return (each if isinstance(each, str) else each.name for each in holder.output)
+
+
+def _weight_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
+    if not hasattr(holder, "initializer"):
+        return
+    yield from (tensor.name for tensor in holder.initializer)
+    yield from (sparse.values.name for sparse in holder.sparse_initializer)
+
+
+@dataclass(slots=True)
+class _NeighbourhoodBuilder:
+    """Boxes gathered around one node, the nearest first."""
+
+    scope: _Scope
+    kept: dict[BoxKey, Box] = field(default_factory=dict)
+    more: list[tuple[BoxKey, bool, int]] = field(default_factory=list)  # (box, before it, how many are left out)
+
+    def drawn(self, node: NodeProto) -> Neighbourhood:
+        """Two steps each way."""
+        centre: BoxKey = ("node", id(node))
+        own = self.scope.box(centre)
+        self.kept[centre] = Box(own.name, own.operator, "failing")
+        up = self._extend(centre, self.scope.before(centre), True, MAX_INPUT_BOXES)
+        down = self._extend(centre, self.scope.after(centre), False, MAX_OUTPUT_BOXES)
+        further = [(key, self.scope.before(key), True) for key in up]
+        further += [(key, self.scope.after(key), False) for key in down]
+        for waiting, (key, others, before) in zip(range(len(further) - 1, -1, -1), further, strict=True):
+            room = MAX_BOXES - len(self.kept) - len(self.more) - waiting
+            self._extend(key, others, before, max(1, min(MAX_SECOND_STEP_BOXES, room)))
+        return Neighbourhood(*self._numbered())
+
+    def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
+        """Keep the neighbours on one side that fit, and count the rest."""
+        fresh = [each for each in dict.fromkeys(others) if each not in self.kept]
+        shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
+        self.kept.update((each, self.scope.box(each)) for each in shown)
+        if len(fresh) > len(shown):
+            self.more.append((key, before, len(fresh) - len(shown)))
+        return shown
+
+    def _numbered(self) -> tuple[tuple[Box, ...], tuple[Arrow, ...]]:
+        numbers = {key: index for index, key in enumerate(self.kept)}
+        arrows = [
+            Arrow(numbers[source], numbers[target], value)
+            for target in self.kept
+            for source in dict.fromkeys(self.scope.before(target))
+            if source in numbers
+            for value in self.scope.values(source, target)
+        ]
+        boxes = list(self.kept.values())
+        for key, before, count in self.more:
+            arrow = (len(boxes), numbers[key]) if before else (numbers[key], len(boxes))
+            arrows.append(Arrow(*arrow, ""))
+            boxes.append(Box(f"{count} more", "", "more"))
+        return tuple(boxes), tuple(sorted(arrows, key=lambda each: (each.source, each.target)))

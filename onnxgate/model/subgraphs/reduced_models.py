@@ -1,0 +1,358 @@
+"""A copy of a model that `onnx.checker` can judge: no weights, no files to open, nothing that it wrongly refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.facts import required_bytes
+from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
+from onnxgate.model.reading.structure import (
+    DATA_FIELDS,
+    SMALL_BYTES,
+    find_omitted_data,
+    iter_function_nodes,
+    iter_nodes,
+    iter_scopes,
+    iter_subgraphs,
+    iter_tensors,
+)
+
+if TYPE_CHECKING:
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+
+
+_EXTERNAL_LOCATION = 1
+_ABSENT_LOCATION = "#"
+"""onnx takes a location that begins so for data in memory, and opens nothing. Source: onnx 1.16 and later."""
+_CONTRIB_DOMAIN = "com.microsoft"
+_DEFAULT_DOMAIN = "ai.onnx"
+_EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
+_EXPERIMENTAL_OPERATORS = frozenset(
+    (
+        *("ATen", "Affine", "ConstantFill", "Crop", "DynamicSlice", "GRUUnit"),
+        *("GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
+    )
+)
+"""onnx.checker passes these, and prints a warning past `sys.stdout`. Source: onnx 1.23, checker.cc."""
+
+
+_ADDED_OPERATORS = frozenset(
+    (
+        *("SimplifiedLayerNormalization", "DisentangledAttention_TRT", "EfficientNMS_TRT"),
+        *("MultilevelCropAndResize_TRT", "PyramidROIAlign_TRT", "MemcpyFromHost", "MemcpyToHost"),
+    )
+)
+"""ONNX Runtime adds these to the default domain; its optimizer writes some. Source: schemas of 1.16 to 1.31."""
+_LAYER_NORMALIZATION_SINCE = 17
+"""Before this opset of ONNX, ONNX Runtime has a LayerNormalization of its own."""
+
+
+def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
+    """The copy. Large and external weights of the main graph are typed inputs there; others have no data.
+
+    `path` is where the model lies, for external data that are small enough to be read.
+    """
+    from onnx import ModelProto
+
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    for _, tensor in iter_tensors(copy):
+        _inline_small_data(tensor, path)
+    _weights_to_inputs(copy.graph)
+    _empty_sparse_tensors(copy)
+    for _, tensor in iter_tensors(copy):
+        if has_data_elsewhere(tensor):
+            _mark_data_absent(tensor)
+    _unify_default_domain(copy)
+    _rename_experimental(copy)
+    _import_contrib(copy)
+    return copy
+
+
+def add_missing_shapes(model: ModelProto) -> ModelProto:
+    """A copy in which each input and output of the main graph says a shape, as `onnx.checker` wants; mostly itself."""
+    lacking = [
+        index for index, value in enumerate((*model.graph.input, *model.graph.output)) if kind_without_shape(value)
+    ]
+    if not lacking:
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for value in (*copy.graph.input, *copy.graph.output):
+        if kind := kind_without_shape(value):
+            getattr(value.type, kind).shape.SetInParent()
+    return copy
+
+
+def replace_sparse_weights(model: ModelProto) -> ModelProto:
+    """A copy in which sparse weights of the main graph are inputs; mostly itself.
+
+    They are dense to the nodes that use them, and onnx's shape inference takes them for sparse tensors.
+    Source: onnx.proto, `sparse_initializer`; ONNX Runtime makes them dense when it loads them.
+    """
+    if not model.graph.sparse_initializer:
+        return model
+    copy = type(model)()
+    copy.CopyFrom(model)
+    for sparse in copy.graph.sparse_initializer:
+        _declare_input(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
+    copy.graph.ClearField("sparse_initializer")
+    return copy
+
+
+def kind_without_shape(value: object) -> str:
+    """The kind of tensor that a graph input or output is, where it does not even say a rank; else ""."""
+    kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
+    if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
+        return str(kind)
+    return ""
+
+
+def has_data_elsewhere(tensor: TensorProto) -> bool:
+    """Whether its data stand elsewhere: in another file, or left in the model's."""
+    return is_external(tensor) or bool(find_omitted_data(tensor))
+
+
+def _inline_small_data(tensor: TensorProto, path: Path) -> None:
+    """Read small external data, since shape inference may need them; what is amiss with others is said elsewhere."""
+    needed = required_bytes(tensor)
+    location = read_external_entries(tensor).get("location")
+    if not is_external(tensor) or needed is None or needed > SMALL_BYTES or not location:
+        return
+    file = inspect_data_file(path, location)
+    if file.problem:
+        return
+    try:
+        offset, _ = read_data_range(tensor)
+        if offset > file.size_bytes:
+            return
+        with open_regular(file.path) as stream:
+            stream.seek(offset)
+            data = stream.read(needed)
+    except (OSError, ValueError):
+        return
+    if len(data) == needed:
+        _clear_data(tensor)
+        tensor.raw_data = data
+
+
+def _clear_data(tensor: TensorProto) -> None:
+    for name in (*DATA_FIELDS.values(), "string_data", "external_data", "data_location"):
+        tensor.ClearField(name)
+
+
+def _weights_to_inputs(graph: GraphProto) -> None:
+    known = {value.name for value in graph.input}
+    kept = []
+    for tensor in graph.initializer:
+        if not has_data_elsewhere(tensor):
+            kept.append(tensor)
+        elif tensor.name not in known:
+            _declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
+    if len(kept) < len(graph.initializer):
+        _keep_initializers(graph, kept)
+
+
+def _keep_initializers(graph: GraphProto, kept: list[TensorProto]) -> None:
+    holder = type(graph)()
+    holder.initializer.extend(kept)
+    graph.ClearField("initializer")
+    graph.initializer.extend(holder.initializer)
+
+
+def _declare_input(graph: GraphProto, name: str, data_type: int, dims: Sequence[int]) -> None:
+    value = graph.input.add()
+    value.name = name
+    value.type.tensor_type.elem_type = data_type
+    value.type.tensor_type.shape.SetInParent()
+    for size in dims:
+        value.type.tensor_type.shape.dim.add().dim_value = size
+
+
+def _empty_sparse_tensors(model: ModelProto) -> None:
+    """The checker reads a sparse tensor's indices; one whose data are away becomes one without any value."""
+    for holder in iter_scopes(model):
+        for sparse in getattr(holder, "sparse_initializer", ()):
+            _empty_sparse_tensor(sparse)
+    for node in iter_nodes(model):
+        for attribute in node.attribute:
+            for sparse in attribute.sparse_tensors:
+                _empty_sparse_tensor(sparse)
+            if attribute.HasField("sparse_tensor"):
+                _empty_sparse_tensor(attribute.sparse_tensor)
+
+
+def _empty_sparse_tensor(sparse: SparseTensorProto) -> None:
+    if has_data_elsewhere(sparse.values) or has_data_elsewhere(sparse.indices):
+        _clear_data(sparse.values)
+        sparse.values.ClearField("dims")
+        sparse.values.dims.append(0)
+        sparse.ClearField("indices")
+
+
+def _mark_data_absent(tensor: TensorProto) -> None:
+    _clear_data(tensor)
+    tensor.data_location = _EXTERNAL_LOCATION
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", _ABSENT_LOCATION
+
+
+def _unify_default_domain(model: ModelProto) -> None:
+    """The checker holds the two spellings of the default domain for two domains. Source: onnx 1.23, checker.cc.
+
+    ONNX Runtime 1.16 to 1.31 loads a node of one spelling under an import of the other.
+    """
+    for node in iter_nodes(model):
+        if node.domain == _DEFAULT_DOMAIN:
+            node.domain = ""
+    for holder in (model, *model.functions):
+        for imported in holder.opset_import:
+            if imported.domain == _DEFAULT_DOMAIN:
+                imported.domain = ""
+
+
+def _rename_experimental(model: ModelProto) -> None:
+    opset = max((each.version for each in model.opset_import if not each.domain), default=0)
+    added = _ADDED_OPERATORS | ({"LayerNormalization"} if opset < _LAYER_NORMALIZATION_SINCE else set())
+    found = [node for node in iter_nodes(model) if not node.domain and node.op_type in added | _EXPERIMENTAL_OPERATORS]
+    for node in found:
+        node.domain = _EXPERIMENTAL_DOMAIN
+    if found:
+        _import_domain(model, _EXPERIMENTAL_DOMAIN)
+
+
+def _import_contrib(model: ModelProto) -> None:
+    """ONNX Runtime needs no import for its own domain. Source: measured on 1.3 to 1.31."""
+    if any(node.domain == _CONTRIB_DOMAIN for node in iter_nodes(model)):
+        _import_domain(model, _CONTRIB_DOMAIN)
+
+
+def _import_domain(model: ModelProto, domain: str) -> None:
+    for holder in (model, *model.functions):
+        if all(imported.domain != domain for imported in holder.opset_import):
+            added = holder.opset_import.add()
+            added.domain, added.version = domain, 1
+
+
+MAX_CONSTANT_BYTES = 64 * 1024
+"""Constants up to this size stay constants: shapes, axes, scales, which inference and constructors read."""
+FunctionKey = tuple[str, str, str]  # domain, name, overload
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSurroundings:
+    """What a node sees of its model."""
+
+    imports: Mapping[str, int]  # what the node needs of them, by domain; "ai.onnx" is the default one
+    type_of: Callable[[str], TypeProto | None]  # the type of a value, with its shape where that is known
+    constants: Mapping[str, TensorProto | NodeProto]  # initializers, and nodes `Constant`, by the value's name
+    functions: Mapping[FunctionKey, FunctionProto]  # the model's own
+
+
+def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> bytes | None:
+    """The model of the node alone, with all that it calls; None where that cannot be made.
+
+    It cannot where the type of something that it is given is not known, or where its own data is not at hand.
+    Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
+    """
+    from onnx import ModelProto
+
+    model = ModelProto(ir_version=ir_version)
+    model.graph.name = "alone"
+    _add_imports(model, around.imports)
+    model.functions.extend(_find_called_functions([node], around.functions).values())
+    for name in list_needed_values(node):
+        if not _provide_value(model.graph, name, around):
+            return None
+    model.graph.node.add().CopyFrom(node)
+    for name in filter(None, node.output):
+        _declare_output(model.graph, name, around.type_of(name))
+    return None if any(has_data_elsewhere(tensor) for _, tensor in iter_tensors(model)) else model.SerializeToString()
+
+
+def list_needed_values(node: NodeProto) -> tuple[str, ...]:
+    """The values that a node is given, each once: its inputs, then what its subgraphs take from outside."""
+    captured = (
+        name for attribute in node.attribute for graph in iter_subgraphs(attribute) for name in _iter_free_names(graph)
+    )
+    return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
+
+
+def function_key(function: FunctionProto) -> FunctionKey:
+    """How nodes call a local function."""
+    return (function.domain or "ai.onnx", function.name, function.overload)
+
+
+def called_function_key(node: NodeProto) -> FunctionKey:
+    """The local function that a node calls, where the model has it."""
+    return (node.domain or "ai.onnx", node.op_type, node.overload)
+
+
+def _iter_free_names(graph: GraphProto) -> Iterator[str]:
+    """What a graph uses and does not make."""
+    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    own |= {sparse.values.name for sparse in graph.sparse_initializer}
+    own |= {name for node in graph.node for name in node.output}
+    used = (name for node in graph.node for name in list_needed_values(node))
+    yield from (name for name in (*used, *(value.name for value in graph.output)) if name not in own)
+
+
+def _add_imports(model: ModelProto, imports: Mapping[str, int]) -> None:
+    for domain, version in sorted(imports.items()):
+        model.opset_import.add(domain="" if domain == "ai.onnx" else domain, version=version)
+
+
+def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bool:
+    """Have the graph know a value; whether that was possible."""
+    constant = around.constants.get(name)
+    if constant is not None and constant.ByteSize() <= MAX_CONSTANT_BYTES and not _has_data_elsewhere_in(constant):
+        holder = graph.node if hasattr(constant, "op_type") else graph.initializer
+        holder.add().CopyFrom(constant)
+        return True
+    known = around.type_of(name)
+    if known is None or known.WhichOneof("value") is None:
+        return False
+    graph.input.add(name=name, type=known)
+    return True
+
+
+def _declare_output(graph: GraphProto, name: str, known: TypeProto | None) -> None:
+    """An output with its type; a shape that is wrong would be another fault."""
+    value = graph.output.add(name=name)
+    if known is not None:
+        value.type.CopyFrom(known)
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
+
+
+def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
+    if hasattr(constant, "op_type"):
+        return any(has_data_elsewhere(attribute.t) for attribute in constant.attribute if attribute.HasField("t"))
+    return has_data_elsewhere(constant)
+
+
+def _find_called_functions(
+    nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, FunctionProto]
+) -> dict[FunctionKey, FunctionProto]:
+    """The local functions that nodes call, directly or not."""
+    found: dict[FunctionKey, FunctionProto] = {}
+    ahead = list(_iter_nested_nodes(nodes))
+    while ahead:
+        key = called_function_key(ahead.pop())
+        if key in functions and key not in found:
+            found[key] = functions[key]
+            ahead += iter_function_nodes(functions[key])
+    return found
+
+
+def _iter_nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Nodes, with those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in iter_subgraphs(attribute):
+                yield from _iter_nested_nodes(graph.node)

@@ -1,0 +1,183 @@
+"""Where two computations of one graph part: how far their values are from each other, and which node it comes from.
+
+Rounding grows from node to node, so that no fixed bound tells it from a fault. What a node itself gets wrong is seen
+when it is fed with the other side's inputs: then nothing that came before counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from onnxgate.model.subgraphs.instrumented_models import SearchNode
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
+"""Bytes of a float -> the share of its largest value by which one node alone may be off on another engine.
+
+Source: units in the last place of float16 and float32, times 4 to 32. Doubles are often casts of float32.
+"""
+MIN_GROWTH = 2.0
+"""A node is suspected where what it gives is so many times farther off than what it is given."""
+NEAR_WORST_FACTOR = 16.0
+"""Nodes that are off by themselves by as much as this part of the worst one began it as well."""
+MAX_SUSPECTS = 48
+MASKED_MAGNITUDE = 1e30
+"""Beyond this a number stands for "nothing": masks are filled with the smallest number of their type."""
+CHUNK_ELEMENTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """How far a value is from its reference; infinite where that cannot be said in numbers."""
+
+    largest: float  # absolute
+    relative: float  # of the reference's own largest magnitude
+    rounding: float = 0.0  # what `relative` may be for this type
+
+
+NO_DISTANCE = Distance(0.0, 0.0)
+_INCOMPARABLE = Distance(math.inf, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A node whose output is much farther off than its inputs."""
+
+    step: SearchNode
+    output: str  # the worst one
+    before: Distance
+    after: Distance
+
+    @property
+    def growth(self) -> float:
+        """How much farther off, in units of rounding where the inputs are equal."""
+        return self.after.relative / max(self.before.relative, 1e-7)
+
+
+def measure_distance(candidate: Array, reference: Array) -> Distance:
+    """How far apart two values are; both may be larger than memory."""
+    if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(
+        reference.dtype.kind, ""
+    ):
+        return _INCOMPARABLE
+    kind = reference.dtype.kind
+    if kind in "US":
+        return NO_DISTANCE if np.array_equal(candidate, reference) else _INCOMPARABLE
+    if candidate.dtype == reference.dtype and np.array_equal(candidate, reference):
+        return NO_DISTANCE
+    largest, magnitude = 0.0, 0.0
+    for a, b in _split_chunks(candidate, reference):
+        apart, peak = _difference_and_peak(a, b)
+        largest, magnitude = max(largest, apart), max(magnitude, peak)
+    if largest == 0:
+        return NO_DISTANCE
+    if kind in "iub":
+        return Distance(largest, largest / max(1.0, magnitude))
+    return Distance(
+        largest, largest / magnitude if magnitude else math.inf, ROUNDING_BY_WIDTH.get(_element_width(reference), 4e-6)
+    )
+
+
+_COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "US", "S": "US"}
+
+
+def _element_width(array: Array) -> int:
+    return array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1)
+
+
+def _split_chunks(candidate: Array, reference: Array) -> Iterator[tuple[Array, Array]]:
+    a, b = candidate.reshape(-1), reference.reshape(-1)
+    for start in range(0, a.size, CHUNK_ELEMENTS):
+        yield a[start : start + CHUNK_ELEMENTS], b[start : start + CHUNK_ELEMENTS]
+
+
+def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
+    """The largest difference, and the largest magnitude of the reference."""
+    if b.dtype.kind == "c":
+        a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        largest, peak = float(np.abs(a - b).max(initial=0.0)), float(np.abs(b).max(initial=0.0))
+    return (largest, peak) if math.isfinite(largest) and peak < MASKED_MAGNITUDE else _difference_and_peak_scaled(a, b)
+
+
+def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
+    """The same where some numbers stand for nothing, or are none."""
+    both = np.isfinite(a) & np.isfinite(b)
+    strange = ~both & (a != b) & ~(np.isnan(a) & np.isnan(b))
+    if strange.any():
+        return math.inf, 1.0
+    counted = both & (np.abs(np.where(both, b, 0.0)) < MASKED_MAGNITUDE)
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(np.where(both, a - b, 0.0))
+    apart = np.where(counted | (apart > 1e-3 * np.abs(np.where(both, b, 0.0))), apart, 0.0)
+    return float(apart.max(initial=0.0)), float(np.abs(b[counted]).max(initial=0.0))
+
+
+def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
+    """The nodes at which the distance grows, as far as it is known; the most striking ones, in the graph's order.
+
+    A value whose distance is not known counts as the worst that went into it.
+    """
+    reach = dict(distances)
+    found = []
+    for step in steps:
+        before = max(
+            (reach.get(name, NO_DISTANCE) for name in step.inputs), key=_relative_distance, default=NO_DISTANCE
+        )
+        for name in step.outputs:
+            reach.setdefault(name, before)
+        known = [(distances[name], name) for name in step.outputs if name in distances]
+        if known:
+            after, output = max(known, key=lambda pair: pair[0].relative)
+            if after.relative > MIN_GROWTH * before.relative:
+                found.append(Suspect(step, output, before, after))
+    worst = sorted(found, key=lambda each: -each.growth)[:MAX_SUSPECTS]
+    return tuple(each for each in found if each in worst)
+
+
+def _relative_distance(each: Distance) -> float:
+    return each.relative
+
+
+def find_first_difference(found: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
+    """The first suspect that is off by itself; None where none is by more than rounding.
+
+    `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
+    compute alike, so that nothing is rounding.
+    """
+    guilty = [(each, own[each.output]) for each in found if each.output in own]
+    guilty = [(each, off) for each, off in guilty if off.relative > (0.0 if exact else off.rounding)]
+    if not guilty:
+        return None
+    worst = max(off.relative for _, off in guilty)
+    return next(each for each, off in guilty if off.relative >= worst / NEAR_WORST_FACTOR)
+
+
+def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
+    """The longest way from what is fed to an output, as the values along it: whatever is fused lies somewhere on it."""
+    makers = {name: step for step in steps for name in step.outputs}
+    depth: dict[str, int] = {}
+    for step in steps:
+        deepest = max((depth.get(name, 0) for name in step.inputs), default=0)
+        depth.update(dict.fromkeys(step.outputs, deepest + 1))
+    way: list[str] = []
+    name: str | None = output
+    while name in makers:
+        way.append(name)
+        name = max(makers[name].inputs, key=lambda each: depth.get(each, 0), default=None)
+    return tuple(reversed(way))
+
+
+def find_worst_distance(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
+    """The largest distance among values; none where nothing is known."""
+    return max((distances[name] for name in names if name in distances), key=_relative_distance, default=NO_DISTANCE)

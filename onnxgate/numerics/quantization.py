@@ -1,0 +1,213 @@
+"""When outputs of a quantized model agree: by ratios over all their elements, never element by element.
+
+What is quantized rounds to steps: one step more or less is right, and grows on its way to the output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from onnxgate.numerics.agreement import Agreement, compare_arrays
+from onnxgate.numerics.metrics import MAX_DB, Metrics, compute_metrics
+from onnxgate.project.lock.types import LockedModel, MeasuredQuantization
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+BoundSource = Literal["config", "lock", "type"]
+RatioResult = tuple[str, float, float]  # metric, value, bound; the value must be at least the bound
+
+
+@dataclass(frozen=True, slots=True)
+class RatioBounds:
+    """What a quantized output must keep of its reference; `step` is a difference that is right in any case."""
+
+    sqnr_db: float
+    cosine: float
+    top1: float
+    bound_from: BoundSource
+    step: float = 0.0
+
+
+FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
+"""Against the float model, where the lock has no figures. Source: small int8 networks keep 27 to 41 dB; one whose
+calibration failed kept 4.6 dB, half of its classes and cosine 0.8; measured 2026-11-20."""
+
+SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
+"""The same file on two releases, or at two levels. Source: 61 models of onnxruntime.quantization (static QDQ and
+QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1: across releases equal or above 43 dB, across levels
+equal but for attention in QDQ, whose 27 dB are as much noise as its distance from the float model; 2026-11-20."""
+
+MARGIN_DB = 3.0
+"""How far the ratio may fall below the recorded one: to twice the noise. Source: on one machine releases differ by less
+than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round otherwise."""
+MARGIN_TOP1 = 0.02
+MAX_REQUIRED_DB = 60.0
+"""No more is asked for, whatever was recorded: a thousandth of the signal is no drift of a quantized model."""
+
+MIN_COSINE_ELEMENTS = 10
+"""Elements that make an angle: the cosine of one element is its sign."""
+MIN_LABELS = 50
+"""Below this, one wrong label is more than a share of 0.02."""
+ZERO_ATOL = 5e-3
+"""What may stand in place of an output that is 0 throughout: it has no power to hold noise against."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputScale:
+    """What is usual for an output over all of its cases: so that one near zero is not held to its own size."""
+
+    power: float = 0.0  # mean square
+    spread: float = 0.0  # mean square of the distance from the mean
+
+
+@dataclass(frozen=True, slots=True)
+class RatioAgreement:
+    """How a quantized output stands to its reference."""
+
+    agreement: Agreement
+    metric: str
+    value: float
+    bound: float
+    figures: tuple[RatioResult, ...] = ()
+    metrics: Metrics | None = None
+    too_few: bool = False  # labels differ, and are too few to say what that means
+
+
+def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
+    """What the output must keep of the float model's: the lock's recorded figures less a margin, else the default."""
+    found = locked.quantization.get(output) if locked is not None else None
+    if found is None:
+        return FLOAT_BOUNDS
+    return RatioBounds(
+        sqnr_db=min(found.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
+        cosine=min(1.0 - 2.0 * (1.0 - found.cosine), 1.0 - 1e-6),
+        top1=max(found.top1 - MARGIN_TOP1, 0.0),
+        bound_from="lock",
+    )
+
+
+def measure_scale(arrays: Iterable[Array]) -> OutputScale:
+    """The scale of an output that these are, one for each case."""
+    finite = [array[np.isfinite(array)].astype(np.float64) for array in arrays if array.dtype.kind == "f"]
+    every = np.concatenate(finite) if finite else np.zeros(0)
+    if not every.size:
+        return OutputScale()
+    with np.errstate(over="ignore"):
+        return OutputScale(float(np.square(every).mean()), float(np.square(every - every.mean()).mean()))
+
+
+def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
+    """Hold one quantized output against its reference.
+
+    Elements of which the reference is not finite say nothing; one that is finite there must be finite here.
+    """
+    exact = compare_arrays(candidate, reference, 0.0, 0.0)
+    if exact.metric in ("shape", "type"):
+        return RatioAgreement(exact, exact.metric, exact.value, exact.bound)
+    if reference.dtype.kind != "f":
+        return _compare_labels(candidate, reference, exact, bounds)
+    lost = np.isfinite(reference) & ~np.isfinite(candidate)
+    if lost.any():
+        return RatioAgreement(replace(exact, agrees=False), "not finite", float(lost.sum()), 0.0)
+    return _compare_numbers(candidate, reference, exact, bounds, scale)
+
+
+def _compare_numbers(
+    candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds, scale: OutputScale
+) -> RatioAgreement:
+    told = np.isfinite(reference)
+    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    own = measure_scale([b])
+    spread = max(own.spread, scale.spread)
+    found = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
+    power = max(own.power, scale.power)
+    if power == 0.0:
+        return _compare_with_zeros(exact, found)
+    figures = [("sqnr_db", _signal_ratio_db(a, b, power), bounds.sqnr_db)]
+    if b.size >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
+        figures.append(("cosine", found.cosine, bounds.cosine))
+    if found.rows:
+        figures.append(("top1", found.top1_share, bounds.top1))
+    failing = [] if found.max_abs <= bounds.step else [each for each in figures if not each[1] >= each[2]]
+    metric, value, bound = (failing or figures)[0]
+    agreement = replace(exact, agrees=not failing, max_abs=found.max_abs, detail="")
+    return RatioAgreement(agreement, metric, value, bound, tuple(figures), found)
+
+
+def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
+    """Signal to noise in decibels over what is finite on both sides; that of equals where there is no signal."""
+    told = np.isfinite(reference) & np.isfinite(candidate)
+    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    power = max(measure_scale([b]).power, scale.power)
+    return _signal_ratio_db(a, b, power) if power else MAX_DB
+
+
+def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
+    """As `sqnr_db`, with what is usual for the output as its signal where that is more."""
+    root = math.sqrt(power)
+    noise = float(np.square((a - b) / root).mean()) if a.size else 0.0
+    if noise == 0.0:
+        return MAX_DB
+    return min(max(-10.0 * math.log10(noise), -MAX_DB), MAX_DB)
+
+
+def _compare_with_zeros(exact: Agreement, found: Metrics) -> RatioAgreement:
+    """An output of zeros is held to a small number: there is no signal."""
+    agrees = found.max_abs <= ZERO_ATOL
+    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", found.max_abs, ZERO_ATOL, (), found)
+
+
+def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
+    """Integers of 8 bits may be steps: one is right. All else are decisions, of which a share must be the same."""
+    agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
+    share = 1.0 - exact.mismatched / max(reference.size, 1)
+    if agrees or share >= bounds.top1:
+        return RatioAgreement(replace(exact, agrees=True, detail=""), "top1", 1.0 if agrees else share, bounds.top1)
+    return RatioAgreement(exact, "top1", share, bounds.top1, too_few=reference.size < MIN_LABELS)
+
+
+def measure_quantization(
+    cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
+) -> dict[str, MeasuredQuantization]:
+    """Per output the worst figures over all cases of (quantized, float) outputs, rounded so that they stay the same.
+
+    An output that is no floating-point number, or not alike in both, has none.
+    """
+    pairs = list(cases)
+    measured = {}
+    for name in sorted({name for both in pairs for name in both[0].keys() & both[1].keys()}):
+        arrays = [(quantized[name], real[name]) for quantized, real in pairs if name in quantized and name in real]
+        scale = measure_scale(real for _, real in arrays)
+        held = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
+        if held and all(each.figures for each in held):
+            measured[name] = _worst_figures(
+                [{metric: value for metric, value, _ in each.figures} for each in held], source, runtime
+            )
+    return measured
+
+
+def _worst_figures(figures: list[dict[str, float]], source: str, runtime: str) -> MeasuredQuantization:
+    def least(name: str, otherwise: float) -> float:
+        return min((each[name] for each in figures if name in each), default=otherwise)
+
+    return MeasuredQuantization(
+        sqnr_db=_round_down(least("sqnr_db", 0.0), 1),
+        cosine=_round_down(least("cosine", FLOAT_BOUNDS.cosine), 5),
+        top1=_round_down(least("top1", FLOAT_BOUNDS.top1), 3),
+        source=source,
+        runtime=runtime,
+    )
+
+
+def _round_down(value: float, digits: int) -> float:
+    """Rounded down, never up: what was measured keeps its own record."""
+    steps = 10.0**digits
+    return round(math.floor(value * steps + 1e-9) / steps, digits)

@@ -1,0 +1,220 @@
+"""Loads `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all that is wrong with it comes at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from packaging.specifiers import SpecifierSet
+
+from onnxgate import __version__
+from onnxgate.core.errors import ConfigError
+from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.project.config.discovery import PYPROJECT, find_git_root
+from onnxgate.project.config.globs import matches
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Config, Conversion, Problem, Tolerance
+from onnxgate.project.config.validation import Validation
+from onnxgate.project.engines import specifier_problem
+from onnxgate.project.toml import (
+    Keys,
+    TOMLDecodeError,
+    decode,
+    find_key_lines,
+    find_nearest_line,
+    format_key_path,
+    loads,
+)
+
+MAX_PROBLEMS = 100
+
+
+def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:
+    """
+    The project of one config file. `rule_ids` are the rules that there are; None judges no names of rules.
+
+    Raises:
+        ConfigError: the file is no valid config; `problems` has everything that is wrong with it.
+    """
+    path = path.absolute()
+    text = _read_text(path)
+    prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
+    raw = _select_table(_parse_toml(text, path), prefix, path)
+    lines = find_key_lines(text)
+    _check_required_version(raw, path)
+    folder = path.parent
+    root = find_git_root(folder) or folder
+    conversion = Conversion(Validation(folder, root, tuple(_table_keys(raw.get("targets"))), rule_ids).check)
+    config = conversion.table(raw, Config)
+    problems = [*conversion.problems, *_check_has_targets(raw, prefix)]
+    if config is None or problems:
+        raise _config_error(path, problems, lines, prefix)
+    return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        hint = f"see that whoever runs onnxgate may read it: `ls -l {path.name}`"
+        raise ConfigError(f"`{path.name}` cannot be read: {error.strerror}", hint=hint) from error
+    try:
+        return decode(data)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        problem = f"line {line}: expected UTF-8, got the byte 0x{data[error.start]:02x}"
+        raise ConfigError(f"`{path.name}` is not valid", problems=(problem,)) from error
+
+
+def _parse_toml(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return loads(text)
+    except TOMLDecodeError as error:
+        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
+
+
+def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
+    """A syntax error of TOML, line first."""
+    words = str(error)
+    if place := re.search(r" \(at line (\d+), column (\d+)\)$", words):
+        return f"line {place[1]}, column {place[2]}: {_lower_first(words[: place.start()])}"
+    last_line = text.rstrip("\n").count("\n") + 1
+    return f"line {last_line}: {_lower_first(words.removesuffix(' (at end of document)'))}"
+
+
+def _lower_first(words: str) -> str:
+    return words[:1].lower() + words[1:]
+
+
+def _select_table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str, Any]:
+    table: Any = raw
+    for key in prefix:
+        table = table.get(key) if isinstance(table, dict) else None
+    if not isinstance(table, dict):
+        raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
+    return table
+
+
+def _table_keys(table: object) -> Iterable[str]:
+    return table if isinstance(table, dict) else ()
+
+
+def _check_has_targets(raw: Mapping[str, Any], prefix: Keys) -> Iterator[Problem]:
+    """Without a target no model is loaded by anything, and a gate that passes would say nothing."""
+    if raw.get("targets", {}) == {}:
+        example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
+        yield Problem(("targets",), f"nothing is promised: add a target, such as {example}")
+
+
+def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
+    """Refuse to read any further what another onnxgate is meant to read."""
+    required = raw.get("required-version")
+    if not isinstance(required, str):
+        return  # a wrong type is a problem like any other
+    if problem := specifier_problem(required):
+        raise ConfigError(f"`{path.name}` is not valid", problems=(f"`required-version`: {problem}",))
+    if not SpecifierSet(required).contains(__version__, prereleases=True):
+        raise ConfigError(
+            f"`{path.name}` requires onnxgate `{required}`; this is onnxgate {__version__}",
+            hint=f'install what it asks for: `pip install "onnxgate{required}"`',
+        )
+
+
+def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, int], prefix: Keys) -> ConfigError:
+    said = []
+    for problem in problems:
+        keys = (*prefix, *problem.keys)
+        line = find_nearest_line(lines, keys)
+        where = f"line {line}: " if line else ""
+        said.append((line, f"{where}`{format_key_path(keys)}`: {problem.text}"))
+    ordered = [text for _, text in sorted(said, key=lambda each: each[0])]
+    count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
+    if len(ordered) > MAX_PROBLEMS:
+        ordered[MAX_PROBLEMS:] = [f"and {len(ordered) - MAX_PROBLEMS} more"]
+    return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))
+
+
+UNKNOWN_NAME_FIX = "spell it as the model does; a size or a tolerance that means nothing is not tried"
+"""What to do about a name that no model has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelNames:
+    """What one model calls its dynamic axes (one without a name is spelled `x[1]`) and its outputs."""
+
+    axes: Collection[str]
+    outputs: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredName:
+    """A name that the config asks for. `where` is its line and key: "line 30: `model[1].sizes.batch`"."""
+
+    where: str
+    kind: Literal["dynamic axis", "output"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryNames:
+    """One `[[model]]` entry: what it asks for, and what the models that it matches have."""
+
+    asked: tuple[ConfiguredName, ...]
+    axes: frozenset[str]
+    outputs: frozenset[str]
+    whole: bool  # all that it matches are known
+
+    def unknown(self) -> Iterator[str]:
+        """A problem per name that none of the models has; none where one is not known: that one may have it."""
+        for each in self.asked if self.whole else ():
+            known = self.axes if each.kind == "dynamic axis" else self.outputs
+            if each.name not in known:
+                near = suggest_spelling(each.name, sorted(known)) or (
+                    f"; there is {join_quoted(sorted(known))}" if known else ""
+                )
+                yield f"{each.where}: no {each.kind} is called `{each.name}`{near}"
+
+
+def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
+    """
+    Names below `sizes` and `tolerance` that no model of their `[[model]]` entry has, as problems of the config.
+
+    `known` has the names by the model's path. An entry that matches a model that is not there is not judged: that one
+    may have the name.
+    """
+    paths = [model.path for model in project.models()]
+    return tuple(problem for each in collect_entry_names(project, known, paths) for problem in each.unknown())
+
+
+def collect_entry_names(
+    project: Project, known: Mapping[str, ModelNames], paths: Collection[str]
+) -> tuple[EntryNames, ...]:
+    """The names of each `[[model]]` entry, as far as the models of `paths` confirm them."""
+    found = []
+    for index, entry in enumerate(project.config.model):
+        matched = [path for path in paths if matches(entry.path, path)]
+        read = [known[path] for path in matched if path in known]
+        names = EntryNames(
+            asked=tuple(_configured_names(project, index)),
+            axes=frozenset(name for each in read for name in each.axes),
+            outputs=frozenset(name for each in read for name in each.outputs),
+            whole=len(read) == len(matched),
+        )
+        found.append(names)
+    return tuple(found)
+
+
+def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:
+    entry = project.config.model[index]
+    for name in entry.sizes or ():
+        yield ConfiguredName(_describe_key(project, ("model", str(index), "sizes", name)), "dynamic axis", name)
+    for name, value in (entry.tolerance or {}).items():
+        if isinstance(value, Tolerance):
+            yield ConfiguredName(_describe_key(project, ("model", str(index), "tolerance", name)), "output", name)
+
+
+def _describe_key(project: Project, keys: tuple[str, ...]) -> str:
+    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"

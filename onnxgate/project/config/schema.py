@@ -1,0 +1,300 @@
+"""The types of `onnxgate.toml`; the editor's JSON Schema is generated from them."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+
+import msgspec
+
+from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.project.toml import Keys
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """One table of the file."""
+
+
+OptimizationLevel = Literal["all", "disabled"]
+ReleaseSelection = Literal["minors", "bounds", "newest", "all"]
+
+
+class Target(Table, frozen=True, kw_only=True):
+    """What the project promises to support."""
+
+    runtime: str  # a PEP 508 requirement: "onnxruntime>=1.18,<1.32"
+    select: ReleaseSelection = (
+        "minors"  # of that range: each minor's newest patch, the first and the last, the newest, or all
+    )
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; others than the CPU need `python`
+    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # models are run, and compared, at each of these
+    extensions: tuple[str, ...] = ()  # packages, or paths of libraries, that register custom operators
+    python: str | None = None  # an interpreter or an environment's folder with a build of one's own; none is made then
+    required: bool = True  # false: where it cannot run it is skipped, visibly, and no failure
+
+
+class Toolchain(Table, frozen=True, kw_only=True):
+    """What the models are exported with."""
+
+    python: str | None = None  # an interpreter or an environment's folder, relative to the config
+    requires: tuple[str, ...] = ()  # packages that it must have: "torch==2.13.*"; the lock pins their versions
+
+
+class Tolerance(Table, frozen=True, kw_only=True):
+    """`|a - b| <= atol + rtol * |b|` with b the reference."""
+
+    rtol: float  # times the reference's magnitude
+    atol: float  # allowed whatever the magnitude
+
+
+class Budget(Table, frozen=True, kw_only=True):
+    """What a model may cost; the ratios are candidate / baseline, measured side by side in one run."""
+
+    size_mib: float | None = None  # file and external data
+    slower_than_baseline: float | None = None  # 1.2: the median run may take 1.2 times the baseline's
+    memory_over_baseline: float | None = None  # 1.2: the peak may be 1.2 times the baseline's
+
+
+class ModelSettings(Table, frozen=True, kw_only=True):
+    """Settings for the models that `path` (a file or a glob) matches; several that match are merged in order."""
+
+    path: str  # a model or a glob, relative to the config
+    targets: tuple[str, ...] | None = None  # names of `[targets]`; default: all
+    source: str | None = None  # "file.py:callable", which returns what its framework exports
+    command: tuple[str, ...] | None = None  # a program that exports to {output}; {python} and {opset} are filled in
+    sizes: dict[str, tuple[int, ...]] | None = None  # an axis' name -> what to try it with; default: a few sizes
+    inputs: str | None = None  # a glob of .npz files or test_data_set_* folders, or "file.py:callable"
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output's name -> both
+    quantized_from: str | None = None  # the float model's path, relative to the config
+    budget: Budget | None = None  # what the model may cost
+
+
+class Ignore(Table, frozen=True, kw_only=True):
+    """One accepted finding; `reason` is not optional."""
+
+    rule: str  # the rule whose findings are accepted
+    reason: str  # said wherever the finding is counted as ignored
+    model: str = "**"  # a path or a glob; default: every model
+    until: datetime.date | None = None  # the last day on which the entry holds
+    sha256: str | None = None  # holds while the model's content is this: `check --show-ignores` prints it
+    fingerprints: tuple[str, ...] | None = None  # accepts these findings alone: `check --write-ignores` writes them
+
+
+class Limits(Table, frozen=True, kw_only=True):
+    """What one job may take."""
+
+    time_s: float = 300.0  # a load, a run or an export that takes longer is stopped
+    memory_mib: int | None = None  # default: 4 x model size + 4 GiB
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """All of `onnxgate.toml`."""
+
+    required_version: str | None = None  # a specifier, ">=0.1,<0.2": another onnxgate refuses to judge
+    models: tuple[str, ...] | None = None  # paths, folders or globs; default: every .onnx file that git tracks
+    exclude: tuple[str, ...] = ()  # globs of files and folders that hold no models of the project
+    ir_version: str | int | None = None  # what models must be stamped with: 10, or a specifier, "<=10"
+    opset: dict[str, int] = {}  # a domain -> the version that models must import: { "ai.onnx" = 18 }
+    targets: dict[str, Target] = {}  # by a name of your choice
+    toolchain: Toolchain = Toolchain()  # what models are exported with
+    model: tuple[ModelSettings, ...] = ()  # settings of single models, or of those that a glob matches
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # a rule -> its level, or off
+    ignore: tuple[Ignore, ...] = ()  # findings that are accepted
+    limits: Limits = Limits()  # what one job may take
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(rule_ids: Iterable[str] = ()) -> dict[str, Any]:
+    """The schema, made from the types alone; with `rule_ids`, names of rules are held to these."""
+    made = msgspec.json.schema(Config)
+    ids = sorted(rule_ids)
+    if ids:
+        definitions = made["$defs"]
+        definitions["Config"]["properties"]["rules"]["propertyNames"] = {"enum": ids}
+        definitions["Ignore"]["properties"]["rule"]["enum"] = ids
+    return {"$schema": DIALECT, "title": "onnxgate.toml", **made}
+
+
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with one key."""
+
+    keys: Keys
+    text: str
+
+
+MAX_SUGGESTIONS, MAX_SUGGESTION_LENGTH = 50, 100
+"""For so many unknown keys of a table, and so long ones, what is meant is looked for."""
+TableCheck = Callable[[Table, Keys], Iterator[Problem]]
+
+
+class _WrongValueError(Exception):
+    """The value is not used; its problem is written down already."""
+
+
+@dataclass(slots=True)
+class Conversion:
+    """One pass over a file. `check` judges the meaning of every table that has the right shape."""
+
+    check: TableCheck
+    problems: list[Problem] = field(default_factory=list)
+
+    def table(self, raw: object, type_: type[AnyTable], keys: Keys = ()) -> AnyTable | None:
+        """The table as its type; None where a key that it cannot do without is missing or wrong."""
+        try:
+            return cast("AnyTable", self._table(raw, type_, keys))
+        except _WrongValueError:
+            return None
+
+    def _value(self, raw: object, type_: Any, keys: Keys) -> Any:
+        origin = get_origin(type_)
+        if isinstance(type_, type) and issubclass(type_, Table):
+            return self._table(raw, type_, keys)
+        if origin is dict:
+            return self._dict(raw, type_, keys)
+        if origin is tuple:
+            return self._list(raw, type_, keys)
+        if origin in (Union, UnionType):
+            return (
+                self._value(raw, _find_union_member(raw, type_), keys)
+                if _find_union_member(raw, type_)
+                else self._wrong(raw, type_, keys)
+            )
+        return self._scalar(raw, type_, keys)
+
+    def _table(self, raw: object, type_: type[Table], keys: Keys) -> Table:
+        if not isinstance(raw, dict):
+            self._wrong(raw, type_, keys)
+        fields = {each.encode_name: each for each in msgspec.structs.fields(type_)}
+        self.problems += _find_unknown_keys(cast("dict[str, Any]", raw), tuple(fields), keys)
+        values, complete = {}, True
+        for name, each in fields.items():
+            try:
+                if name in raw:  # type: ignore[operator]
+                    values[each.name] = self._value(raw[name], each.type, (*keys, name))  # type: ignore[index]
+                elif each.required:
+                    self._note((*keys, name), f"is missing; expected {describe_type(each.type)}")
+                    complete = False
+            except _WrongValueError:
+                complete = complete and not each.required
+        if not complete:
+            raise _WrongValueError
+        converted = type_(**values)
+        self.problems += self.check(converted, keys)
+        return converted
+
+    def _dict(self, raw: object, type_: Any, keys: Keys) -> dict[str, Any]:
+        if not isinstance(raw, dict):
+            self._wrong(raw, type_, keys)
+        values = {}
+        for key, value in cast("dict[str, Any]", raw).items():
+            try:
+                values[key] = self._value(value, get_args(type_)[1], (*keys, key))
+            except _WrongValueError:
+                continue
+        return values
+
+    def _list(self, raw: object, type_: Any, keys: Keys) -> tuple[Any, ...]:
+        if not isinstance(raw, list):
+            self._wrong(raw, type_, keys)
+        values, complete = [], True
+        for index, value in enumerate(cast("list[Any]", raw)):
+            try:
+                values.append(self._value(value, get_args(type_)[0], (*keys, str(index))))
+            except _WrongValueError:
+                complete = False
+        if not complete:
+            raise _WrongValueError  # what is left of a list means something else
+        return tuple(values)
+
+    def _scalar(self, raw: object, type_: Any, keys: Keys) -> Any:
+        try:
+            return msgspec.convert(raw, type_, strict=True)
+        except msgspec.ValidationError:
+            return self._wrong(raw, type_, keys)
+
+    def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
+        near = (
+            suggest_spelling(raw, _literal_choices(type_))
+            if isinstance(raw, str) and len(raw) <= MAX_SUGGESTION_LENGTH
+            else ""
+        )
+        kind = "the string " if isinstance(raw, str) and not _literal_choices(type_) else ""
+        self._note(keys, f"expected {describe_type(type_)}, got {kind}{_render_value(raw)}{near}")
+        raise _WrongValueError
+
+    def _note(self, keys: Keys, text: str) -> None:
+        self.problems.append(Problem(keys, text))
+
+
+def _find_unknown_keys(raw: Mapping[str, Any], known: Sequence[str], keys: Keys) -> Iterator[Problem]:
+    for number, key in enumerate(key for key in raw if key not in known):
+        near = suggest_spelling(key, known) if number < MAX_SUGGESTIONS and len(key) <= MAX_SUGGESTION_LENGTH else ""
+        yield Problem((*keys, key), "unknown key" + (near or f"; expected one of {join_quoted(known)}"))
+
+
+def _find_union_member(raw: object, union: Any) -> Any:
+    """The member of a union that the value's shape asks for; None where none does."""
+    for member in get_args(union):
+        if _has_shape(raw, member):
+            return member
+    return None
+
+
+def _has_shape(raw: object, type_: Any) -> bool:
+    if isinstance(raw, dict):
+        return get_origin(type_) is dict or (isinstance(type_, type) and issubclass(type_, Table))
+    if isinstance(raw, list):
+        return get_origin(type_) is tuple
+    try:
+        msgspec.convert(raw, type_, strict=True)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _literal_choices(type_: Any) -> tuple[str, ...]:
+    return get_args(type_) if get_origin(type_) is Literal else ()
+
+
+_TYPE_NAMES = {
+    str: ("a string", "strings"),
+    int: ("an integer", "integers"),
+    float: ("a number", "numbers"),
+    bool: ("`true` or `false`", "`true` or `false`"),
+    datetime.date: ("a date such as 2027-03-31", "dates"),
+}
+
+
+def describe_type(type_: Any, *, many: bool = False) -> str:
+    """What a value of the type is, in words: `a list of strings`."""
+    origin, members = get_origin(type_), get_args(type_)
+    if origin is Literal:
+        return f"one of {join_quoted(members)}"
+    if origin is tuple:
+        return f"a list of {describe_type(members[0], many=True)}"
+    if origin is dict:
+        return f"a table of {describe_type(members[1], many=True)}"
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(each, many=many) for each in members if each is not type(None))
+    if issubclass(type_, Table):
+        return "tables" if many else "a table"
+    return _TYPE_NAMES[type_][many]
+
+
+def _render_value(raw: object) -> str:
+    if isinstance(raw, str):
+        return f"`{raw}`"
+    if isinstance(raw, bool):
+        return f"`{str(raw).lower()}`"
+    if isinstance(raw, dict):
+        return "a table"
+    return "a list" if isinstance(raw, list) else f"`{raw}`"

@@ -1,0 +1,378 @@
+"""What the config's tables must mean: names that exist, requirements that can be met, sources that are there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.project.config.globs import is_glob
+from onnxgate.project.config.schema import (
+    Budget,
+    Config,
+    Ignore,
+    Limits,
+    ModelSettings,
+    Problem,
+    Table,
+    Target,
+    Tolerance,
+    Toolchain,
+)
+from onnxgate.project.engines import (
+    extension_problem,
+    has_optimization_levels,
+    has_providers,
+    is_library,
+    is_satisfiable,
+    package_name,
+    requirement_problem,
+    runs_on_node,
+    runtime_problem,
+)
+from onnxgate.project.toml import Keys
+
+MANAGED_PROVIDERS = ("CPUExecutionProvider",)
+PLACEHOLDERS = ("python", "output", "opset")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
+_PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
+_SOURCE_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What the tables are held against. `rule_ids` of None: no names of rules are judged."""
+
+    folder: Path
+    root: Path
+    targets: Collection[str]
+    rule_ids: Collection[str] | None
+
+    def check(self, table: Table, keys: Keys) -> Iterator[Problem]:
+        """What is wrong with the meaning of one table."""
+        match table:
+            case Config():
+                yield from self._config(table)
+            case Target():
+                yield from _check_target(table, keys)
+                yield from self._libraries(table, (*keys, "extensions"))
+            case Toolchain():
+                yield from _check_toolchain(table, keys)
+            case ModelSettings():
+                yield from self._model(table, keys)
+            case Budget():
+                yield from _check_budget(table, keys)
+            case Tolerance():
+                yield from _check_tolerance(table, keys)
+            case Ignore():
+                yield from self._ignore(table, keys)
+            case Limits():
+                yield from _check_limits(table, keys)
+
+    def _config(self, config: Config) -> Iterator[Problem]:
+        yield from _check_relative_paths(config.models or (), ("models",))
+        yield from _check_relative_paths(config.exclude, ("exclude",))
+        yield from _check_unique(config.models or (), ("models",))
+        yield from _check_unique(config.exclude, ("exclude",))
+        if config.models == ():
+            yield Problem(("models",), "expected at least one path or glob")
+        if problem := ir_version_problem(config.ir_version):
+            yield Problem(("ir-version",), problem)
+        yield from _check_opsets(config.opset)
+        yield from _check_unique_models(config.model)
+        yield from _check_shared_environments(config.targets)
+        for rule in config.rules:
+            yield from self._rule(rule, ("rules", rule))
+
+    def _model(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+        yield from _check_relative_paths((model.path,), keys, "path")
+        yield from self._targets_of(model, keys)
+        if ".py:" in (model.inputs or "") and (problem := self._source_problem(model.inputs or "")):
+            yield Problem((*keys, "inputs"), problem)
+        if model.source is not None and (problem := self._source_problem(model.source)):
+            yield Problem((*keys, "source"), problem)
+        if model.command is not None and (problem := command_problem(model.command)):
+            yield Problem((*keys, "command"), problem)
+        if model.quantized_from is not None and (problem := self._float_model_problem(model)):
+            yield Problem((*keys, "quantized-from"), problem)
+        yield from _check_sizes(model.sizes or {}, (*keys, "sizes"))
+        yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
+
+    def _targets_of(self, model: ModelSettings, keys: Keys) -> Iterator[Problem]:
+        if model.targets == ():
+            yield Problem((*keys, "targets"), "expected at least one target; leave the key out for all")
+        yield from _check_unique(model.targets or (), (*keys, "targets"))
+        for index, name in enumerate(model.targets or ()):
+            if name not in self.targets:
+                said = (
+                    suggest_spelling(name, self.targets)
+                    or f"; the config has {join_quoted(sorted(self.targets)) or 'none'}"
+                )
+                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{said}")
+
+    def _libraries(self, target: Target, keys: Keys) -> Iterator[Problem]:
+        for index, text in enumerate(target.extensions):
+            if not is_library(text) or extension_problem(text):
+                continue
+            if not (self.folder / text).resolve().is_relative_to(self.root.resolve()):
+                yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
+
+    def _source_problem(self, source: str) -> str:
+        matched = _SOURCE_REFERENCE.fullmatch(source)
+        if matched is None:
+            return f"expected `file.py:callable`, got `{source}`"
+        file = (self.folder / matched["file"]).resolve()
+        if Path(matched["file"]).is_absolute() or not file.is_relative_to(self.root.resolve()):
+            return f"`{matched['file']}` is outside of the project"
+        return "" if file.is_file() else f"there is no file `{matched['file']}`"
+
+    def _float_model_problem(self, model: ModelSettings) -> str:
+        name = model.quantized_from or ""
+        path = (self.folder / name).resolve()
+        if not name or Path(name).is_absolute() or not path.is_relative_to(self.root.resolve()):
+            return f"expected the path of a model in the project, got `{name}`"
+        if is_glob(name):
+            return f"expected one model, got the glob `{name}`"
+        if not is_glob(model.path) and path == (self.folder / model.path).resolve():
+            return f"`{name}` is the model itself; expected the float model that it came from"
+        return "" if path.is_file() else f"there is no file `{name}`"
+
+    def _ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
+        yield from self._rule(ignore.rule, (*keys, "rule"))
+        if not ignore.reason.strip():
+            yield Problem((*keys, "reason"), "expected a reason")
+        if ignore.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", ignore.sha256):
+            wanted = "expected the 64 hexadecimal digits that `check --show-ignores` prints"
+            yield Problem((*keys, "sha256"), f"{wanted}, got `{ignore.sha256}`")
+        if ignore.fingerprints is not None:
+            yield from _check_fingerprints(ignore.fingerprints, (*keys, "fingerprints"))
+
+    def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
+        if self.rule_ids is not None and rule not in self.rule_ids:
+            said = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
+            yield Problem(keys, f"unknown rule `{rule}`{said}")
+
+
+def _check_fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
+    if not fingerprints:
+        yield Problem(keys, "expected at least one; leave the key out to accept all findings of the rule")
+    for index, each in enumerate(fingerprints):
+        if not re.fullmatch(r"[0-9a-f]{16}", each):
+            wanted = "expected the 16 hexadecimal digits that `check --show-ignores` prints"
+            yield Problem((*keys, str(index)), f"{wanted}, got `{each}`")
+    yield from _check_unique(fingerprints, keys)
+
+
+def _check_target(target: Target, keys: Keys) -> Iterator[Problem]:
+    if problem := runtime_problem(target.runtime, own=target.python is not None):
+        yield Problem((*keys, "runtime"), problem)
+    else:
+        yield from _check_engine_keys(target, keys)
+    for name, values in (("providers", target.providers), ("optimization", target.optimization)):
+        if not values:
+            yield Problem((*keys, name), "expected at least one")
+        yield from _check_unique(values, (*keys, name))
+    yield from _check_providers(target, (*keys, "providers"))
+    yield from _check_extensions(target.extensions, (*keys, "extensions"))
+    if target.python is not None:
+        yield from _check_python(target, keys)
+
+
+def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
+    """What only some engines have."""
+    engine = package_name(target.runtime)
+    if runs_on_node(engine) and target.python is not None:
+        yield Problem((*keys, "python"), f"`{engine}` has no Python: Node runs it; leave the key out")
+    if not has_optimization_levels(engine) and target.optimization == ("disabled",):
+        yield Problem((*keys, "optimization"), f"`{engine}` has no levels of optimisation; leave the key out")
+    if has_providers(engine):
+        return
+    if target.providers not in ((), MANAGED_PROVIDERS):
+        yield Problem((*keys, "providers"), f"`{engine}` has no execution providers; leave the key out")
+    if target.extensions:
+        yield Problem((*keys, "extensions"), f"`{engine}` takes no libraries of custom operators; leave the key out")
+
+
+def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
+    """A build of the user's own may have any provider; whether it has one is asked there."""
+    if not runtime_problem(target.runtime, own=True) and not has_providers(package_name(target.runtime)):
+        return
+    for index, provider in enumerate(target.providers):
+        if provider in MANAGED_PROVIDERS:
+            continue
+        said = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+        if target.python is None:
+            text = f"provider `{provider}` is not available in this release of onnxgate{said}"
+            text += "" if said else "; `python` may name an environment that has it"
+            yield Problem((*keys, str(index)), text)
+        elif not _PROVIDER.fullmatch(provider):
+            wanted = "expected a name such as `CUDAExecutionProvider`"
+            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{said}")
+
+
+def _check_extensions(extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, text in enumerate(extensions):
+        here = (*keys, str(index))
+        if problem := extension_problem(text):
+            yield Problem(here, problem)
+            continue
+        name = text if is_library(text) else package_name(text)
+        if name in seen:
+            yield Problem(here, f"`{text}` names `{name}` a second time, after `{seen[name]}`")
+        seen.setdefault(name, text)
+
+
+def _check_python(target: Target, keys: Keys) -> Iterator[Problem]:
+    if not (target.python or "").strip():
+        yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
+    if target.select != "minors":
+        yield Problem((*keys, "select"), f"`{target.select}` means nothing with `python`, which has one release")
+
+
+def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
+    """One environment is one runtime, and a runtime is used with the same providers throughout."""
+    first: dict[str, str] = {}
+    for name, target in targets.items():
+        if target.python is None:
+            continue
+        other = first.setdefault(target.python, name)
+        if targets[other].providers != target.providers:
+            said = f"target `{other}` uses `{target.python}` with other providers; make both the same"
+            yield Problem(("targets", name, "providers"), said)
+
+
+def _check_toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:
+    names: dict[str, str] = {}
+    for index, text in enumerate(toolchain.requires):
+        here = (*keys, "requires", str(index))
+        if problem := requirement_problem(text):
+            yield Problem(here, problem)
+            continue
+        name = canonicalize_name(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0])
+        if name in names:
+            yield Problem(here, f"`{text}` asks for `{name}` a second time, after `{names[name]}`")
+        names[name] = text
+
+
+def _check_limits(limits: Limits, keys: Keys) -> Iterator[Problem]:
+    if not (math.isfinite(limits.time_s) and limits.time_s > 0):
+        yield Problem((*keys, "time-s"), f"expected a number above 0, got `{limits.time_s:g}`")
+    if limits.memory_mib is not None and limits.memory_mib <= 0:
+        yield Problem((*keys, "memory-mib"), f"expected a number above 0, got `{limits.memory_mib}`")
+
+
+def _check_budget(budget: Budget, keys: Keys) -> Iterator[Problem]:
+    limits = {
+        "size-mib": budget.size_mib,
+        "slower-than-baseline": budget.slower_than_baseline,
+        "memory-over-baseline": budget.memory_over_baseline,
+    }
+    if all(limit is None for limit in limits.values()):
+        yield Problem(keys, f"expected at least one of {join_quoted(list(limits))}")
+    for name, limit in limits.items():
+        if limit is not None and not (math.isfinite(limit) and limit > 0):
+            yield Problem((*keys, name), f"expected a number above 0, got `{limit:g}`")
+
+
+def _check_sizes(sizes: dict[str, tuple[int, ...]], keys: Keys) -> Iterator[Problem]:
+    for axis, values in sizes.items():
+        if not values:
+            yield Problem((*keys, axis), "expected at least one size")
+        yield from _check_unique(values, (*keys, axis))
+        for index, size in enumerate(values):
+            if size < 1:
+                yield Problem((*keys, axis, str(index)), f"expected a size of at least 1, got `{size}`")
+
+
+def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
+    """`rtol` and `atol` are numbers, for all outputs; any other key is an output's name with both of them."""
+    both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
+    for name, value in both.items():
+        if name not in ("rtol", "atol"):
+            yield Problem((*keys, name), "expected a table with `rtol` and `atol`, got a number")
+        elif problem := _bound_problem(value):
+            yield Problem((*keys, name), problem)
+    for name in ("rtol", "atol"):
+        if name not in tolerance and both.keys() & {"rtol", "atol"}:
+            yield Problem(keys, f"`{name}` is missing; expected both `rtol` and `atol`")
+
+
+def _check_tolerance(tolerance: Tolerance, keys: Keys) -> Iterator[Problem]:
+    for name, value in (("rtol", tolerance.rtol), ("atol", tolerance.atol)):
+        if problem := _bound_problem(value):
+            yield Problem((*keys, name), problem)
+
+
+def _bound_problem(value: float) -> str:
+    return "" if math.isfinite(value) and value >= 0 else f"expected a finite number of at least 0, got `{value:g}`"
+
+
+def _check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
+    for domain, version in opsets.items():
+        if not domain:
+            yield Problem(("opset", domain), "expected the name of a domain; the default one is spelled `ai.onnx`")
+        if version < 1:
+            yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
+
+
+def ir_version_problem(pinned: str | int | None) -> str:
+    """Why `ir-version` pins nothing: an exact version, or a specifier over whole numbers."""
+    wrong = f"expected an integer or a specifier such as `<=10`, got `{pinned}`"
+    if pinned is None:
+        return ""
+    if isinstance(pinned, int):
+        return "" if pinned >= 1 else wrong
+    try:
+        specifier = SpecifierSet(pinned)
+    except InvalidSpecifier:
+        return wrong
+    if not len(specifier) or not all(clause.version.isdecimal() for clause in specifier):
+        return wrong
+    return "" if is_satisfiable(specifier) else f"no IR version can satisfy `{pinned}`"
+
+
+def command_problem(command: tuple[str, ...]) -> str:
+    """Why a command cannot be run or would leave no model."""
+    if not command:
+        return "expected a program and its arguments"
+    placeholders = [name for word in command for name in _PLACEHOLDER.findall(word)]
+    for name in placeholders:
+        if name not in PLACEHOLDERS:
+            known = join_quoted(f"{{{each}}}" for each in PLACEHOLDERS)
+            return f"unknown placeholder `{{{name}}}`; expected one of {known}"
+    return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
+
+
+def _check_relative_paths(paths: Collection[str], keys: Keys, name: str = "") -> Iterator[Problem]:
+    for index, path in enumerate(paths):
+        here = (*keys, name or str(index))
+        if not path:
+            yield Problem(here, "expected a path or a glob")
+        elif "\\" in path:
+            yield Problem(here, f"expected a path with `/`, got `{path}`")
+        elif path.startswith("/") or re.match(r"[A-Za-z]:", path) or ".." in path.split("/"):
+            yield Problem(here, f"expected a path below the config's folder, got `{path}`")
+
+
+def _check_unique(values: Collection[object], keys: Keys) -> Iterator[Problem]:
+    seen: set[object] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield Problem((*keys, str(index)), f"`{value}` is named twice")
+        seen.add(value)
+
+
+def _check_unique_models(models: tuple[ModelSettings, ...]) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for index, model in enumerate(models):
+        path = model.path.removeprefix("./")
+        if path in seen and not is_glob(path):
+            yield Problem(("model", str(index), "path"), f"`{model.path}` has an entry already; put both into one")
+        seen.add(path)

@@ -1,0 +1,214 @@
+"""The engines that a target may ask for, and what sets them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.project.lock.types import LockedRuntime
+
+ONNXRUNTIME = "onnxruntime"
+ENGINES = (ONNXRUNTIME, "onnxruntime-web", "openvino", "tract", "onnx", "opencv-python-headless")
+ONNXRUNTIME_BUILDS = ("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn")
+"""Builds of ONNX Runtime under names of their own: they share its module, and need what a machine has or has not."""
+
+NODE_ENGINES = ("onnxruntime-web",)
+"""Engines that npm installs and Node runs: they have no Python."""
+
+
+def runs_on_node(engine: str) -> bool:
+    """Whether npm installs it and Node runs it."""
+    return engine in NODE_ENGINES
+
+
+def parse_engine(runtime: str) -> str:
+    """The engine of a runtime by its name: `onnxruntime` of `onnxruntime+onnxruntime-extensions 1.31.1`."""
+    variant, _, _ = runtime.partition(" ")
+    return variant.partition("@")[0].partition("+")[0]
+
+
+def engine_family(engine: str) -> str:
+    """The engine that computes: `onnxruntime` for each of its builds."""
+    return ONNXRUNTIME if engine in ONNXRUNTIME_BUILDS else engine
+
+
+def has_optimization_levels(engine: str) -> bool:
+    """Whether its graph optimiser can be told what to do."""
+    return engine.startswith(ONNXRUNTIME)
+
+
+def has_providers(engine: str) -> bool:
+    """Whether it has execution providers, and takes libraries of custom operators."""
+    return engine_family(engine) == ONNXRUNTIME
+
+
+REQUIRED_DEPENDENCIES = {
+    "onnxruntime": ("numpy",),
+    "openvino": ("numpy",),
+    "tract": ("numpy",),
+    "onnx": ("numpy", "protobuf"),
+    "opencv-python-headless": ("numpy",),
+    "onnxruntime-web": ("onnxruntime-common",),
+}
+"""What an engine is never run without."""
+CONDITIONAL_DEPENDENCIES = {"onnx": ("ml-dtypes", "typing-extensions")}
+"""What only some releases of an engine depend on. Source: onnx 1.23.2 imports both, 1.18.0 has no ml_dtypes.
+
+All else stays out: openvino 2026.4.1 imports and runs without its `openvino-telemetry`, and under Node onnxruntime-web
+1.16.3 to 1.30.0 need nothing of what their package.json names but onnxruntime-common.
+"""
+
+
+def engine_dependencies(engine: str) -> tuple[str, ...]:
+    """The packages that may be pinned beside an engine."""
+    return (*REQUIRED_DEPENDENCIES.get(engine, ()), *CONDITIONAL_DEPENDENCIES.get(engine, ()))
+
+
+def has_required_dependencies(runtime: LockedRuntime) -> bool:
+    """Whether all that the engine is never run without is pinned."""
+    pinned = {pin.partition("==")[0] for pin in runtime.packages}
+    return pinned.issuperset(REQUIRED_DEPENDENCIES.get(runtime.engine, ()))
+
+
+_TENSORRT_HINT = (
+    'TensorRT is no engine of its own: write `runtime = "onnxruntime-gpu>=1.23"`, '
+    '`providers = ["TensorrtExecutionProvider"]`, and as `python` an environment that has both'
+)
+
+
+def runtime_problem(text: str, *, own: bool = False) -> str:
+    """Why the text is no runtime that can be locked; "" where it is one. `own`: in an environment of the user's own."""
+    problem = requirement_problem(text)
+    if problem:
+        return problem
+    requirement = Requirement(text)
+    engine = canonicalize_name(requirement.name)
+    if requirement.extras or requirement.marker:
+        return "expected an engine and its releases, without extras and markers"
+    if engine in ENGINES:
+        return ""
+    if engine in ONNXRUNTIME_BUILDS:
+        return "" if own else _explain_needed_python(engine)
+    if engine.startswith("tensorrt"):
+        return _TENSORRT_HINT
+    near = _suggest_longer_name(engine) or suggest_spelling(engine, (*ENGINES, *ONNXRUNTIME_BUILDS))
+    return f"engine `{engine}` is not known" + (near or f"; expected {join_quoted(ENGINES)}")
+
+
+def _suggest_longer_name(name: str) -> str:
+    """The engine whose name goes on after this one: `opencv-python` of `opencv-python-headless`."""
+    found = [each for each in ENGINES if each.startswith(f"{name}-")]
+    return f"; did you mean `{found[0]}`?" if found else ""
+
+
+def _explain_needed_python(engine: str) -> str:
+    return (
+        f"`{engine}` needs what only some machines have, so that no environment is made for it: name with `python` one "
+        f'that has it (`python = ".venv"`), and write `required = false` where it may be missing'
+    )
+
+
+def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:
+    """Why the text is no requirement that some release of a package can satisfy; "" where it is one."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return f"expected a requirement such as `{example}`, got `{text}`"
+    if requirement.url:
+        return "expected a requirement by name and version, got one by address"
+    if not is_satisfiable(requirement.specifier):
+        return f"no release can satisfy `{requirement.specifier}`"
+    return ""
+
+
+def specifier_problem(text: str) -> str:
+    """Why the text is no version specifier that can be satisfied; "" where it is one."""
+    try:
+        specifier = SpecifierSet(text)
+    except InvalidSpecifier:
+        return f"expected a version specifier such as `>=0.1,<0.2`, got `{text}`"
+    return "" if is_satisfiable(specifier) else f"no version can satisfy `{text}`"
+
+
+def is_satisfiable(specifier: SpecifierSet) -> bool:
+    """Whether some version lies inside: tried at, just above and just below every version that is named."""
+    if any(clause.operator == "===" for clause in specifier):
+        return True  # takes any text; an index has to say
+    return any(
+        specifier.contains(version, prereleases=True) for version in ("0", "99999", *_sample_versions(specifier))
+    )
+
+
+def _sample_versions(specifier: SpecifierSet) -> Iterator[str]:
+    for clause in specifier:
+        version = Version(clause.version.removesuffix(".*"))
+        epoch = f"{version.epoch}!" if version.epoch else ""
+        yield version.public
+        yield epoch + _join_release(*version.release, 0, 1)
+        yield from (epoch + below for below in _versions_below(version.release))
+
+
+def _versions_below(release: tuple[int, ...]) -> Iterator[str]:
+    """Versions that lie just below: `1.17.99999` below `1.18`."""
+    while release:
+        if release[-1]:
+            yield _join_release(*release[:-1], release[-1] - 1, 99999)
+            return
+        release = release[:-1]
+
+
+def _join_release(*release: int) -> str:
+    return ".".join(map(str, release))
+
+
+LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")
+PREINSTALLED_PACKAGES = ("numpy",)
+"""What every environment has already, besides its engine."""
+
+
+def is_library(text: str) -> bool:
+    """Whether it is the path of a library; else it is a requirement of a package."""
+    return "/" in text or "\\" in text or text.lower().endswith(LIBRARY_SUFFIXES)
+
+
+def package_name(text: str) -> str:
+    """The normalised name of the package that a requirement asks for."""
+    return canonicalize_name(Requirement(text).name)
+
+
+def is_satisfied(requirement: str, version: str) -> bool:
+    """Whether a version, "" for none, is one that the requirement takes."""
+    try:
+        return Requirement(requirement).specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def extension_problem(text: str) -> str:
+    """Why the text names neither a package nor a library; "" where it does. Whether it is there is not looked at."""
+    if is_library(text):
+        return _library_problem(text)
+    if problem := requirement_problem(text, "onnxruntime-extensions>=0.13"):
+        return problem
+    requirement = Requirement(text)
+    if requirement.extras or requirement.marker:
+        return "expected a package and its releases, without extras and markers"
+    if package_name(text) in (*ENGINES, *ONNXRUNTIME_BUILDS, *PREINSTALLED_PACKAGES):
+        return f"`{requirement.name}` registers no custom operators; every environment has it"
+    return ""
+
+
+def _library_problem(text: str) -> str:
+    if "\\" in text:
+        return f"expected a path with `/`, got `{text}`"
+    if not text.lower().endswith(LIBRARY_SUFFIXES):
+        return f"expected a library (`.so`, `.dll` or `.dylib`) or a package, got `{text}`"
+    if text.startswith("/") or re.match(r"[A-Za-z]:", text):
+        return f"expected a path relative to the config's folder, got `{text}`"
+    return ""

@@ -1,0 +1,181 @@
+"""Which revision models are held against: the one that was asked for, else what a CI run says was there before."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnxgate.project.git import repository
+from onnxgate.project.git.repository import COMMIT_ID
+from onnxgate.project.git.revisions import Revision, resolve_revision
+
+NO_BASELINE = ("", "none")
+"""What `--against` takes for no baseline at all."""
+_MERGE_REF = re.compile(r"refs/pull/\d+/merge")
+_BRANCH_PREFIX = "refs/heads/"
+_MERGED_EVENT_TYPES = ("merged_result", "merge_train")
+AGAINST_HINT = "give `--against REF`"
+PARENT_HINT = "check out two commits (`fetch-depth: 2`), or give `--against REF`"
+HISTORY_HINT = "check out the history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or give `--against REF`"
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineChoice:
+    """A baseline, or why there is none: `remark` is "" where none was asked for, and nobody would expect one."""
+
+    revision: Revision | None = None
+    remark: str = ""
+
+
+def choose_baseline(
+    root: Path | None, asked: str | None, environment: Mapping[str, str], *, offline: bool = False
+) -> BaselineChoice:
+    """The revision that `asked` names; where nothing was asked, the one that a run in CI starts from.
+
+    Raises:
+        UsageError: what was asked for is no revision, or cannot be had.
+    """
+    if asked is not None:
+        return (
+            BaselineChoice() if asked in NO_BASELINE else BaselineChoice(resolve_revision(root, asked, offline=offline))
+        )
+    on_github, on_gitlab = environment.get("GITHUB_ACTIONS") == "true", environment.get("GITLAB_CI") == "true"
+    if not on_github and not on_gitlab:
+        return BaselineChoice()
+    head = repository.find_commit(root, "HEAD") if root is not None else ""
+    if root is None or not head:
+        return _no_baseline("this is no git repository with a commit, or git is not here", AGAINST_HINT)
+    run = _CiRun(root, head, environment, offline)
+    return run.on_github() if on_github else run.on_gitlab()
+
+
+@dataclass(frozen=True, slots=True)
+class _CiRun:
+    """A run in CI: the commit that it has checked out, and what its system says of it."""
+
+    root: Path
+    head: str
+    environment: Mapping[str, str]
+    offline: bool
+
+    def on_github(self) -> BaselineChoice:
+        """The base of a pull request or of a merge queue, else what a push came after."""
+        if parent := self._merged_into():
+            return self._at(parent, "HEAD^1", PARENT_HINT)
+        if base := self.environment.get("GITHUB_BASE_REF"):
+            return self._since(base)
+        event = read_event(self.environment)
+        if queue := parse_commit(read_event_text(event, "merge_group", "base_sha")):
+            return self._at(queue, queue[:12], PARENT_HINT)
+        branch = self.environment.get("GITHUB_REF", "").removeprefix(_BRANCH_PREFIX)
+        return self._pushed(
+            read_event_text(event, "before"), branch, read_event_text(event, "repository", "default_branch")
+        )
+
+    def on_gitlab(self) -> BaselineChoice:
+        """The base of a merge request, else what a push came after.
+
+        Of merged results and trains `HEAD` is a merge whose first parent is what the request is merged into: what the
+        target branch has had since the diff's base is in both.
+        """
+        if parent := self._merged_on_gitlab():
+            return self._at(parent, "HEAD^1", HISTORY_HINT)
+        if target := parse_commit(self.environment.get("CI_MERGE_REQUEST_TARGET_BRANCH_SHA", "")):
+            return self._at(target, target[:12], HISTORY_HINT)
+        if base := parse_commit(self.environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA", "")):
+            return self._at(base, base[:12], HISTORY_HINT)
+        names = ("CI_COMMIT_BEFORE_SHA", "CI_COMMIT_REF_NAME", "CI_DEFAULT_BRANCH")
+        before, branch, default = (self.environment.get(name, "") for name in names)
+        return self._pushed(before, branch, default)
+
+    def _merged_into(self) -> str:
+        """The pull request's base, where what is checked out is the merge that GitHub made of both.
+
+        A pull request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
+        """
+        parents = repository.read_parents(self.root, self.head)
+        is_merge = _MERGE_REF.fullmatch(self.environment.get("GITHUB_REF", "")) and len(parents) == 2
+        is_own = self.environment.get("GITHUB_SHA", self.head) == self.head
+        return parents[0] if is_merge and is_own else ""
+
+    def _merged_on_gitlab(self) -> str:
+        parents = repository.read_parents(self.root, self.head)
+        is_merge = self.environment.get("CI_MERGE_REQUEST_EVENT_TYPE") in _MERGED_EVENT_TYPES and len(parents) == 2
+        is_own = self.environment.get("CI_COMMIT_SHA", self.head) == self.head
+        return parents[0] if is_merge and is_own else ""
+
+    def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
+        why = repository.fetch_commit(self.root, commit, offline=self.offline)
+        if why:
+            return _no_baseline(f"it would be `{commit[:12]}`: {why}", hint)
+        return BaselineChoice(Revision(self.root, name, commit, self.offline))
+
+    def _since(self, branch: str) -> BaselineChoice:
+        """Where `HEAD` and a branch parted."""
+        name = f"origin/{branch}"
+        tip = repository.find_commit(self.root, f"refs/remotes/{name}") if parse_branch(branch) else ""
+        if not tip:
+            return _no_baseline(f"the branch `{name}` is not here", HISTORY_HINT)
+        base = repository.find_merge_base(self.root, tip, self.head)
+        if not base:
+            return _no_baseline(
+                f"where this parted from `{name}` is not known: too little of the history is here", HISTORY_HINT
+            )
+        if base == self.head:
+            return _no_baseline(f"all of this is in `{name}` already", AGAINST_HINT)
+        return BaselineChoice(Revision(self.root, name, base, self.offline))
+
+    def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
+        """What the branch was before a push; of a new branch, and of one whose commit is gone, where it began."""
+        commit = parse_commit(before)
+        chosen = self._at(commit, commit[:12], HISTORY_HINT) if commit else None
+        if chosen is not None and (chosen.revision is not None or branch == default):
+            return chosen
+        if not parse_branch(default) or branch == default:
+            return _no_baseline("nothing tells what was there before", AGAINST_HINT)
+        return self._since(default)
+
+
+def _no_baseline(why: str, hint: str) -> BaselineChoice:
+    return BaselineChoice(remark=f"no baseline: {why}; {hint}")
+
+
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+_INVALID_BRANCH_CHARACTERS = frozenset(" ~^:?*[\\")
+
+
+def read_event(environment: Mapping[str, str]) -> Mapping[str, Any]:
+    """The event of a run of GitHub Actions; empty where there is none that can be read."""
+    path = Path(environment.get("GITHUB_EVENT_PATH") or "/dev/null")
+    try:
+        if not path.is_file() or path.stat().st_size > MAX_EVENT_BYTES:
+            return {}
+        event = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def read_event_text(event: Mapping[str, Any], *keys: str) -> str:
+    """The text at a path of keys; "" where there is something else, or nothing."""
+    value: object = event
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def parse_commit(text: str) -> str:
+    """The commit that a text names in full; "" where it is anything else, or the zeroes that stand for none."""
+    return text if COMMIT_ID.fullmatch(text) and text.strip("0") else ""
+
+
+def parse_branch(text: str) -> str:
+    """The branch that a text names; "" where git would read more than a name in it."""
+    strange = _INVALID_BRANCH_CHARACTERS & set(text) or any(ord(each) < 32 or ord(each) == 127 for each in text)
+    parts = text.split("/")
+    odd = "@{" in text or ".." in text or any(not part or part.startswith((".", "-")) for part in parts)
+    return "" if strange or odd or text.endswith((".lock", ".")) else text

@@ -1,0 +1,206 @@
+"""Makes a new lock from the old one: every pin that still fits stays, and an index is asked for the rest alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from onnxgate.core.errors import LockError, UnavailableError
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.lock.comparison import entry_from_facts, has_same_content, toolchain_policy
+from onnxgate.project.lock.npm import NpmClient, NpmRegistry
+from onnxgate.project.lock.pins import BuildFinder, PinResolver
+from onnxgate.project.lock.releases import PackageIndex, UpgradeRequest
+from onnxgate.project.lock.types import Lock, LockedModel, LockedToolchain, MeasuredTolerance
+
+ToolchainProbe = Callable[[], LockedToolchain]
+"""Looks for what models are exported with; raises `UnavailableError` where there is none on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockUpdate:
+    """A new lock, and what must be said of how it was made."""
+
+    lock: Lock
+    notes: tuple[str, ...] = ()
+
+
+def update_lock(
+    project: Project,
+    old: Lock | None,
+    entries: Mapping[str, LockedModel],
+    *,
+    index: PackageIndex,
+    probe_toolchain: ToolchainProbe,
+    find_build: BuildFinder,
+    upgrade: UpgradeRequest | None = None,
+    npm: NpmRegistry | None = None,
+) -> LockUpdate:
+    """
+    The lock of the whole project; `entries` are those of all of its models.
+
+    A target whose policy is the locked one keeps its runtimes, whatever has been released since. Where the policy
+    changed, a minor that both have keeps its patch. A locked toolchain of this policy stays, whatever this machine has,
+    and so does what was locked of an environment of the user's own.
+
+    Raises:
+        ConfigError: no release satisfies a target.
+        ResolutionError: an index is needed and cannot be asked.
+    """
+    old = old or Lock()
+    pins = PinResolver(old, index, upgrade or UpgradeRequest(), find_build, npm or NpmClient())
+    targets = {name: pins.target(name, target) for name, target in sorted(project.config.targets.items())}
+    toolchain, notes = _lock_toolchain(project, old.toolchain, probe_toolchain, pins.upgrade)
+    pins.upgrade.refuse_unused()
+    lock = Lock(
+        targets=targets,
+        toolchain=toolchain,
+        models=dict(sorted(entries.items())),
+        packages=pins.packages(targets.values()),
+        npm=pins.npm_packages(targets.values()),
+    )
+    return LockUpdate(lock, (*pins.notes, *notes))
+
+
+def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], gone: Iterable[str] = ()) -> LockUpdate:
+    """
+    The old lock with the entries of some models rewritten, and those of `gone` taken out. Nothing else is touched.
+
+    Raises:
+        LockError: there is no old lock.
+    """
+    if old is None:
+        raise LockError("there is no lock whose entries could be rewritten", hint="run `onnxgate lock` without paths")
+    models = {path: entry for path, entry in {**old.models, **entries}.items() if path not in gone}
+    return LockUpdate(msgspec.structs.replace(old, models=dict(sorted(models.items()))))
+
+
+def needs_toolchain(project: Project) -> bool:
+    """Whether something is exported, or the config says what with."""
+    exported = any(entry.source is not None or entry.command is not None for entry in project.config.model)
+    return exported or bool(project.config.toolchain.requires)
+
+
+def _lock_toolchain(
+    project: Project, locked: LockedToolchain | None, probe: ToolchainProbe, upgrade: UpgradeRequest
+) -> tuple[LockedToolchain | None, tuple[str, ...]]:
+    if not needs_toolchain(project):
+        return None, ()
+    try:
+        found = probe()
+    except UnavailableError as error:
+        stays = "it is not locked" if locked is None else "the locked one stays"
+        return locked, (f"{error.message}; {stays}",)
+    found = msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain))
+    given_up = upgrade.takes(found.packages)
+    if locked is None or given_up or not _is_reusable_toolchain(project, locked):
+        return found, ()
+    return locked, tuple(_describe_toolchain_change(locked, found))
+
+
+def _is_reusable_toolchain(project: Project, locked: LockedToolchain) -> bool:
+    """Whether the lock says of all that the config requires which release it is."""
+    required = {canonicalize_name(Requirement(text).name) for text in project.config.toolchain.requires}
+    return locked.policy == toolchain_policy(project.config.toolchain) and required <= locked.packages.keys()
+
+
+def _describe_toolchain_change(locked: LockedToolchain, found: LockedToolchain) -> Iterator[str]:
+    here, there = {"Python": found.python, **found.packages}, {"Python": locked.python, **locked.packages}
+    names = [name for name in (here | there) if here.get(name) != there.get(name)]
+    if names:
+        said = ", ".join(f"{name} {here.get(name, 'is missing')} (locked: {there.get(name, 'not')})" for name in names)
+        yield f"the toolchain here is another one: {said}; the locked one stays, `--upgrade` takes this one"
+
+
+MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
+"""Path of a model -> its outputs, with what was measured of each."""
+
+
+class UnlockableError(LockError):
+    """Some models cannot be locked as they are; `problems` says which and why."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
+        super().__init__(f"{count} cannot be locked", problems=problems)
+
+
+def lock_models(
+    models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
+) -> dict[str, LockedModel]:
+    """
+    An entry for each model. A tolerance that was measured before stays as long as model and data are the same bytes.
+
+    Raises:
+        UnlockableError: files are no models, or not all there.
+    """
+    entries: dict[str, LockedModel] = {}
+    problems: list[str] = []
+    for model in models:
+        try:
+            entries[model.path] = _lock_model(model, old.get(model.path), measured.get(model.path, {}))
+        except LockError as error:
+            problems.append(f"`{model.path}`: {error.message}" + (f"; {error.hint}" if error.hint else ""))
+    if problems:
+        raise UnlockableError(tuple(problems))
+    return entries
+
+
+def _lock_model(
+    model: SelectedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
+) -> LockedModel:
+    from onnxgate.model.reading.file_format import read_pointer
+
+    try:
+        pointer = read_pointer(model.absolute)
+        if pointer is None:
+            return _with_measurements(_read_entry(model), old, measured)
+    except OSError as error:
+        raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
+        return old
+    raise LockError("is a Git LFS pointer that was not fetched", hint=f'run `git lfs pull --include "{model.path}"`')
+
+
+def _read_entry(model: SelectedModel) -> LockedModel:
+    from onnxgate.model.reading.external_data import check_external_data
+    from onnxgate.model.reading.fact_extraction import read_model
+    from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
+
+    if what := detect_other_type(model.absolute):
+        raise LockError(f"is no model: {what}")
+    try:
+        reading = read_model(model.absolute, model.path)
+    except UnreadableModel as error:
+        raise LockError(f"is no model: {error}") from error
+    entry = entry_from_facts(reading.facts)
+    uses = check_external_data(reading.proto, model.absolute)
+    _check_external_data(
+        entry, {use.location: use.detail if use.problem == "escapes" else "" for use in uses}, model.path
+    )
+    return entry
+
+
+def _check_external_data(entry: LockedModel, named: Mapping[str, str], path: str) -> None:
+    """Facts without a data file that the model names would be facts of another model."""
+    absent = sorted(named.keys() - {file.location for file in entry.external})
+    if not absent:
+        return
+    why = next((named[each] for each in absent if named[each]), "")
+    message = f"its external data `{'`, `'.join(absent)}` cannot be read"
+    if not why:
+        raise LockError(message)
+    hint = f"run `onnxgate fix {shlex.quote(path)}`, which moves data of the repository into the model"
+    raise LockError(f"{message}, since it {why}", hint=hint)
+
+
+def _with_measurements(
+    entry: LockedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
+) -> LockedModel:
+    kept = old.tolerance if old is not None and has_same_content(old, entry) else {}
+    quantization = old.quantization if old is not None else {}
+    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(kept), quantization=dict(quantization))

@@ -1,0 +1,127 @@
+"""What is promised: which runtimes each model must work on, and how each is run there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
+from onnxgate.core.jobs import Optimization
+from onnxgate.core.report import ReportedRuntime
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.config.schema import Target
+from onnxgate.project.engines import has_optimization_levels, has_providers, is_library, package_name
+from onnxgate.project.lock.comparison import is_optional_build
+from onnxgate.project.lock.types import Lock, LockedRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRuntime:
+    """One runtime of one or more targets, and what they ask of it together."""
+
+    runtime: LockedRuntime
+    targets: tuple[str, ...]
+    levels: tuple[Optimization, ...]
+    providers: tuple[str, ...]
+    required: bool  # at least one of its targets must be kept
+    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.runtime.name
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedModel:
+    """One model with its runtimes, ascending."""
+
+    model: SelectedModel
+    runtimes: tuple[PlannedRuntime, ...]
+
+    @property
+    def path(self) -> str:
+        """The model's path, relative to the config's folder."""
+        return self.model.path
+
+
+def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[PlannedModel, ...]:
+    """Each selected model with the locked runtimes of its targets; a target that is not locked adds none."""
+    promised = {
+        chosen: _plan_runtimes(project, lock, chosen) for chosen in {model.settings.targets for model in models}
+    }
+    return tuple(PlannedModel(model, promised[model.settings.targets]) for model in models)
+
+
+def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
+    """Every runtime of every target that config and lock both have, by target and release."""
+    return tuple(
+        (name, target, runtime)
+        for name, target in sorted(project.config.targets.items())
+        if name in lock.targets
+        for runtime in lock.targets[name].runtimes
+    )
+
+
+def _plan_runtimes(project: Project, lock: Lock, chosen: Collection[str]) -> tuple[PlannedRuntime, ...]:
+    merged: dict[LockedRuntime, list[tuple[str, Target]]] = {}
+    for name, target, runtime in locked_runtimes(project, lock):
+        if not chosen or name in chosen:
+            merged.setdefault(runtime, []).append((name, target))
+    planned = [_plan_runtime(runtime, targets, project.folder) for runtime, targets in merged.items()]
+    return tuple(sorted(planned, key=lambda each: runtime_sort_key(each.name)))
+
+
+def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[IncompleteCheck, ...]:
+    """Environments of the user's own that were not there when the lock was written, and need not be here either."""
+    asked = {name for model in models for name in model.settings.targets or project.config.targets}
+    return tuple(
+        IncompleteCheck(
+            stage=Stage.LOCK,
+            model="",
+            runtime="",
+            reason=f"target `{name}` is not locked: `{target.python}` had no build of `{target.runtime}`",
+            hint="run `onnxgate lock` where it has one",
+        )
+        for name, target in sorted(project.config.targets.items())
+        if name in asked and is_optional_build(target) and name in lock.targets and not lock.targets[name].runtimes
+    )
+
+
+def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
+    """A runtime of the target of that name, as reports say it."""
+    return ReportedRuntime(
+        target=name,
+        engine=runtime.variant,
+        version=runtime.release,
+        python=runtime.python,
+        providers=requested_providers(runtime, target),
+    )
+
+
+def requested_providers(runtime: LockedRuntime, *targets: Target) -> tuple[str, ...]:
+    """The execution providers that targets ask for; none where the engine has no such thing."""
+    if not has_providers(runtime.engine):
+        return ()
+    return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))
+
+
+def _optimization_levels(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> tuple[Optimization, ...]:
+    """An engine whose optimiser cannot be told anything is run once, as it is."""
+    if not has_optimization_levels(runtime.engine):
+        return ("all",)
+    return tuple(dict.fromkeys(level for _, target in targets for level in target.optimization))
+
+
+def _plan_runtime(runtime: LockedRuntime, targets: list[tuple[str, Target]], folder: Path) -> PlannedRuntime:
+    return PlannedRuntime(
+        runtime=runtime,
+        targets=tuple(name for name, _ in targets),
+        levels=_optimization_levels(runtime, targets),
+        providers=requested_providers(runtime, *(target for _, target in targets)),
+        required=any(target.required for _, target in targets),
+        extensions=tuple(
+            str((folder / each).absolute()) if is_library(each) else package_name(each) for each in runtime.extensions
+        ),
+    )

@@ -1,0 +1,219 @@
+"""TOML as Python reads it, whichever Python it is."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+TOMLDecodeError = tomllib.TOMLDecodeError
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The values of a TOML text; `TOMLDecodeError` names line and column."""
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+    except TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise TOMLDecodeError("nested too deeply (at end of document)") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise TOMLDecodeError(f"{error} (at end of document)") from error
+    return values
+
+
+def decode(data: bytes) -> str:
+    """The text of a TOML file; `UnicodeDecodeError` where it is not UTF-8. A byte order mark is dropped."""
+    return data.decode("utf-8-sig").replace("\r\n", "\n")
+
+
+Keys = tuple[str, ...]
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_VALUE_MARK = re.compile(r"[\"'#\[\]{}\n]")
+_STRING = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'  # multi-line strings may end in up to two quotes of their own
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+
+
+@functools.lru_cache(maxsize=4)
+def find_key_lines(text: str) -> Mapping[Keys, int]:
+    """
+    The line, from 1, of every table and key of a valid TOML text.
+
+    An element of an array of tables is named by its index: `("model", "0", "path")`. Keys inside of a value (an inline
+    table, an array) have no line of their own. Of a text that is no TOML, what stands before the fault.
+    """
+    scan = _Scanner(text)
+    while scan.forward():
+        if not (scan.header() if text[scan.at] == "[" else scan.statement()):
+            break
+    return MappingProxyType(scan.found)
+
+
+def find_key_spans(text: str) -> dict[Keys, tuple[int, int]]:
+    """Where each header and each `key = value` of a valid TOML text begins, and the end of the line that it ends on."""
+    scan = _Scanner(text, at=1 if text.startswith("\ufeff") else 0)
+    spans: dict[Keys, tuple[int, int]] = {}
+    while scan.forward():
+        start = scan.at
+        if not (scan.header() if text[start] == "[" else scan.statement()):
+            break
+        spans[scan.newest] = (start, scan.at)
+    return spans
+
+
+def find_array_span(text: str, start: int) -> tuple[int, int]:
+    """The first array after `start`, brackets included."""
+    scan = _Scanner(text, at=text.index("[", start))
+    begin = scan.at
+    scan.skip_array()
+    return begin, scan.at
+
+
+def format_key_path(keys: Iterable[str]) -> str:
+    """Keys as messages have them: `model[0].path`, `opset."ai.onnx"`."""
+    text = ""
+    for key in keys:
+        word = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
+        text += f"[{key}]" if key.isdecimal() and text else f".{word}" if text else word
+    return text
+
+
+def find_nearest_line(found: Mapping[Keys, int], keys: Keys) -> int:
+    """The line of the key, else of its nearest parent; 0 where none is known."""
+    while keys:
+        if keys in found:
+            return found[keys]
+        keys = keys[:-1]
+    return 0
+
+
+@dataclass(slots=True)
+class _Scanner:
+    """A position in the text, the table that it is in, and what was found before it."""
+
+    text: str
+    at: int = 0
+    table: Keys = ()
+    arrays: dict[Keys, int] = field(default_factory=dict)  # array of tables -> index of its newest element
+    found: dict[Keys, int] = field(default_factory=dict)
+    newest: Keys = ()  # what was read last
+    _counted_to: int = 0
+    _line: int = 1
+
+    def forward(self) -> bool:
+        """Go to the next thing that is no blank and no comment; False at the end."""
+        while self.at < len(self.text):
+            if self.text[self.at] == "#":
+                self._to_end_of_line()
+            elif self.text[self.at].isspace():
+                self.at += 1
+            else:
+                return True
+        return False
+
+    def header(self) -> bool:
+        """`[table]` or `[[array]]`; False where it is neither."""
+        is_array = self.text.startswith("[[", self.at)
+        line = self._line_here()
+        self.at += 2 if is_array else 1
+        keys = self._dotted_key()
+        if not keys:
+            return False
+        self.table = self._resolved(keys, is_array)
+        self.found.setdefault(self.table, line)
+        self.newest = self.table
+        self._to_end_of_line()
+        return True
+
+    def statement(self) -> bool:
+        """`key = value`; False where it is none."""
+        line = self._line_here()
+        keys = self._dotted_key()
+        if not keys:
+            return False
+        for length in range(1, len(keys) + 1):
+            self.found.setdefault((*self.table, *keys[:length]), line)
+        self.newest = (*self.table, *keys)
+        self._skip_value()
+        return True
+
+    def _resolved(self, keys: Keys, is_array: bool) -> Keys:
+        path: Keys = ()
+        for position, key in enumerate(keys, start=1):
+            path = (*path, key)
+            if is_array and position == len(keys):
+                self.arrays[path] = self.arrays.get(path, -1) + 1
+            if path in self.arrays:
+                path = (*path, str(self.arrays[path]))
+        return path
+
+    def _dotted_key(self) -> Keys:
+        keys: list[str] = []
+        while True:
+            self._skip_blanks()
+            key = self._simple_key()
+            if key is None:
+                return ()
+            keys.append(key)
+            self._skip_blanks()
+            if not self.text.startswith(".", self.at):
+                return tuple(keys)
+            self.at += 1
+
+    def _simple_key(self) -> str | None:
+        if match := _BARE_KEY.match(self.text, self.at):
+            self.at = match.end()
+            return match.group()
+        if match := _STRING.match(self.text, self.at):
+            self.at = match.end()
+            return str(loads(f"key = {match.group()}")["key"])
+        return None
+
+    def skip_array(self) -> None:
+        """Go behind the bracket that closes the array which begins here."""
+        self._skip_value(whole_line=False)
+
+    def _skip_value(self, *, whole_line: bool = True) -> None:
+        """Go to the end of the line that the value ends on."""
+        depth = 0
+        while mark := _VALUE_MARK.search(self.text, self.at):
+            self.at = mark.start()
+            if mark.group() == "\n" and depth == 0:
+                return
+            if mark.group() == "#":
+                self._to_end_of_line()
+            elif string := _STRING.match(self.text, self.at):
+                self.at = string.end()
+            else:
+                depth += (mark.group() in "[{") - (mark.group() in "]}")
+                self.at += 1
+                if mark.group() == "]" and depth == 0 and not whole_line:
+                    return
+        self.at = len(self.text)
+
+    def _skip_blanks(self) -> None:
+        while self.text.startswith((" ", "\t"), self.at):
+            self.at += 1
+
+    def _to_end_of_line(self) -> None:
+        end = self.text.find("\n", self.at)
+        self.at = len(self.text) if end < 0 else end
+
+    def _line_here(self) -> int:
+        self._line += self.text.count("\n", self._counted_to, self.at)
+        self._counted_to = self.at
+        return self._line

@@ -1,0 +1,53 @@
+"""What a rule is: a pure function of one typed subject, with its id, level and page."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from onnxgate.core.findings import Hit, Level, Stage
+
+Subject = TypeVar("Subject")
+CheckFunction = Callable[[Subject], Iterator[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Subject]):
+    """One named judgement. `stage` is the folder that its file lies in."""
+
+    id: str
+    subject: type[Subject]
+    level: Level
+    since: str
+    judge: CheckFunction[Subject]
+
+    @property
+    def stage(self) -> Stage:
+        """The stage whose evidence it judges."""
+        return Stage(self.judge.__module__.split(".")[-2])
+
+    @property
+    def page(self) -> str:
+        """Its docstring, which is its page."""
+        return inspect.getdoc(self.judge) or ""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its page."""
+        return self.page.partition("\n")[0]
+
+
+def rule(
+    subject: type[Subject], id: str, *, level: Level, since: str
+) -> Callable[[CheckFunction[Subject]], Rule[Subject]]:
+    """Make a `Rule` of a generator function."""
+
+    def decorate(judge: CheckFunction[Subject]) -> Rule[Subject]:
+        return Rule(id, subject, level, since, judge)
+
+    return decorate
+
+
+AnyRule = Rule[Any]

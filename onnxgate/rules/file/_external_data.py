@@ -1,0 +1,42 @@
+"""Faults of external data by file: many tensors of one missing file are one fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalFault:
+    """One problem of one file, and the tensors that need it, in the model's order."""
+
+    location: str
+    problem: ExternalProblem
+    detail: str  # of the first tensor
+    pointer_sha256: str
+    tensors: tuple[str, ...]
+
+
+def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
+    """The faults of these kinds, one for each file and kind."""
+    concerned = [use for use in uses if use.problem in problems]
+    for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
+        first, *others = group
+        if first.problem:
+            tensors = (first.tensor, *(use.tensor for use in others))
+            yield ExternalFault(first.location, first.problem, first.detail, first.pointer_sha256, tensors)
+
+
+def _fault_key(use: ExternalUse) -> tuple[str, str]:
+    return use.location, use.problem or ""
+
+
+def describe_tensors(fault: ExternalFault) -> str:
+    """Who needs the data: "`fc.weight` needs it", "`fc.weight` and 147 other tensors need it"."""
+    count = len(fault.tensors) - 1
+    if not count:
+        return f"`{fault.tensors[0]}` needs it"
+    return f"`{fault.tensors[0]}` and {count} other tensor{'s' if count > 1 else ''} need it"

@@ -1,0 +1,281 @@
+"""How the inputs or outputs of a model changed: which stayed, which have another name, which came and which went."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.model.facts import Dim, ValueInfo
+
+MAX_PAIRINGS = 250_000
+"""Of more values than have so many ways to be paired, a new name is only told by its place."""
+
+
+class ValuePair(msgspec.Struct, frozen=True):
+    """One input or output, as it was and as it is; its positions count from 0."""
+
+    before: ValueInfo
+    after: ValueInfo
+    was: int
+    now: int
+
+    @property
+    def renamed(self) -> bool:
+        """Whether it has another name."""
+        return self.before.name != self.after.name
+
+
+class UnpairedValue(msgspec.Struct, frozen=True):
+    """One that came or went, with its position."""
+
+    value: ValueInfo
+    position: int
+
+
+class InterfaceMatch(msgspec.Struct, frozen=True):
+    """Pairs and removed ones in the order in which they were, added ones in the order in which they are."""
+
+    pairs: tuple[ValuePair, ...]
+    added: tuple[UnpairedValue, ...]
+    removed: tuple[UnpairedValue, ...]
+
+
+def match_outputs(change: ModelChange) -> InterfaceMatch:
+    """The outputs, matched."""
+    return match_values(change.before.outputs, change.after.outputs)
+
+
+def match_inputs(change: ModelChange) -> InterfaceMatch:
+    """The inputs that must be fed, before and now: one that has a default on either side is not among them."""
+    optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
+    return match_values(_exclude_names(change.before.inputs, optional), _exclude_names(change.after.inputs, optional))
+
+
+def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
+    """The inputs that could be fed before and can be fed now, whether they have a default or not."""
+    before = {value.name: value for value in change.before.optional_inputs}
+    after = {value.name: value for value in change.after.optional_inputs}
+    names = sorted(before.keys() | after.keys())
+    before |= {value.name: value for value in change.before.inputs}
+    after |= {value.name: value for value in change.after.inputs}
+    with_default = [ValuePair(before[name], after[name], 0, 0) for name in names if name in before and name in after]
+    return (*match_inputs(change).pairs, *with_default)
+
+
+def _exclude_names(values: Iterable[ValueInfo], names: set[str]) -> list[ValueInfo]:
+    return [value for value in values if value.name not in names]
+
+
+def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
+    """Match by name; then what has another name, where place, type and shape tell which it is."""
+    places = dict(_pair_by_name(before, after))
+    for find in (_pair_by_position, _pair_if_unique, _pair_by_offset):
+        gone = [index for index in range(len(before)) if index not in places]
+        taken = set(places.values())
+        new = [index for index in range(len(after)) if index not in taken]
+        places |= dict(find(gone, new, places, lambda was, now: is_compatible(before[was], after[now])))
+    taken = set(places.values())
+    return InterfaceMatch(
+        tuple(ValuePair(before[was], after[now], was, now) for was, now in sorted(places.items())),
+        tuple(UnpairedValue(value, now) for now, value in enumerate(after) if now not in taken),
+        tuple(UnpairedValue(value, was) for was, value in enumerate(before) if was not in places),
+    )
+
+
+def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
+    """Whether the one may be the other under another name: equal type, equal rank and no two sizes that differ."""
+    if before.type != after.type:
+        return False
+    if before.shape is None or after.shape is None:
+        return True
+    if len(before.shape) != len(after.shape):
+        return False
+    sizes = zip(before.shape, after.shape, strict=True)
+    return all(isinstance(was, str) or isinstance(now, str) or was == now for was, now in sizes)
+
+
+FitsPosition = Callable[[int, int], bool]
+
+
+def _pair_by_name(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Iterator[tuple[int, int]]:
+    """A name may stand twice among outputs: the first is the first."""
+    found: dict[str, list[int]] = {}
+    for now, value in enumerate(after):
+        found.setdefault(value.name, []).append(now)
+    for was, value in enumerate(before):
+        if nows := found.get(value.name):
+            yield was, nows.pop(0)
+
+
+def _pair_by_position(
+    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
+) -> Iterator[tuple[int, int]]:
+    """Between the same neighbours, as many as there were."""
+    for were, are in _group_by_neighbours(gone, new, places):
+        if len(were) == len(are):
+            yield from ((was, now) for was, now in zip(were, are, strict=True) if fits(was, now))
+
+
+def _pair_if_unique(
+    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
+) -> Iterator[tuple[int, int]]:
+    """Wherever it stands now: no other new one fits, and it fits no other one that is gone."""
+    if len(gone) * len(new) > MAX_PAIRINGS:
+        return
+    ways = {was: [now for now in new if fits(was, now)] for was in gone}
+    for was, nows in ways.items():
+        if len(nows) == 1 and sum(nows[0] in others for others in ways.values()) == 1:
+            yield was, nows[0]
+
+
+def _pair_by_offset(
+    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int], fits: FitsPosition
+) -> Iterator[tuple[int, int]]:
+    """Between the same neighbours, where more or fewer stand now, as far from the first."""
+    for were, are in _group_by_neighbours(gone, new, places):
+        yield from ((was, now) for was, now in zip(were, are, strict=False) if fits(was, now))
+
+
+def _group_by_neighbours(
+    gone: Sequence[int], new: Sequence[int], places: Mapping[int, int]
+) -> Iterator[tuple[list[int], list[int]]]:
+    """What is gone and what is new between each two neighbours that stayed."""
+    after = {now: was for was, now in places.items()}
+    were = _index_by_neighbours(gone, {was: was for was in places})
+    are = _index_by_neighbours(new, after)
+    for neighbours in were.keys() & are.keys():
+        yield were[neighbours], are[neighbours]
+
+
+def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
+    """Indices by the neighbours that stayed, which are named by the position that they had; -1 is an end."""
+    order = sorted(stayed)
+    found: dict[tuple[int, int], list[int]] = {}
+    for index in indices:
+        next_one = bisect(order, index)
+        left = stayed[order[next_one - 1]] if next_one else -1
+        right = stayed[order[next_one]] if next_one < len(order) else -1
+        found.setdefault((left, right), []).append(index)
+    return found
+
+
+UNNAMED_AXIS = "?"
+
+
+class SharedSize(msgspec.Struct, frozen=True):
+    """Axes that are declared to be of one size, and were not; an axis is the name of its input and its number."""
+
+    symbol: str
+    axes: tuple[tuple[str, int], ...]
+    were_named: bool  # the file said before that they are different ones, by number or name
+
+
+def is_accepted_type(before: str, after: str) -> bool:
+    """Whether what had the one type has the other.
+
+    Source: ONNX Runtime 1.23 takes a tensor for an `optional(tensor)`.
+    """
+    return after in (before, f"optional({before})")
+
+
+def is_same_kind(pair: ValuePair) -> bool:
+    """Whether shapes can be compared: both are tensors, or both sequences."""
+    return pair.before.type.partition("(")[0] == pair.after.type.partition("(")[0]
+
+
+def has_different_rank(pair: ValuePair) -> bool:
+    """Whether both ranks are known, and another one each."""
+    before, after = pair.before.shape, pair.after.shape
+    return before is not None and after is not None and len(before) != len(after)
+
+
+def is_narrowed(pair: ValuePair) -> bool:
+    """Whether an input refuses a shape that it accepted, whatever the other inputs are given."""
+    before, after = pair.before.shape, pair.after.shape
+    if after is None or not is_same_kind(pair):
+        return False
+    if before is None or len(before) != len(after):
+        return True
+    return any(isinstance(now, int) and was != now for was, now in zip(before, after, strict=True))
+
+
+def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
+    """Axes of inputs that have one symbol, where sizes that differ were accepted: in the order of the symbols."""
+    found: dict[str, list[tuple[str, int, Dim]]] = {}
+    for pair in pairs:
+        for axis, (was, now) in enumerate(_pair_axes(pair)):
+            if isinstance(now, str) and now != UNNAMED_AXIS:
+                found.setdefault(now, []).append((pair.after.name, axis, was))
+    for symbol, axes in sorted(found.items()):
+        named = {was for _, _, was in axes if _is_declared(was)}
+        unnamed = sum(not _is_declared(was) for _, _, was in axes)
+        if len(named) + unnamed > 1:
+            yield SharedSize(symbol, tuple((name, axis) for name, axis, _ in axes), were_named=len(named) > 1)
+
+
+def _pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
+    before, after = pair.before.shape, pair.after.shape
+    if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
+        return ()
+    return tuple(zip(before, after, strict=True))
+
+
+def _is_declared(dim: Dim) -> bool:
+    """Whether a file says by it what other axis it equals.
+
+    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) make up, another one for each axis.
+    """
+    if isinstance(dim, int):
+        return True
+    return dim != UNNAMED_AXIS and "_dynamic_axes_" not in dim and not dim.startswith("unk__")
+
+
+def is_reshaped(pair: ValuePair) -> bool:
+    """Whether an output has another rank, or another size where its size was known."""
+    before, after = pair.before.shape, pair.after.shape
+    if before is None or after is None or not is_same_kind(pair):
+        return False
+    return len(before) != len(after) or any(
+        isinstance(was, int) and isinstance(now, int) and was != now for was, now in _pair_axes(pair)
+    )
+
+
+def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
+    """Whether an output's rank or a size of it was known, and is not.
+
+    A size that follows one of the inputs, which had this very size, is known to whoever feeds what they fed.
+    """
+    if pair.after.shape is None and is_same_kind(pair):
+        return pair.before.shape is not None
+    followed = {(was, now) for each in inputs for was, now in _pair_axes(each)}
+    return any(
+        isinstance(was, int) and isinstance(now, str) and (now == UNNAMED_AXIS or (was, now) not in followed)
+        for was, now in _pair_axes(pair)
+    )
+
+
+def format_shape(value: ValueInfo, *, unknown: str = "any shape") -> str:
+    """A shape in words: "[N, 4]"."""
+    return unknown if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
+
+
+def format_type(value: ValueInfo) -> str:
+    """Type and shape in words: "`tensor(float)` [N, 4]"."""
+    return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
+
+
+def is_reordered(found: InterfaceMatch) -> bool:
+    """Whether those that stayed follow each other in another order."""
+    positions = [pair.now for pair in found.pairs]
+    return positions != sorted(positions)
+
+
+def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
+    """Outputs behind a new one that stands before them, in an order that is the same: the first one first."""
+    found = match_outputs(change)
+    if is_reordered(found):
+        return ()
+    return tuple(pair for pair in found.pairs if pair.now > pair.was)

@@ -1,0 +1,184 @@
+"""What differs in one comparison, in words that are the same for every runtime, and in this runtime's figures."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.parity import RATIO_METRICS, Comparison, Difference, FirstDifference
+
+BOUND_SOURCES = {
+    "config": "by `tolerance`",
+    "lock": "as measured from its source",
+    "type": "by default for its type",
+}
+
+
+REQUIREMENT_SOURCES = {
+    "config": "by `tolerance`",
+    "lock": "by what the lock recorded",
+    "type": "by default for quantized models",
+}
+
+
+def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
+    """The differences beyond their bound."""
+    return tuple(each for each in comparison.differences if not each.agrees)
+
+
+def describe_outputs(differences: Sequence[Difference]) -> str:
+    """ "output `y` differs", "outputs `a`, `b` differ", "the number of outputs differs"."""
+    names = list(dict.fromkeys(each.output for each in differences))
+    if "" in names:
+        return "the number of outputs differs"
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"output {listed} differs" if len(names) == 1 else f"outputs {listed} differ"
+
+
+def create_identity(comparison: Comparison) -> str:
+    """What a mismatch is, whatever its figures: the outputs, and what they are held against, in any release."""
+    reference = comparison.reference if comparison.pair in ("source", "quantized") else ""
+    return f"{comparison.pair} {reference} {describe_outputs(find_mismatches(comparison))}"
+
+
+def suggest_acceptance(differences: Sequence[Difference]) -> str:
+    """How to say in the config that this much is accepted.
+
+    Integers and booleans are held to a tolerance that names the output alone, words to none.
+    """
+    exact = [each for each in differences if each.metric == "mismatched elements"]
+    named = dict.fromkeys(each.output for each in exact if not _is_text(each))
+    if exact and not named:
+        return "ignore the finding if this much is accepted: words have no tolerance"
+    if not named:
+        return "set `tolerance` for the model if this much is accepted"
+    form = ", ".join(f"{_toml_key(name)} = {{ rtol = 0, atol = 20 }}" for name in named)
+    return f"set `tolerance = {{ {form} }}`, or how far it may be, for the model if this much is accepted"
+
+
+def _is_text(difference: Difference) -> bool:
+    """A detail quotes words as Python does: "at [0]: 'cat' against 'cut'"."""
+    return difference.detail.partition("]: ")[2].startswith(("'", '"'))
+
+
+def _toml_key(name: str) -> str:
+    """A name as a key of TOML."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def find_worst(differences: Sequence[Difference]) -> Difference:
+    """The one that is farthest beyond its bound; what is no figure at all is worse than any figure."""
+    return max(differences, key=_excess_over_bound)
+
+
+def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
+    if difference.metric in RATIO_METRICS:
+        return False, difference.bound - difference.value
+    share = difference.value / difference.bound if difference.bound else math.inf
+    return difference.metric in {"outputs", "type", "shape"}, share
+
+
+def describe_worst(comparison: Comparison) -> str:
+    """The detail of a mismatch: the worst figure, its bound and where that comes from, the case, and the level."""
+    found = find_mismatches(comparison)
+    each = find_worst(found)
+    return f"{_describe_difference(each)} in `{each.case}`{_describe_level(found, comparison)}"
+
+
+def _describe_figures(difference: Difference) -> str:
+    """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
+    found = {each.metric: each.value for each in difference.figures}
+    said = [f"cosine {_format_ratio(found['cosine'])}"] if "cosine" in found and difference.metric != "cosine" else []
+    if "sqnr_db" in found and difference.metric != "sqnr_db":
+        said.append(f"{found['sqnr_db']:.3g} dB")
+    rows = int(found.get("rows", 0))
+    if rows and "top1" in found:
+        said.append(f"argmax agrees in {round(found['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
+    masked = int(found.get("masked elements", 0))
+    said += [f"{masked} masked elements left out"] if masked else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def _format_ratio(value: float) -> str:
+    """Four digits, and as many more as it takes not to say 1 of what is less."""
+    return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
+
+
+def _describe_difference(difference: Difference) -> str:
+    where, _, counted = difference.detail.partition("; ")
+    match difference.metric:
+        case "worst_abs":
+            allowed = f"{difference.bound:.2g} is allowed {BOUND_SOURCES[difference.bound_from]}"
+            return f"is off by {difference.value:.2g}{_describe_figures(difference)}, where {allowed},"
+        case "mismatched elements":
+            allowed = (
+                f", where {difference.bound:g} may {BOUND_SOURCES[difference.bound_from]}" if difference.bound else ""
+            )
+            return f"is off: {counted or where}{allowed},"
+        case "not finite":
+            return f"gives {where.partition(': ')[2]}"
+        case "sqnr_db":
+            needed = f"{difference.bound:.3g} dB are needed {_requirement_source(difference)}"
+            return f"keeps {difference.value:.3g} dB{_describe_figures(difference)}, where {needed},"
+        case "cosine":
+            needed = f"{_format_ratio(difference.bound)} is needed {_requirement_source(difference)}"
+            return (
+                f"keeps a cosine of {_format_ratio(difference.value)}{_describe_figures(difference)}, where {needed},"
+            )
+        case "top1":
+            needed = f"{difference.bound:.3g} is needed {_requirement_source(difference)}"
+            return f"keeps the largest element in a share of {difference.value:.3g}{_describe_figures(difference)}, where {needed},"
+        case _:
+            return f"gives {difference.detail}"
+
+
+def _requirement_source(difference: Difference) -> str:
+    return REQUIREMENT_SOURCES[difference.bound_from]
+
+
+def _describe_level(found: Sequence[Difference], comparison: Comparison) -> str:
+    here = {each.optimization for each in found}
+    elsewhere = {each.optimization for each in comparison.differences} - here
+    return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
+
+
+def describe_first_node(comparison: Comparison) -> str:
+    """ "; first at node `x` (MatMul)", "" where it is not known."""
+    first = comparison.first
+    if first is None:
+        return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
+    return f"; first at {_describe_node(first)}{f', {first.detail}' if first.detail else ''}"
+
+
+def _describe_node(first: FirstDifference) -> str:
+    return (
+        f"node `{first.node}` ({first.operator})" if first.node else f"the {first.operator} that makes `{first.output}`"
+    )
+
+
+def describe_first_values(comparison: Comparison) -> str:
+    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" where it is not known."""
+    first = comparison.first
+    if first is None:
+        return ""
+    inputs = f"agree to {first.before_share:.1g} of their largest value" if first.before else "are equal"
+    output = f"is off by {first.value:.2g}, {first.share:.1g} of its largest value"
+    if math.isfinite(first.value) and not math.isfinite(first.share):
+        output = f"is off by {first.value:.2g} where the other is 0 throughout"
+    elif not math.isfinite(first.share):
+        output = "cannot be subtracted from the other"
+    return f"; at that node the inputs {inputs}, and the output `{first.output}` {output}"
+
+
+def find_first_place(comparison: Comparison) -> Place:
+    """The source line that made the node, else the comparison's own place."""
+    place = comparison.first.place if comparison.first else None
+    return place or comparison.place
+
+
+def find_first_node(comparison: Comparison) -> str:
+    """The node's name, "" where it is not known."""
+    return comparison.first.node if comparison.first else ""

@@ -1,0 +1,92 @@
+"""What is said of a refused operation: the hit that the rules about operators share, and ways out in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from onnxgate.core.findings import Hit, strip_versions
+from onnxgate.evidence.support import RefusedOperation
+from onnxgate.support.suggestions.kinds import (
+    AttributeAddition,
+    AttributeRemoval,
+    DomainImport,
+    FunctionExpansion,
+    MinimumReleaseRaise,
+    OperatorReplacement,
+    OpsetChange,
+    Suggestion,
+    TypeCast,
+)
+
+RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
+
+
+def create_refusal_hits(
+    subject: RefusedOperation, rule: str, otherwise: str, *, follows_from: Sequence[str] = ()
+) -> Iterator[Hit]:
+    """The hit of the rule that the refusal is of; `otherwise` is the fix where no way out was found."""
+    if subject.rule != rule:
+        return
+    yield Hit(
+        subject.place,
+        f"{subject.problem}: {subject.nodes.words}",
+        model=subject.model,
+        node=subject.nodes.name,
+        fix=suggest_fix(subject, otherwise),
+        runtime=subject.runtime,
+        about=subject.problem,
+        detail=subject.detail,
+        works_since=subject.works_since,
+        works_until=subject.works_until,
+        follows_from=tuple(follows_from) if subject.opset_too_new else (),
+        identity=strip_versions(subject.problem),
+    )
+
+
+def suggest_fix(subject: RefusedOperation, otherwise: str) -> str:
+    """The ways out, the best first; what to do where none was found."""
+    return ", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise
+
+
+def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
+    match way:
+        case OpsetChange(domain, version, whole):
+            what = "all of the model" if whole else "this operator"
+            known = "" if subject.everywhere else " with support data"
+            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{known} implement {what}"
+        case TypeCast(parameter, to, exact, back):
+            result = " and the result back" if back else ""
+            return f"cast {_describe_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
+        case FunctionExpansion():
+            return "write it as the operators that ONNX defines it by"
+        case OperatorReplacement(domain, name, _, attributes):
+            given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
+            return f"use `{_operator_label(domain, name)}` in its place{f' with {given}' if given else ''}"
+        case DomainImport(domain, version):
+            where = "the local function" if subject.nodes.function else "the model"
+            return f"import version {version} of `{domain}` in {where}"
+        case MinimumReleaseRaise(release):
+            return f"raise the target to {release}"
+        case AttributeAddition(attributes):
+            return " and ".join(f"give it `{name}` ({kind})" for name, kind in attributes)
+        case AttributeRemoval(attribute):
+            return f"leave `{attribute}` out{_describe_substitute(subject, attribute)}"
+
+
+def _of_domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else f" of `{domain}`"
+
+
+def _operator_label(domain: str, name: str) -> str:
+    return name if domain == "ai.onnx" else f"{domain}.{name}"
+
+
+def _describe_argument(parameter: str) -> str:
+    return "its argument" if "(" in parameter else f"`{parameter}`"
+
+
+def _describe_substitute(subject: RefusedOperation, attribute: str) -> str:
+    """What keeps the meaning where an attribute is left out."""
+    if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
+        return " and transpose what goes in and comes out to time first"
+    return ", if the model means the same without it"

@@ -1,0 +1,385 @@
+"""Locked environments: built by uv, proven sound, and only then trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import temporary_folder
+from onnxgate.project.engines import runs_on_node
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
+from onnxgate.runtimes.environments import node, storage, user_environment, wheels
+from onnxgate.runtimes.environments.command_runner import (
+    TIMED_OUT,
+    CommandRunner,
+    CompletedCommand,
+    RunnerClosedError,
+    last_error_line,
+)
+
+CREATE_TIMEOUT_S = 60
+INSTALL_TIMEOUT_S = 600
+HEALTH_TIMEOUT_S = 120
+LOCK_TIMEOUT_S = 900
+
+_UNREACHABLE = re.compile(r"error sending request|Request failed after|Failed to fetch|operation timed out|dns error")
+_NOT_CACHED = re.compile(r"network was disabled|not found in the cache|Network connectivity is disabled")
+_UV_CAUSE = re.compile(r"^\s*(?:error|cause|Caused by|×|╰─▶):?\s*(.+)$", re.MULTILINE)
+
+_NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
+BuildFunction = Callable[[Path], None]
+"""Makes an environment in a folder that does not exist yet; raises `UnavailableError`."""
+
+
+class Environments:
+    """Makes locked environments below `cache`, once each. Safe for several threads, and for several gates at once.
+
+    Where `kept` is given, they are made of the wheels in it, and those that it lacks are fetched into it.
+    """
+
+    def __init__(self, cache: Path, *, offline: bool, kept: Path | None = None) -> None:
+        self._cache = cache
+        self._offline = offline
+        self._commands = CommandRunner()
+        self._keeper = wheels.WheelCache(kept, self._where) if kept else None
+        self._unreachable = ""  # why the index could not be reached; it is not asked a second time
+        self._interpreters: dict[str, Path | UnavailableError] = {}
+        self._finding = threading.Lock()
+        self._uses = storage.EnvironmentLeases()
+        self.node = node.NodeBuilder(self._commands, offline=offline, kept=kept / wheels.NPM_FOLDER if kept else None)
+
+    def prepare(
+        self,
+        runtime: LockedRuntime,
+        packages: Sequence[PinnedPackage],
+        busy: AbstractContextManager[object] = _NO_SLOT,
+    ) -> Path:
+        """What the runtime's environment is there for, which is built where it is not ready.
+
+        It is an interpreter of Python, or the folder of a package that Node runs. `packages` holds at least those that
+        the runtime pins. It is tried within `busy`, which bounds what works at the same time.
+
+        Raises:
+            UnavailableError: it cannot be had here, and why.
+        """
+        try:
+            slot, build = self._plan(runtime, packages, busy)
+            return self._held(slot, lambda: slot.ready() or self._build_alone(slot, runtime, build))
+        except OSError as error:
+            raise UnavailableError(
+                f"the environment of `{runtime.name}` cannot be stored: {error.strerror or error}",
+                hint="`ONNXGATE_CACHE_DIR` names another folder for it",
+            ) from error
+        except RunnerClosedError as error:
+            raise UnavailableError("the gate was ended") from error
+
+    def _held(self, slot: storage.EnvironmentSlot, found: Callable[[], Path]) -> Path:
+        """What is found there, in use from before anybody looks."""
+        self._uses.hold(slot.folder)
+        try:
+            return found()
+        except BaseException:
+            self._uses.forget(slot.folder)
+            raise
+
+    def find_own(self, path: Path, runtime: LockedRuntime) -> Path:
+        """The interpreter of an environment of the user's own, held to what is locked of it.
+
+        Raises:
+            UnavailableError: it is not there, or has something else.
+        """
+        try:
+            return user_environment.check_user_environment(path, runtime, self._commands)
+        except RunnerClosedError as error:
+            raise UnavailableError("the gate was ended") from error
+
+    def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
+        """Distrust an environment that turned out to be broken; it is built anew when it is needed next."""
+        self._plan(runtime, packages)[0].distrust()
+
+    def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
+        """Where the runtime's environment lies, or would lie; nothing is made.
+
+        Raises:
+            UnavailableError: it cannot be had on this system, and why.
+        """
+        return self._plan(runtime, packages)[0]
+
+    def interpreter(self, minor: str) -> Path:
+        """The Python of that minor version that environments are made with.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        return self._interpreter(minor)
+
+    def close(self) -> None:
+        """End what is being built, and build no more; what was made is no longer in use."""
+        self._commands.close()
+        self._uses.close()
+
+    def _plan(
+        self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
+    ) -> tuple[storage.EnvironmentSlot, BuildFunction]:
+        """Where the environment lies, and what makes it there."""
+        if runs_on_node(runtime.engine):
+            pins = node.required_npm_packages(runtime, packages)
+            return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
+        needed = wheels.required_wheels(runtime, [each for each in packages if isinstance(each, LockedPackage)])
+        return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed, busy)
+
+    def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> storage.EnvironmentSlot:
+        name = f"{runtime.engine}-{runtime.release}-py{runtime.python}"
+        hashes = [
+            f"{pin.name}=={pin.version} {sha256}" for pin in needed for sha256 in sorted(wheels.compatible_hashes(pin))
+        ]
+        return storage.environment_slot(self._cache, name, [runtime.engine, runtime.release, runtime.python, *hashes])
+
+    def _build_alone(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime, build: BuildFunction) -> Path:
+        slot.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(slot, runtime):
+            return slot.ready() or _build_in_slot(slot, build)
+
+    @contextlib.contextmanager
+    def _locked(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime) -> Iterator[None]:
+        """Nobody else builds it meanwhile. Waits for whoever does, but not beyond our own end."""
+        import filelock
+
+        lock = filelock.FileLock(slot.lock)
+        for _ in range(LOCK_TIMEOUT_S):
+            self._commands.stay_open()
+            try:
+                lock.acquire(timeout=1)
+            except filelock.Timeout:
+                continue
+            try:
+                yield
+            finally:
+                lock.release()
+            return
+        raise UnavailableError(
+            f"another onnxgate has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+        )
+
+    def _make(
+        self,
+        attempt: Path,
+        runtime: LockedRuntime,
+        needed: Sequence[LockedPackage],
+        busy: AbstractContextManager[object],
+    ) -> None:
+        base = self._interpreter(runtime.python)
+        interpreter = storage.interpreter_of(attempt)
+        self._create(attempt, base, runtime)
+        self._install(interpreter, runtime, needed)
+        with busy:
+            self._examine(interpreter, runtime, needed)
+
+    def _interpreter(self, minor: str) -> Path:
+        with self._finding:
+            if minor not in self._interpreters:
+                self._interpreters[minor] = self._find(minor)
+            found = self._interpreters[minor]
+        if isinstance(found, UnavailableError):
+            raise UnavailableError(found.message, hint=found.hint)
+        return found
+
+    def _find(self, minor: str) -> Path | UnavailableError:
+        try:
+            return find_interpreter(minor, self._commands, offline=self._offline)
+        except UnavailableError as error:
+            return error
+
+    def _create(self, attempt: Path, base: Path, runtime: LockedRuntime) -> None:
+        venv = ["venv", "--quiet", "--no-project", "--python", str(base), str(attempt)]
+        ended = self._commands.uv(venv, timeout_s=CREATE_TIMEOUT_S)
+        if ended.status != 0:
+            raise UnavailableError(f"uv cannot make an environment for `{runtime.name}`: {_uv_error(ended)}")
+
+    def _install(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+        with temporary_folder() as scratch:
+            kept = self._keeper is not None and self._keeper.gather(needed, Path(scratch))
+            unreachable = self._unreachable
+            # uv's own cache is not hashed again, so what is kept passes it by.
+            local = [*_LOCAL_WHEELS_FLAGS, scratch] if kept else []
+            offline = ["--offline"] if kept or self._offline or unreachable else []
+            ended = self._commands.uv(
+                [*_INSTALL_COMMAND, *local, *offline, "--python", str(interpreter)],
+                timeout_s=INSTALL_TIMEOUT_S,
+                stdin=wheels.render_requirements(needed),
+            )
+        if ended.status != 0:
+            raise self._not_installed(ended, runtime, unreachable)
+
+    def _where(self, packages: Sequence[LockedPackage]) -> Mapping[str, wheels.WheelSource]:
+        """Where missing wheels can be had; nowhere offline, and where the index did not answer already."""
+        return {} if self._offline or self._unreachable else wheels.find_downloads(self._commands, packages)
+
+    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
+        if self._offline and _NOT_CACHED.search(ended.err):
+            return UnavailableError(
+                f"`{runtime.name}` is not in uv's cache, and `--offline` was asked for", hint="run it once without"
+            )
+        if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
+            unreachable = self._unreachable = unreachable or _uv_error(ended)
+        if unreachable:
+            return UnavailableError(
+                f"`{runtime.name}` cannot be fetched: no package index answers ({unreachable})", hint=_NETWORK_HINT
+            )
+        return UnavailableError(f"`{runtime.name}` cannot be installed: {_uv_error(ended)}", hint=_INSTALL_HINT)
+
+    def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
+        """Raises `UnavailableError` where it does not import, or is not what is locked."""
+        expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
+        trial = health_check_arguments(wheels.import_name(runtime.engine), runtime.engine, tuple(expected))
+        ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
+        if ended.status != 0:
+            raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
+        found: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
+        if wrong := sorted(f"{name} {found[name]}" for name in expected if found[name] != expected[name]):
+            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
+
+
+_NETWORK_HINT = "check the network, or name your index in `UV_DEFAULT_INDEX`"
+_INSTALL_HINT = "see that the index gives what is locked, and that there is room for it"
+_INSTALL_COMMAND = (
+    *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
+    *("--only-binary", ":all:", "--requirement", "-"),
+)
+_LOCAL_WHEELS_FLAGS = ("--no-index", "--no-cache", "--find-links")
+
+
+def _build_in_slot(slot: storage.EnvironmentSlot, build: BuildFunction) -> Path:
+    slot.clear()
+    with slot.attempt() as attempt:
+        build(attempt)
+        slot.mark_ready(attempt)
+    return slot.program_of(attempt)
+
+
+def _uv_error(ended: CompletedCommand) -> str:
+    """uv's innermost cause, in one line."""
+    causes = _UV_CAUSE.findall(ended.err)
+    return causes[-1].strip() if causes else last_error_line(ended)
+
+
+PATH_VARIABLE = "ONNXGATE_PYTHON_PATH"
+PROBE_TIMEOUT_S = 30
+DOWNLOAD_TIMEOUT_S = 600
+# CPython with its interpreter lock, and 64 bits: what engines publish wheels for.
+_MINOR_SCRIPT = """
+import platform, sys, sysconfig
+usual = platform.python_implementation() == "CPython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
+print("%d.%d" % sys.version_info[:2] if usual and sys.maxsize > 2**32 else "unusual")
+"""
+_EXECUTABLE_SCRIPT = "import sys; print(sys.executable)"
+
+
+def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> Path:
+    """A CPython of that minor version ("3.11").
+
+    Raises:
+        UnavailableError: there is none here, and uv's settings, or being offline, let none be fetched.
+    """
+    for candidate in _interpreter_candidates(minor, commands, offline):
+        if _probe_minor(candidate, commands) == minor:
+            return candidate
+    raise UnavailableError(
+        f"no Python {minor} was found here",
+        hint=f"run `uv python install {minor}`, or name its folder in `{PATH_VARIABLE}`",
+    )
+
+
+def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
+    """The cheapest and the most explicit first; uv fetches one only where nothing else is left."""
+    yield from _interpreters_from_variable(minor)
+    yield from _printed_path(
+        commands.uv(["python", "find", "--no-project", "--system", minor], timeout_s=PROBE_TIMEOUT_S)
+    )
+    if minor == f"{sys.version_info[0]}.{sys.version_info[1]}":
+        yield Path(sys.executable)
+    if not offline:
+        fetch = ["run", "--quiet", "--no-project", "--python", minor, "python", "-I", "-c", _EXECUTABLE_SCRIPT]
+        yield from _printed_path(commands.uv(fetch, timeout_s=DOWNLOAD_TIMEOUT_S))
+
+
+def _printed_path(ended: tuple[int, str, str]) -> Iterator[Path]:
+    status, out, _ = ended
+    if status == 0 and out.strip():
+        yield Path(out.strip().splitlines()[-1])
+
+
+def _interpreters_from_variable(minor: str) -> Iterator[Path]:
+    for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep):
+        if entry:
+            yield from _interpreters_in(Path(entry), minor)
+
+
+def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
+    """An executable itself; or those of a folder of programs, of one installation, or of many."""
+    if path.is_file():
+        yield path
+    names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
+    for pattern in ("{}", "bin/{}", "*/bin/{}", "*/{}"):
+        for name in names:
+            yield from (found for found in sorted(path.glob(pattern.format(name))) if found.is_file())
+
+
+def _probe_minor(interpreter: Path, commands: CommandRunner) -> str:
+    status, out, _ = commands.run([str(interpreter), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
+    return out.strip() if status == 0 else ""
+
+
+HEALTH_MODEL_HEX = (
+    "08083a340a0d0a017812017922034e65673a001201675a0f0a0178120a0a08080112040a02080362"
+    "0f0a0179120a0a08080112040a02080342040a00100d"
+)
+"""`<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`, as it lies in a file."""
+HEALTH_STATEMENTS = {
+    # Source: onnxruntime 1.16.3 beside numpy 2 is imported, with a warning, and falls at the first tensor.
+    "onnxruntime": "assert engine.OrtValue.ortvalue_from_numpy(numpy.ones(3)).numpy().sum() == 3",
+    "openvino": ("core = engine.Core()\nassert core.compile_model(core.read_model(model), 'CPU')(ones)[0].sum() == -3"),
+    "tract": (
+        "import os, tempfile\n"
+        "with tempfile.TemporaryDirectory() as folder:\n"
+        "    path = os.path.join(folder, 'model.onnx')\n"
+        "    with open(path, 'wb') as file:\n"
+        "        file.write(model)\n"
+        "    runnable = engine.onnx().load(path).into_model().into_runnable()\n"
+        "    assert runnable.run([ones])[0].to_numpy().sum() == -3"
+    ),
+    "onnx": (
+        "from onnx.reference import ReferenceEvaluator\n"
+        "evaluator = ReferenceEvaluator(engine.load_model_from_string(model))\n"
+        "assert evaluator.run(None, {'x': ones})[0].sum() == -3"
+    ),
+    "opencv-python-headless": (
+        "net = engine.dnn.readNetFromONNX(numpy.frombuffer(model, numpy.uint8))\n"
+        "net.setInput(ones, 'x')\n"
+        "assert net.forward().sum() == -3"
+    ),
+}
+"""Statements by engine; they see the module `engine`, `numpy`, `model` (the bytes of `NEGATES`) and `ones`."""
+# Run without `-B`, so that what an engine needs is compiled once, here.
+HEALTH_SCRIPT = """
+import importlib, json, sys
+from importlib import metadata
+import numpy
+engine = importlib.import_module(sys.argv[1])
+seen = {"engine": engine, "numpy": numpy, "model": bytes.fromhex(sys.argv[3]), "ones": numpy.ones(3, numpy.float32)}
+exec(sys.argv[2], seen)
+print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
+"""
+
+
+def health_check_arguments(module: str, engine: str, packages: tuple[str, ...]) -> list[str]:
+    """What an interpreter is given to try an engine; it prints the versions of the packages as JSON."""
+    return ["-I", "-c", HEALTH_SCRIPT, module, HEALTH_STATEMENTS.get(engine, ""), HEALTH_MODEL_HEX, *packages]

@@ -1,0 +1,112 @@
+"""Short programs that environments are made with: run with a time limit, and ended when we end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from onnxgate.core import subprocesses
+from onnxgate.core.files import create_process_folder
+
+# What says which Python or environment a user works in (ours are always named by path), and what a user sets for
+# installs of their own. Where the indexes are stays theirs.
+REMOVED_VARIABLES = (
+    *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
+)
+UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+TIMED_OUT = -1000
+
+
+class CompletedCommand(NamedTuple):
+    """How a program ended; `TIMED_OUT` is no status of its own."""
+
+    status: int
+    out: str
+    err: str
+
+
+def last_error_line(ended: CompletedCommand) -> str:
+    """The last thing that a program said, else how it ended."""
+    lines = [line.strip() for line in ended.err.splitlines() if line.strip()]
+    return lines[-1] if lines else subprocesses.describe_exit_status(ended.status)
+
+
+class RunnerClosedError(Exception):
+    """The gate is being ended; nothing is started any more."""
+
+
+class CommandRunner:
+    """Runs programs, and knows those that run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._closed = False
+        # Programs run in an empty folder: `[tool.uv]` of the project is about the project's own environment.
+        self._folder = create_process_folder()
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+        """Run uv, with the settings that the user gave it."""
+        from uv import find_uv_bin
+
+        return self.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
+
+    def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
+        """Run a program to its end; one that cannot be started ends with 127.
+
+        Raises:
+            ClosedError: the gate is being ended.
+        """
+        try:
+            running = self._start(argv)
+        except OSError as error:
+            return CompletedCommand(127, "", f"`{argv[0]}` cannot be started: {error.strerror}")
+        try:
+            out, err = running.communicate(stdin.encode(), timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            subprocesses.end_group(running)
+            return CompletedCommand(TIMED_OUT, "", f"no end within {timeout_s:g} s")
+        finally:
+            self._forget(running)
+        return CompletedCommand(running.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+    def stay_open(self) -> None:
+        """Does nothing, unless the gate is being ended.
+
+        Raises:
+            ClosedError: it is.
+        """
+        if self._closed:
+            raise RunnerClosedError
+
+    def close(self) -> None:
+        """End what runs; nothing is started afterwards."""
+        with self._lock:
+            self._closed = True
+            for running in self._running:
+                subprocesses.end_group(running)
+
+    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            self.stay_open()
+            running = subprocesses.start_supervised(argv, environment=_command_environment(), folder=self._folder)
+            self._running.add(running)
+            return running
+
+    def _forget(self, running: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            self._running.discard(running)
+        subprocesses.release_supervised(running)
+        self.stay_open()
+
+
+def _command_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
+    return {**UV_DEFAULTS, **kept}

@@ -1,0 +1,203 @@
+"""Environments under Node: npm installs what is locked, by integrity, and runs nothing of it on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.jobs import Completed, Probe, ProbeResult, Unavailable
+from onnxgate.project.lock.types import LockedRuntime, NpmPackage, PinnedPackage
+from onnxgate.runtimes import protocol
+from onnxgate.runtimes.environments import storage
+from onnxgate.runtimes.environments.command_runner import TIMED_OUT, CommandRunner, CompletedCommand, last_error_line
+
+MIN_NODE_MAJOR = 18
+NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
+"""They would have a worker load what is not locked."""
+INSTALL_NODE_HINT = f"install Node {MIN_NODE_MAJOR} or newer, so that `node` and `npm` are on PATH"
+NODE_WORKER = Path(__file__).resolve().parents[1] / "worker" / "web" / "main.mjs"
+FIND_TIMEOUT_S = 30
+INSTALL_TIMEOUT_S = 600
+HEALTH_TIMEOUT_S = 120
+
+_NODE_PROBE = "process.stdout.write(JSON.stringify({path: process.execPath, version: process.versions.node}))"
+_NPM_CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
+_NPM_ERROR = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
+_NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ")
+_INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
+_UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The Node that is on PATH: the program itself, and not what starts it."""
+
+    path: str
+    version: str
+
+    @property
+    def major(self) -> int:
+        """20 of 20.11.1."""
+        return int(self.version.partition(".")[0])
+
+
+def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> tuple[NpmPackage, ...]:
+    """The packages that the runtime pins.
+
+    Raises:
+        UnavailableError: the lock does not have one.
+    """
+    known = {f"{each.name}=={each.version}": each for each in packages if isinstance(each, NpmPackage)}
+    for pin in runtime.packages:
+        if pin not in known:
+            raise UnavailableError(f"the lock has no integrity of `{pin}`", hint="run `onnxgate lock --upgrade`")
+    return tuple(known[pin] for pin in runtime.packages)
+
+
+class NodeBuilder:
+    """Makes environments with the Node and the npm that are on PATH. Safe for several threads.
+
+    `kept` is a cache of npm that others wrote: npm holds each package to its integrity, and fetches anew what has not.
+    """
+
+    def __init__(self, commands: CommandRunner, *, offline: bool, kept: Path | None = None) -> None:
+        self._commands = commands
+        self._offline = offline
+        self._kept = kept
+        self._found: Node | UnavailableError | None = None
+        self._finding = threading.Lock()
+
+    def node(self) -> Node:
+        """The Node on PATH.
+
+        Raises:
+            UnavailableError: there is none, or one that is too old.
+        """
+        with self._finding:
+            self._found = self._found or _find_node(self._commands)
+        if isinstance(self._found, UnavailableError):
+            raise UnavailableError(self._found.message, hint=self._found.hint)
+        return self._found
+
+    def argv(self, worker: Path, package: Path) -> list[str]:
+        """What starts the worker of one environment."""
+        return [self.node().path, str(worker), str(package), str(os.getpid())]
+
+    def reads(self, package: Path) -> list[str]:
+        """What Node itself reads of its environment and its own installation."""
+        program = Path(os.path.realpath(self.node().path))
+        return [str(package.parent), str(program), str(program.parent.parent / "lib")]
+
+    def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
+        """Where the environment lies."""
+        major = self.node().major
+        identity = [f"{each.name}=={each.version} {each.integrity}" for each in packages]
+        program = f"node_modules/{runtime.engine}"
+        return storage.environment_slot(
+            cache,
+            f"{runtime.engine}-{runtime.release}-node{major}",
+            [runtime.engine, runtime.release, f"node {major}", *identity],
+            program,
+        )
+
+    def build(self, attempt: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
+        """Install the packages in a new folder, and try them.
+
+        Raises:
+            UnavailableError: that fails, or what comes is not what is locked.
+        """
+        attempt.mkdir(parents=True)
+        for name, said in _npm_manifests(packages).items():
+            (attempt / name).write_text(json.dumps(said, indent=2), encoding="utf-8", newline="\n")
+        self._install(attempt, runtime)
+        self._examine(attempt / "node_modules" / runtime.engine, runtime, packages)
+
+    def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise UnavailableError(f"`{runtime.name}` cannot be installed: npm is not there", hint=INSTALL_NODE_HINT)
+        offline = ["--offline"] if self._offline else []
+        kept = ["--cache", str(self._kept), "--prefer-offline"] if self._kept else []
+        ended = self._commands.run(
+            [npm, *_NPM_CI, *kept, *offline, "--prefix", str(attempt)], timeout_s=INSTALL_TIMEOUT_S
+        )
+        if ended.status != 0:
+            raise self._not_installed(ended, runtime)
+
+    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime) -> UnavailableError:
+        reason = _npm_error(ended)
+        if _INTEGRITY_ERROR.search(ended.err):
+            said = f"`{runtime.name}` is not what is locked: {reason}"
+            return UnavailableError(said, hint="see where your npm registry has its packages from")
+        if self._offline and "ENOTCACHED" in ended.err:
+            said = f"`{runtime.name}` is not in npm's cache, and `--offline` was asked for"
+            return UnavailableError(said, hint="run it once without")
+        if ended.status == TIMED_OUT or _UNREACHABLE.search(reason):
+            return UnavailableError(f"`{runtime.name}` cannot be fetched: no npm registry answers ({reason})")
+        return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
+
+    def _examine(self, package: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> None:
+        """Raises `UnavailableError` where no tensor comes through it, or it is not what is locked."""
+        expected = {each.name: each.version for each in packages}
+        found = self._probe(package, runtime, tuple(expected))
+        if wrong := sorted(f"{name} {found.get(name)}" for name in expected if found.get(name) != expected[name]):
+            raise UnavailableError(f"`{runtime.name}` was installed with {', '.join(wrong)}, which is not locked")
+
+    def _probe(self, package: Path, runtime: LockedRuntime, names: tuple[str, ...]) -> dict[str, str]:
+        """The versions that the worker finds, after it computed something."""
+        job = {"id": 1, "engine": runtime.engine.replace("-", "_"), "memory_mib": None, "job": Probe(packages=names)}
+        request = msgspec.json.encode(job).decode() + "\n"
+        ended = self._commands.run(self.argv(NODE_WORKER, package), timeout_s=HEALTH_TIMEOUT_S, stdin=request)
+        match _parse_reply(ended):
+            case Completed(result=ProbeResult(packages=found)):
+                return found
+            case Unavailable(reason=reason):
+                raise UnavailableError(f"`{runtime.name}` does not work here: {reason}")
+            case _:
+                raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
+
+
+def _find_node(commands: CommandRunner) -> Node | UnavailableError:
+    program = shutil.which("node")
+    if program is None:
+        return UnavailableError("there is no `node` on PATH", hint=INSTALL_NODE_HINT)
+    ended = commands.run([program, "-e", _NODE_PROBE], timeout_s=FIND_TIMEOUT_S)
+    try:
+        found = msgspec.json.decode(ended.out, type=Node)
+    except msgspec.MsgspecError:
+        return UnavailableError(
+            f"`node` does not say which one it is: {last_error_line(ended)}", hint=INSTALL_NODE_HINT
+        )
+    if found.major < MIN_NODE_MAJOR:
+        return UnavailableError(f"`node` is {found.version}, which is too old", hint=INSTALL_NODE_HINT)
+    return found
+
+
+def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
+    """What `npm ci` reads: exact pins, each with its integrity; what else the packages name is left out."""
+    root = {"name": "onnxgate", "version": "1.0.0", "private": True}
+    root |= {"dependencies": {each.name: each.version for each in packages}}
+    pinned = {f"node_modules/{each.name}": {"version": each.version, "integrity": each.integrity} for each in packages}
+    lock = {"name": "onnxgate", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": root, **pinned}}
+    return {"package.json": root, "package-lock.json": lock}
+
+
+def _parse_reply(ended: CompletedCommand) -> protocol.Reply | None:
+    lines = ended.out.splitlines()
+    try:
+        return protocol.parse_event(lines[-1].encode(), 1).reply if lines else None
+    except protocol.ProtocolError:
+        return None
+
+
+def _npm_error(ended: CompletedCommand) -> str:
+    """The first thing that npm said of an error."""
+    lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
+    return next((line for line in lines if not line.startswith(_NPM_NOISE)), last_error_line(ended))

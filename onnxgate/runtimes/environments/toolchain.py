@@ -1,0 +1,354 @@
+"""The toolchain: the interpreter that models are exported with, and the versions that decide what an export is."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.config.schema import Config, Toolchain
+from onnxgate.project.lock.types import LockedToolchain
+
+PROBE_TIMEOUT_S = 60.0
+RECORDED_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir")
+"""Recorded wherever they are installed, besides what `requires` names.
+
+The same code gives the same graph under torch 2.13 and 2.15, and another one under another onnxscript (measured); onnx
+and onnx-ir are what onnxscript makes and converts graphs with. numpy and whatever else is there has never been seen to
+change an export, and would only be drift without a meaning; a project that knows better names it in `requires`.
+"""
+_PROBE_SCRIPT = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]  # the folder may hold a json.py of its own
+import json, platform
+from importlib import metadata
+def version(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+found = {name: version(name) for name in json.loads(sys.argv[1])}
+print(json.dumps({
+    "executable": sys.executable,
+    "python": platform.python_version(),
+    "system": {"os_name": __import__("os").name, "sys_platform": sys.platform, "platform_system": platform.system(),
+               "platform_machine": platform.machine()},
+    "packages": {name: version for name, version in found.items() if version},
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """One Python, as it describes itself."""
+
+    path: Path
+    python: str  # "3.11.7"
+    packages: dict[str, str]  # of those asked for, the ones that it has: "torch" -> "2.13.0+cpu"
+    system: dict[str, str] = field(default_factory=dict)  # environment markers
+
+    @property
+    def minor(self) -> str:
+        """Its minor version: "3.11"."""
+        return ".".join(self.python.split(".")[:2])
+
+
+class ProbeError(Exception):
+    """An interpreter does not answer; the message says how."""
+
+
+def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageChoice] = ()) -> Path:
+    """
+    The interpreter that models are exported with.
+
+    It is the config's `toolchain.python`; without that, the first of `$VIRTUAL_ENV`, `.venv` beside the config,
+    `python` on PATH and onnxgate's own that has what `requires` asks for, or `needs` where it asks for nothing.
+
+    Raises:
+        UnavailableError: none has; the message says of each why not.
+    """
+    requires: list[PackageChoice] = [(each,) for each in settings.requires] or list(needs)
+    refused = []
+    for name, candidate in _toolchain_candidates(folder, settings):
+        reason, found = _check_candidate(candidate, folder, requires)
+        if found is not None:
+            return found
+        refused.append(f"{name} {reason}")
+    asked = ", ".join(" or ".join(f"`{name}`" for name in each) for each in requires)
+    wanted = f"no toolchain with {asked}" if asked else "no toolchain"
+    raise UnavailableError(f"{wanted}: {'; '.join(refused)}", hint=_toolchain_hint(settings))
+
+
+def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None = None) -> Interpreter:
+    """What the interpreter says of itself and of the packages of these names: those that the worker will see.
+
+    Raises:
+        ProbeError: it cannot be started, or does not answer.
+    """
+    command = [str(python), "-s", "-c", _PROBE_SCRIPT, json.dumps(sorted({canonical_name(name) for name in names}))]
+    try:
+        answer = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "PYTHONHOME"},
+        )
+        said = json.loads(answer.stdout)
+        return Interpreter(Path(said["executable"]), said["python"], said["packages"], said["system"])
+    except OSError as error:
+        raise ProbeError(f"cannot be started ({error.strerror})") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProbeError(f"does not answer within {PROBE_TIMEOUT_S:g} s") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProbeError(f"does not work (exit status {answer.returncode})") from error
+
+
+def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> LockedToolchain:
+    """What the lock says of the toolchain: public versions, since another local build of a release is no drift."""
+    from onnxgate.project.lock.comparison import toolchain_policy
+
+    found = probe_interpreter(python, recorded_names(settings, deciding))
+    return LockedToolchain(
+        policy=toolchain_policy(settings), python=found.minor, packages=public_versions(found.packages)
+    )
+
+
+def recorded_names(settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> tuple[str, ...]:
+    """The packages whose versions are locked, sorted."""
+    from packaging.requirements import Requirement
+
+    return tuple(sorted({*deciding, *(canonical_name(Requirement(each).name) for each in settings.requires)}))
+
+
+def public_versions(packages: dict[str, str]) -> dict[str, str]:
+    """Versions without local suffix, by name: `2.13.0+cpu` is `2.13.0`."""
+    from packaging.version import InvalidVersion, Version
+
+    public = {}
+    for name, version in sorted(packages.items()):
+        try:
+            public[name] = Version(version).public
+        except InvalidVersion:
+            public[name] = version
+    return public
+
+
+def find_drift(locked: LockedToolchain, found: Interpreter) -> dict[str, tuple[str, str]]:
+    """Package -> (locked, found) where they differ; found is "" where it is absent. Python itself is no package."""
+    here = public_versions(found.packages)
+    return {
+        name: (version, here.get(name, ""))
+        for name, version in sorted(locked.packages.items())
+        if here.get(name) != version
+    }
+
+
+def canonical_name(name: str) -> str:
+    """A package's normalised name: `onnx_ir` is `onnx-ir`."""
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name)
+
+
+def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[str, Path]]:
+    """How a message calls it, and where it is."""
+    if settings.python is not None:
+        yield f"`toolchain.python` ({settings.python})", folder / Path(settings.python).expanduser()
+        return
+    if active := os.environ.get("VIRTUAL_ENV"):
+        yield "`$VIRTUAL_ENV`", Path(active)
+    yield "`.venv`", folder / ".venv"
+    yield "`python` on PATH", _python_on_path()
+    yield "onnxgate's own Python", Path(sys.executable)
+
+
+def _python_on_path() -> Path:
+    """The first `python` on PATH outside of onnxgate's own environment, which pre-commit puts before the project's."""
+    own = Path(sys.executable).parent
+    others = [folder for folder in os.get_exec_path() if Path(folder) != own]
+    found = (shutil.which(name, path=os.pathsep.join(others)) for name in ("python", "python3"))
+    return Path(next((each for each in found if each), "python"))
+
+
+def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageChoice]) -> tuple[str, Path | None]:
+    """Why it cannot be taken, or its interpreter."""
+    interpreter = interpreter_in(candidate)
+    if interpreter is None:
+        return "is not there", None
+    try:
+        found = probe_interpreter(
+            interpreter, [_requirement_name(name) for each in requires for name in each], folder=folder
+        )
+    except ProbeError as error:
+        return str(error), None
+    lacks = [problem for each in requires if (problem := _missing_choice(each, found))]
+    return (f"has {' and '.join(lacks)}", None) if lacks else ("", found.path)
+
+
+def interpreter_in(path: Path) -> Path | None:
+    """The interpreter of an environment's folder, or the interpreter itself; None where there is none."""
+    if path.is_file():
+        return path
+    names = (path / "bin" / "python", path / "Scripts" / "python.exe", path / "python.exe")
+    return next((each for each in names if each.is_file()), None)
+
+
+def _requirement_name(requirement: str) -> str:
+    from packaging.requirements import Requirement
+
+    return Requirement(requirement).name
+
+
+def _missing_choice(need: PackageChoice, found: Interpreter) -> str:
+    """What the interpreter has instead of one of these, "" where it has one."""
+    problems = [_unmet_requirement(text, found) for text in need]
+    if "" in problems:
+        return ""
+    others = [problem.removeprefix("no ") for problem in problems[1:]]
+    return " or ".join([problems[0], *others])
+
+
+def _unmet_requirement(text: str, found: Interpreter) -> str:
+    """What the interpreter has instead of a requirement, "" where it has it."""
+    from packaging.requirements import Requirement
+    from packaging.version import InvalidVersion
+
+    requirement = Requirement(text)
+    if requirement.marker is not None and not requirement.marker.evaluate(_markers(found)):
+        return ""
+    version = found.packages.get(canonical_name(requirement.name))
+    if version is None:
+        return f"no {requirement.name}"
+    try:
+        fits = requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        fits = not requirement.specifier
+    return "" if fits else f"{requirement.name} {version}"
+
+
+def _markers(found: Interpreter) -> dict[str, str]:
+    return {"python_version": found.minor, "python_full_version": found.python, **found.system}
+
+
+def _toolchain_hint(settings: Toolchain) -> str:
+    if settings.python is not None:
+        return "install what `toolchain.requires` asks for there, or name another `toolchain.python`"
+    return "activate the environment that models are exported with, or name it as `toolchain.python`"
+
+
+PackageChoice = tuple[str, ...]
+"""Packages of which one is enough: a framework may be distributed under several names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """How its packages are called, and what else decides what an export of it looks like."""
+
+    modules: tuple[str, ...]
+    packages: PackageChoice
+    converters: tuple[str, ...]
+
+
+FRAMEWORKS = (
+    Framework(("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir")),
+    Framework(("sklearn",), ("scikit-learn",), ("onnx", "skl2onnx")),
+    Framework(("xgboost",), ("xgboost", "xgboost-cpu"), ("onnx", "onnxmltools", "skl2onnx")),
+    Framework(("lightgbm",), ("lightgbm",), ("onnx", "onnxmltools", "skl2onnx")),
+    Framework(("keras",), ("keras",), ("onnx", "tf2onnx", "jax2onnx")),
+    Framework(("tensorflow",), ("tensorflow", "tensorflow-cpu", "tensorflow-macos"), ("onnx", "tf2onnx")),
+    Framework(("jax", "flax", "equinox"), ("jax",), ("onnx", "onnx-ir", "jax2onnx")),
+)
+
+
+def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
+    """What the sources import; where nothing is found, any framework, since a package between may import it."""
+    sources = [each.source for each in config.model if each.source]
+    found = [framework for framework in FRAMEWORKS if framework in _used_frameworks(sources, folder)]
+    if sources and not found:
+        return (tuple(framework.packages[0] for framework in FRAMEWORKS),)
+    return tuple(framework.packages for framework in found)
+
+
+def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
+    """The modules of frameworks that the sources import."""
+    sources = [each.source for each in config.model if each.source]
+    names = {name for source in sources for name in _imported_packages(source, folder)}
+    return tuple(name for framework in FRAMEWORKS for name in framework.modules if name in names)
+
+
+def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
+    """The packages that the lock records wherever they are installed: what decides what an export is.
+
+    Where a command writes a model, nobody knows what it uses: PyTorch's are recorded.
+    """
+    sources = [each.source for each in config.model if each.source]
+    used = _used_frameworks(sources, folder) or set(FRAMEWORKS if sources else ())
+    if not sources or any(each.command for each in config.model):
+        used.add(FRAMEWORKS[0])
+    return tuple(sorted({name for framework in used for name in (*framework.packages, *framework.converters)}))
+
+
+def _used_frameworks(sources: list[str], folder: Path) -> set[Framework]:
+    modules = {name for source in sources for name in _imported_packages(source, folder)}
+    return {framework for framework in FRAMEWORKS if modules.intersection(framework.modules)}
+
+
+def _imported_packages(source: str, folder: Path) -> Iterator[str]:
+    """First names of what the source and the project's own modules behind it import."""
+    start = folder / source.rpartition(":")[0]
+    waiting, seen = [start], {start}
+    while waiting:
+        file = waiting.pop()
+        for name in _read_imports(file, deep=file == start):
+            own = _project_files(name, (start.parent, folder, file.parent))
+            if not own:
+                yield name.partition(".")[0]
+            waiting += [each for each in own if each not in seen]
+            seen.update(own)
+
+
+def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
+    """Dotted names of what a file imports whatever happens; with those inside of its functions where `deep`."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        match waiting.pop():
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                prefix = f"{module}." if module else ""
+                yield from (prefix + alias.name for alias in names)
+                if module and not level:
+                    yield module
+            case ast.Try():  # it says itself that it may do without
+                pass
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if not deep:
+                pass
+            case node:
+                waiting += ast.iter_child_nodes(node)
+
+
+def _project_files(name: str, folders: tuple[Path, ...]) -> list[Path]:
+    """The project's file of a module, and those of the packages around it."""
+    parts = name.split(".")
+    found = []
+    for folder in dict.fromkeys(folders):
+        for count in range(1, len(parts) + 1):
+            place = folder.joinpath(*parts[:count])
+            found += [each for each in (place.with_name(place.name + ".py"), place / "__init__.py") if each.is_file()]
+        if found:
+            return found
+    return found

@@ -1,0 +1,146 @@
+"""Environments of the user's own: which build of an engine lies there, and whether it is the locked one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.project.config.schema import Target
+from onnxgate.project.engines import is_library, is_satisfied, package_name
+from onnxgate.project.lock.comparison import canonical_extensions
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.runtimes.environments import wheels
+from onnxgate.runtimes.environments.command_runner import CommandRunner, last_error_line
+from onnxgate.runtimes.environments.toolchain import interpreter_in
+from onnxgate.runtimes.worker_spec import environment_path
+
+PROBE_TIMEOUT_S = 120
+CHUNK_BYTES = 2**20
+NATIVE_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
+_PROBE_SCRIPT = """
+import importlib, json, sys
+from importlib import metadata
+import numpy
+engine = importlib.import_module(sys.argv[1])
+said = engine.__version__ if sys.argv[2] == sys.argv[1] == "onnxruntime" else metadata.version(sys.argv[2])
+found = {}
+for name in sys.argv[3:]:
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps([said, found]))
+"""
+
+
+def find_user_build(folder: Path, target: Target) -> LockedRuntime:
+    """The build of a target's engine in the environment that the target names.
+
+    Raises:
+        UnavailableError: it is not there, or is none that the target asks for.
+    """
+    assert target.python is not None
+    engine = package_name(target.runtime)
+    asked = canonical_extensions(target)
+    packages = {package_name(text): text for text in asked if not is_library(text)}
+    interpreter = _require_interpreter(environment_path(folder, target.python), target.python)
+    release, versions = _probe_versions(interpreter, target.python, engine, packages, CommandRunner())
+    for name, text in {engine: target.runtime, **packages}.items():
+        version = {engine: release, **versions}.get(name, "")
+        if not is_satisfied(text, version):
+            raise UnavailableError(
+                f"`{target.python}` {_describe_installed(name, version)}, and the target asks for `{text}`"
+            )
+    pins = tuple(sorted(f"{name}=={version}" for name, version in versions.items()))
+    return LockedRuntime(engine=engine, release=release, packages=pins, extensions=asked, environment=target.python)
+
+
+def check_user_environment(path: Path, runtime: LockedRuntime, commands: CommandRunner) -> Path:
+    """The interpreter of an environment that has what is locked of it.
+
+    Raises:
+        UnavailableError: it is not there, or has something else.
+    """
+    interpreter = _require_interpreter(path, runtime.environment)
+    locked = dict(pin.split("==", 1) for pin in runtime.packages)
+    release, versions = _probe_versions(interpreter, runtime.environment, runtime.engine, locked, commands)
+    found = {runtime.engine: release, **versions}
+    for name, version in {runtime.engine: runtime.release, **locked}.items():
+        if found.get(name) != version:
+            raise UnavailableError(
+                f"`{runtime.environment}` {_describe_installed(name, found.get(name, ''))}, and {version} is locked",
+                hint=_mismatch_hint(name, version, found.get(name, "")),
+            )
+    return interpreter
+
+
+def _mismatch_hint(name: str, locked: str, found: str) -> str:
+    install = f"install {name} {locked} there"
+    return f"{install}, or lock what it has: `onnxgate lock --upgrade {name}={found}`" if found else install
+
+
+def _describe_installed(name: str, version: str) -> str:
+    return f"has {name} {version}" if version else f"has no {name}"
+
+
+def build_identity(path: Path) -> str:
+    """The sha256 of the engine's native libraries in an environment, which nothing is started for; "" where unknown.
+
+    A version does not tell a build: the same one is made with other options, or patched. Official wheels are told from
+    others no better: each Python and platform has its own, and there is no list of them all.
+    """
+    folders = sorted({each.resolve() for each in _site_packages(path) if (each / "onnxruntime" / "capi").is_dir()})
+    if len(folders) != 1:
+        return ""
+    libraries = sorted(each for each in (folders[0] / "onnxruntime" / "capi").iterdir() if _is_native(each))
+    digest = hashlib.sha256()
+    for library in libraries:
+        digest.update(f"{library.name} {library.stat().st_size}\n".encode())
+        with library.open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest() if libraries else ""
+
+
+def _site_packages(path: Path) -> Iterator[Path]:
+    """Of an environment's folder, or of the one that an interpreter lies in."""
+    prefix = path.parent.parent if path.is_file() else path
+    for pattern in ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages"):
+        yield from prefix.glob(pattern)
+
+
+def _is_native(file: Path) -> bool:
+    return file.is_file() and (file.suffix in NATIVE_SUFFIXES or ".so." in file.name)
+
+
+def _require_interpreter(path: Path, named: str) -> Path:
+    found = interpreter_in(path)
+    if found is None:
+        what = "has no Python" if path.exists() else "is not there"
+        raise UnavailableError(
+            f"`{named}` {what}", hint="`python` names an interpreter or the folder of an environment"
+        )
+    return found.absolute()
+
+
+def _probe_versions(
+    interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: CommandRunner
+) -> tuple[str, dict[str, str]]:
+    """The engine's version and those of the packages that are there; all public ones.
+
+    Of ONNX Runtime it is the one that its module says, whatever the package is called that a build of one's own is in.
+    """
+    ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, wheels.import_name(engine), engine, *packages]
+    ended = commands.run(ask, timeout_s=PROBE_TIMEOUT_S)
+    if ended.status != 0:
+        raise UnavailableError(f"`{named}` has no {engine} that works: {last_error_line(ended)}")
+    try:
+        version, found = json.loads(ended.out.splitlines()[-1])
+        return Version(version).public, {name: Version(each).public for name, each in found.items()}
+    except (ValueError, IndexError, TypeError, InvalidVersion) as error:
+        raise UnavailableError(f"`{named}` has no {engine} that says its version: {error}") from error

@@ -1,0 +1,315 @@
+"""Locked wheels: which of them this machine takes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.client
+import os
+import re
+import secrets
+import shutil
+import sys
+import sysconfig
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from packaging import tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from onnxgate.core.errors import UnavailableError
+from onnxgate.core.files import temporary_folder
+from onnxgate.project.engines import engine_family
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
+from onnxgate.project.toml import loads
+from onnxgate.runtimes.environments.command_runner import CommandRunner
+
+IMPORT_NAMES = {"opencv-python-headless": "cv2"}
+
+
+def import_name(engine: str) -> str:
+    """What is imported for an engine."""
+    family = engine_family(engine)
+    return IMPORT_NAMES.get(family, family.replace("-", "_"))
+
+
+def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:
+    """The packages that the runtime pins, of which each has a wheel for this machine.
+
+    Raises:
+        UnavailableError: one has not.
+    """
+    found = tuple(_find_pinned(pin, runtime, packages) for pin in runtime.packages)
+    for package in found:
+        if not compatible_hashes(package):
+            raise UnavailableError(
+                f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
+                f"and Python {package.python}",
+                hint="check it on another system, or set `required = false` for its target",
+            )
+    return found
+
+
+def compatible_hashes(package: LockedPackage) -> tuple[str, ...]:
+    """The sha256 of each of its wheels that this machine takes."""
+    supported = _supported_tags(package.python)
+    return tuple(wheel.sha256 for wheel in package.wheels if not _wheel_tags(wheel.file).isdisjoint(supported))
+
+
+def rank_wheels(package: LockedPackage) -> tuple[Wheel, ...]:
+    """Its wheels that this machine takes, the one that an installer would take first."""
+    rank = _supported_tags(package.python)
+    ranked = (
+        (min((rank[tag] for tag in _wheel_tags(wheel.file) if tag in rank), default=-1), wheel)
+        for wheel in package.wheels
+    )
+    return tuple(wheel for _, wheel in sorted((each for each in ranked if each[0] >= 0), key=lambda each: each[0]))
+
+
+def render_requirements(packages: Sequence[LockedPackage]) -> str:
+    """What pip and uv read: exact pins with the hash of every locked wheel."""
+    lines = (
+        " ".join([f"{package.name}=={package.version}", *(f"--hash=sha256:{wheel.sha256}" for wheel in package.wheels)])
+        for package in packages
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _find_pinned(pin: str, runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> LockedPackage:
+    name, _, version = pin.partition("==")
+    wanted = (canonicalize_name(name), version, runtime.python)
+    for package in packages:
+        if (canonicalize_name(package.name), package.version, package.python) == wanted:
+            return package
+    raise UnavailableError(
+        f"the lock has no wheels of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
+    )
+
+
+def _wheel_tags(file: str) -> frozenset[tags.Tag]:
+    try:
+        return parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
+        return frozenset()
+
+
+@functools.cache
+def _supported_tags(minor: str) -> dict[tags.Tag, int]:
+    """The tags that this machine takes, with their place among them: the most specific is 0."""
+    major, _, rest = minor.partition(".")
+    version = (int(major), int(rest))
+    platforms = list(tags.platform_tags())
+    specific = tags.cpython_tags(version, platforms=platforms)
+    compatible = tags.compatible_tags(version, f"cp{major}{rest}", platforms=platforms)
+    return {tag: rank for rank, tag in enumerate(dict.fromkeys([*specific, *compatible]))}
+
+
+WHEELS_FOLDER = "wheels"
+NPM_FOLDER = "npm"
+RESULTS_FOLDER = "results"
+COSTS_FOLDER = "costs"
+CHUNK_BYTES = 2**20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class WheelSource(Protocol):
+    """Where bytes come from."""
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of them; raises `OSError`."""
+
+
+FindSources = Callable[[Sequence[LockedPackage]], Mapping[str, WheelSource]]
+"""Where the wheels of these packages can be had, by file name."""
+
+
+class WheelCache:
+    """Wheels in a folder that anybody may have written to."""
+
+    def __init__(self, folder: Path, find: FindSources) -> None:
+        self._folder = folder / WHEELS_FOLDER
+        self._find = find
+
+    def gather(self, needed: Sequence[LockedPackage], target: Path) -> bool:
+        """Whether one locked wheel of each package lies in `target` now; those that were fetched are kept."""
+        missing = [package for package in needed if not self._take(package, target)]
+        found = self._find(missing) if missing else {}
+        return all(self._get(package, found, target) for package in missing)
+
+    def _take(self, package: LockedPackage, target: Path) -> bool:
+        return any(
+            copy_verified(_read_chunks(place), target / wheel.file, wheel.sha256)
+            for wheel in rank_wheels(package)
+            if (place := _cached_path(self._folder, wheel)) is not None
+        )
+
+    def _get(self, package: LockedPackage, found: Mapping[str, WheelSource], target: Path) -> bool:
+        wheel = next((each for each in rank_wheels(package) if each.file in found), None)
+        place = _cached_path(self._folder, wheel) if wheel else None
+        if wheel is None or place is None:
+            return False
+        fetched = copy_verified(found[wheel.file].chunks(), target / wheel.file, wheel.sha256)
+        if fetched:
+            _store_wheel(target / wheel.file, place)
+        return fetched
+
+
+def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
+    """Where a wheel is kept; None for a name that leads elsewhere, which packaging 24 takes."""
+    plain = Path(wheel.file).name == wheel.file and wheel.file.endswith(".whl") and "\\" not in wheel.file
+    return folder / wheel.sha256 / wheel.file if plain and _SHA256.fullmatch(wheel.sha256) else None
+
+
+def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
+    """Whether what comes has that hash; nothing is left in `target` of what has not, or cannot be read."""
+    digest = hashlib.sha256()
+    try:
+        with target.open("wb") as file:
+            for chunk in source:
+                digest.update(chunk)
+                file.write(chunk)
+    except OSError:
+        target.unlink(missing_ok=True)
+        return False
+    if digest.hexdigest() != sha256:
+        target.unlink()
+    return digest.hexdigest() == sha256
+
+
+def _read_chunks(place: Path) -> Iterator[bytes]:
+    """The bytes of a file; a link is none, and nothing is waited for where it is a pipe."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(place, flags), "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _store_wheel(wheel: Path, place: Path) -> None:
+    scratch = place.with_name(f"{secrets.token_hex(4)}.part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(wheel, scratch)
+        scratch.replace(place)
+    except OSError:  # a full disk: it is fetched again where it is needed next
+        scratch.unlink(missing_ok=True)
+
+
+def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
+    """Remove all that the lock does not vouch for; what was not the locked thing that it claimed to be.
+
+    What is left: wheels that have the hash which the lock names; the cache of npm, which npm believes by the integrity
+    of each package that the lock has; and the folders of results and costs (`carrying`). What is removed without a
+    word was left by another lock.
+    """
+    locked = {wheel.sha256: wheel for each in packages if isinstance(each, LockedPackage) for wheel in each.wheels}
+    if folder.is_symlink() or not folder.is_dir():
+        remove_entry(folder)
+        return []
+    for entry in sorted(folder.iterdir()):
+        if (
+            entry.name not in (WHEELS_FOLDER, NPM_FOLDER, RESULTS_FOLDER, COSTS_FOLDER)
+            or entry.is_symlink()
+            or not entry.is_dir()
+        ):
+            remove_entry(entry)
+    _remove_links(folder / NPM_FOLDER)
+    return [
+        entry.name
+        for entry in _cached_wheels(folder / WHEELS_FOLDER)
+        if _is_invalid(entry, locked.get(entry.parent.name))
+    ]
+
+
+def _cached_wheels(folder: Path) -> Iterator[Path]:
+    """The one entry of each folder that is called like a hash; all else is removed."""
+    for home in sorted(folder.iterdir()) if folder.is_dir() else ():
+        entries = sorted(home.iterdir()) if home.is_dir() and not home.is_symlink() else []
+        if len(entries) == 1 and _SHA256.fullmatch(home.name):
+            yield entries[0]
+        else:
+            remove_entry(home)
+
+
+def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
+    """Whether it claims to be a locked wheel and is none; one that is not locked is removed as well."""
+    if wheel is not None and entry.name == wheel.file and _has_sha256(entry, wheel.sha256):
+        return False
+    remove_entry(entry.parent)
+    return wheel is not None
+
+
+def _has_sha256(entry: Path, sha256: str) -> bool:
+    digest = hashlib.sha256()
+    try:
+        for chunk in _read_chunks(entry):
+            digest.update(chunk)
+    except OSError:
+        return False
+    return digest.hexdigest() == sha256
+
+
+def _remove_links(folder: Path) -> None:
+    """A folder that is a link would have others write elsewhere."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if (Path(parent) / name).is_symlink():
+                (Path(parent) / name).unlink()
+
+
+def remove_entry(entry: Path) -> None:
+    """Have nothing there, be it a folder, a file or a link."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
+
+
+LOCATE_TIMEOUT_S = 120
+DOWNLOAD_TIMEOUT_S = 30
+DOWNLOAD_CHUNK_BYTES = 2**20
+_LOCATE_COMMAND = (
+    *("pip", "compile", "--quiet", "--no-deps", "--no-header", "--only-binary", ":all:"),
+    *("--universal", "--format", "pylock.toml", "--python", sys.executable),
+)
+
+
+class WheelDownload:
+    """A wheel at its address; reading it ends when the gate is ended."""
+
+    def __init__(self, url: str, commands: CommandRunner) -> None:
+        self._url = url
+        self._commands = commands
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes.
+
+        Raises:
+            OSError: it cannot be had, or not whole.
+        """
+        try:
+            with urllib.request.urlopen(self._url, timeout=DOWNLOAD_TIMEOUT_S) as opened:
+                while chunk := opened.read(DOWNLOAD_CHUNK_BYTES):
+                    self._commands.stay_open()
+                    yield chunk
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(str(error)) from error
+
+
+def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Mapping[str, WheelDownload]:
+    """The wheels of these packages, all of one Python, by file name; without those that cannot be had by an address."""
+    with temporary_folder() as scratch:
+        answer = Path(scratch) / "pylock.onnxgate.toml"
+        asked = "".join(f"{package.name}=={package.version}\n" for package in packages)
+        ask = [*_LOCATE_COMMAND, "--python-version", packages[0].python, "--output-file", str(answer), "-"]
+        if commands.uv(ask, timeout_s=LOCATE_TIMEOUT_S, stdin=asked).status != 0 or not answer.exists():
+            return {}
+        urls = _wheel_urls(loads(answer.read_text(encoding="utf-8")).get("packages", ()))
+        return {unquote(urlsplit(url).path.rpartition("/")[2]): WheelDownload(url, commands) for url in urls}
+
+
+def _wheel_urls(packages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    urls = (str(wheel.get("url", "")) for package in packages for wheel in package.get("wheels", ()))
+    return (url for url in urls if re.match(r"https?://", url))

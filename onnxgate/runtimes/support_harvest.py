@@ -1,0 +1,77 @@
+"""One build of ONNX Runtime asked what it implements: what it says of itself, and which tiny models it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.files import temporary_folder
+from onnxgate.core.jobs import Completed, Crashed, Harvest, Job, Load, Observation, Refused, TimedOut
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.support.harvest import probes, table_builder
+from onnxgate.support.harvest.table_builder import BuildDump, decode_dump
+from onnxgate.support.tables.operators import TableSource
+
+KERNEL_QUERY = "the question for its kernels"
+
+
+class HarvestError(Exception):
+    """The build cannot be harvested; the message says why, and is empty where it is not there to be asked."""
+
+
+def harvest_build(host: WorkerPool, seat: WorkerSpec, source: TableSource) -> table_builder.HarvestRecord:
+    """What the build in a seat implements. `source` names it; its commit is what the build says.
+
+    Raises:
+        UntoldError: it did not say, or what it loads makes no sense.
+    """
+    with temporary_folder() as scratch:
+        output = Path(scratch).absolute() / "said.json"
+        host.show(output.parent)  # some probes have their data outside of their own folders
+        if _is_refused(host.submit(seat, Harvest(output=str(output))).result(), KERNEL_QUERY):
+            raise HarvestError(f"it refuses {KERNEL_QUERY}")
+        said = _read_dump(output)
+        folder = output.with_name("probes")
+        folder.mkdir()
+        loads = _load_probes(host, seat, probes.write_probes(folder))
+    try:
+        measured = probes.derive_limits(loads)
+    except probes.ProbeError as error:
+        raise HarvestError(str(error)) from error
+    return table_builder.make_harvest_record(said, measured, msgspec.structs.replace(source, commit=said.commit))
+
+
+def _read_dump(output: Path) -> BuildDump:
+    try:
+        return decode_dump(output.read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeError) as error:
+        raise HarvestError(f"what it says cannot be read: {type(error).__name__}") from error
+
+
+def _load_probes(host: WorkerPool, seat: WorkerSpec, paths: Mapping[str, Path]) -> dict[str, bool]:
+    """Which probes load, each in a process with what must be set for it."""
+    waiting = {}
+    for name, path in paths.items():
+        environment = tuple(probes.get_probe_environment(name).items())
+        job: Job = Load(model=str(path))
+        waiting[name] = host.submit(replace(seat, environment=environment), job)
+    return {name: not _is_refused(future.result(), f"the probe `{name}`") for name, future in waiting.items()}
+
+
+def _is_refused(observation: Observation, what: str) -> bool:
+    """Whether it is refused; all that is neither done nor refused is no answer."""
+    match observation:
+        case Completed():
+            return False
+        case Refused():
+            return True
+        case Crashed(signal=signal):
+            raise HarvestError(f"it fails on {what}: {signal}")
+        case TimedOut(limit_s=limit_s):
+            raise HarvestError(f"it does not answer {what} within {limit_s:g} s")
+        case _:
+            raise HarvestError

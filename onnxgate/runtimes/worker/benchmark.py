@@ -1,0 +1,146 @@
+"""Two models side by side in one process, and each alone in fresh ones: ratios of time and memory.
+
+`make` makes a session of a job, `ready` gives what runs it once.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List, Tuple
+
+import numpy as np
+
+from . import arrays, failures, limits
+
+Phase = Callable[[str], None]
+Job = Dict[str, Any]
+Clock = Callable[[], float]
+MakeSession = Callable[[Job, Phase], Any]
+PrepareRun = Callable[[Any, Dict[str, Any]], Callable[[], Any]]
+
+WARM_UP_RUNS = 3
+MIN_SAMPLE_S = 0.002
+"""What is timed in one go takes at least this long: a model that is done sooner is run several times in a row."""
+FLAGS = ("-I", "-B", "-X", "utf8")
+
+
+def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
+    """What the two take; a reason where they cannot be run side by side."""
+    try:
+        baseline = make({**job, "model": job["baseline"]}, phase)
+    except failures.UnusableError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the runtime says
+        return _no_result("the baseline does not load: %s" % failures.clean_text(str(error)))
+    model = make(job, phase)
+    for case in job["cases"]:
+        phase("case " + case["name"])
+        try:
+            runs = ready(baseline, _read_feeds(case)), ready(model, _read_feeds(case))
+            model_s, baseline_s = _measure_times(job, *runs)
+        except KeyError as error:
+            return _no_result("there is no input `%s` in what the model is fed" % error.args[0])
+        except failures.UnusableError:
+            raise
+        except Exception:  # noqa: BLE001, S112 - the next case may do
+            continue
+        del runs, baseline, model
+        weights = _measure_memory(job, case, phase)
+        return {"kind": "race", "case": case["name"], "model_s": model_s, "baseline_s": baseline_s, **weights}
+    return _no_result("there is no case that both can run")
+
+
+def _no_result(reason: str) -> Dict[str, Any]:
+    return {"kind": "race", "reason": reason}
+
+
+def _read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: np.asarray(arrays.read_array(path), order="C") for name, path in case["inputs"].items()}
+
+
+def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
+    """Seconds per run of model and baseline in each round, the quicker of two.
+
+    In turn, so that what slows the machine slows both; forth and back, so that the order does not count.
+    """
+    clock = _select_clock(job["providers"])
+    model_s: List[float] = []
+    baseline_s: List[float] = []
+    quickest = min(_time_runs(run, 1, clock) for run in (baseline, model) for _ in range(WARM_UP_RUNS))
+    times = max(1, math.ceil(MIN_SAMPLE_S / max(quickest, 1e-7)))
+    begin = time.perf_counter()
+    gc.disable()
+    try:
+        for _ in range(job["rounds"]):
+            if time.perf_counter() - begin > job["time_s"]:
+                break
+            one, two, three, four = (_time_runs(run, times, clock) for run in (baseline, model, model, baseline))
+            baseline_s.append(min(one, four))
+            model_s.append(min(two, three))
+    finally:
+        gc.enable()
+    return model_s, baseline_s
+
+
+def _select_clock(providers: List[str]) -> Clock:
+    """That of the processor where it does all the work, on one thread: waiting for other processes does not count."""
+    on_processor = list(providers) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms there
+    return time.process_time if on_processor else time.perf_counter
+
+
+def _time_runs(run: Callable[[], Any], times: int, clock: Clock) -> float:
+    begin = clock()
+    for _ in range(times):
+        run()
+    return max(clock() - begin, 1e-9) / times
+
+
+def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    """MiB that each takes at most, above what a process takes that only imports its runtime."""
+    found: Dict[str, List[float]] = {"model": [], "baseline": []}
+    idle = []
+    for _ in range(job["weighings"]):
+        phase("weigh")
+        idle.append(_peak_in_fresh_process(job, "", case))
+        for name, weights in found.items():
+            weights.append(_peak_in_fresh_process(job, job[name], case))
+    empty = max(idle, default=0.0)
+    return {name + "_mib": [max(0.0, each - empty) for each in weights] for name, weights in found.items()}
+
+
+def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
+    """The most that this process took; without a model it is what its runtime takes."""
+    if job["model"]:
+        session = make(job, phase)
+        ready(session, _read_feeds(job["case"]))()
+    return {"mib": limits.peak_bytes() / 2**20}
+
+
+def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
+    """What `weigh` says in a worker of its own."""
+    weighing = {**job, "kind": "weigh", "model": model, "case": case}
+    request = {"id": 1, "engine": "onnxruntime", "memory_mib": None, "job": weighing}
+    command = [sys.executable, *FLAGS, os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(json.dumps(request).encode() + b"\n")
+        child.stdin.flush()
+        for line in child.stdout:
+            reply = json.loads(line).get("reply")
+            if reply is not None:
+                child.stdin.close()
+                return _peak_of_reply(reply)
+    raise failures.UnusableError("a process that was to be weighed ended without an answer")
+
+
+def _peak_of_reply(reply: Dict[str, Any]) -> float:
+    if reply["outcome"] != "completed":
+        raise failures.UnusableError("a process that was to be weighed did not run the model")
+    return float(reply["result"]["mib"])

@@ -1,0 +1,107 @@
+"""What every exporter's answer has: the empty result, versions, and the finish of a file that was written."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Dict, List, Match, Sequence
+
+from . import ir_version
+from .source import folders_of, project_path
+
+Wire = Dict[str, Any]
+
+
+def empty_result() -> Wire:
+    """An `ExportResult` of which nothing is known yet."""
+    return {
+        "kind": "export",
+        "model": None,
+        "failure": None,
+        "packages": {},
+        "was_training": False,
+        "input_names": [],
+        "sample": [],
+        "eager": [],
+        "eager64": [],
+        "eager_reason": "",
+        "log": "",
+    }
+
+
+class ConverterMissingError(Exception):
+    """The toolchain has a framework and not what converts its models; the message says what to install."""
+
+
+def require_converters(title: str, converters: Sequence[str]) -> None:
+    """Raise `ConverterMissingError` where one of the converters is not installed."""
+    missing = [name for name in converters if importlib.util.find_spec(name) is None]
+    if missing:
+        text = "models of {} are exported with `{}`, which the toolchain has not: `pip install {}`"
+        raise ConverterMissingError(text.format(title, "` and `".join(missing), " ".join(missing)))
+
+
+def installed_versions(names: Sequence[str]) -> Dict[str, str]:
+    """Those of the packages that are there, with their versions."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            pass
+    return found
+
+
+def finish_model(path: str, job: Wire) -> List[str]:
+    """Lower the stamp, take this machine's folders out, and give the names of the inputs."""
+    import onnx
+
+    model = onnx.load(path, load_external_data=False)
+    lowered = ir_version.lower_ir_version(model, job["ir_version_max"])
+    if make_traces_relative(model, folders_of(job)) or lowered:
+        onnx.save(model, path)
+    return [each.name for each in model.graph.input]
+
+
+def rename_outputs(graph: Any, names: Dict[str, str]) -> None:
+    """Give outputs of a graph other names, everywhere in it."""
+    for value in (*graph.output, *graph.value_info):
+        value.name = names.get(value.name, value.name)
+    for node in graph.node:
+        for field in (node.input, node.output):
+            field[:] = [names.get(name, name) for name in field]
+        for attribute in node.attribute:
+            for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+                rename_outputs(inner, names)
+
+
+_STACK_TRACE_KEY = "pkg.torch.onnx.stack_trace"
+"""Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
+_FRAME_FILE = re.compile(r'File "([^"\n]+)"')
+_PACKAGES_FOLDER = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
+
+
+def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
+    """Name files relative to the project, or to the packages that they lie in. Says whether anything changed."""
+
+    def relative(frame: Match[str]) -> str:
+        return 'File "{}"'.format(project_path(frame[1], folders) or _PACKAGES_FOLDER.sub("", frame[1]))
+
+    changed = False
+    for node in _all_nodes(model):
+        for entry in node.metadata_props:
+            value = _FRAME_FILE.sub(relative, entry.value) if entry.key == _STACK_TRACE_KEY else entry.value
+            changed = changed or value != entry.value
+            entry.value = value
+    return changed
+
+
+def _all_nodes(model: Any) -> Any:
+    """All nodes, those of subgraphs and functions included."""
+    waiting = [model.graph, *model.functions]
+    while waiting:
+        for node in waiting.pop().node:
+            yield node
+            for attribute in node.attribute:
+                waiting.extend([attribute.g] * attribute.HasField("g") + list(attribute.graphs))

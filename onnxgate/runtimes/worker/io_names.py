@@ -1,0 +1,82 @@
+"""What a model's graph calls its inputs and outputs, for engines that have names of their own for them.
+
+Reads the file's wire format as far as that needs, since an engine's environment has no `onnx`.
+Source: protocol buffers' encoding; the field numbers are those of `onnx.proto`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, Dict, Iterator, List, Tuple
+
+GRAPH = 7  # of ModelProto
+INITIALIZER, INPUT, OUTPUT = 5, 11, 12  # of GraphProto
+NAME = 1  # of ValueInfoProto
+TENSOR_NAME = 8  # of TensorProto
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+Span = Tuple[int, int]
+
+
+class IONames:
+    """The names, in the order of the graph; `inputs` without those that have a value."""
+
+    def __init__(self, inputs: List[str], outputs: List[str]) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+
+
+def read_io_names(path: str) -> IONames:
+    """The main graph of the model in a file.
+
+    Raises:
+        ValueError: it is no model, or is cut off.
+    """
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found: Dict[int, List[str]] = {INITIALIZER: [], INPUT: [], OUTPUT: []}
+        for number, graph in _read_fields(data, (0, len(data))):
+            if number == GRAPH:
+                for part, span in _read_fields(data, graph):
+                    if part in found:
+                        found[part].append(_read_text(data, span, TENSOR_NAME if part == INITIALIZER else NAME))
+    valued = set(found[INITIALIZER])
+    return IONames([name for name in found[INPUT] if name not in valued], found[OUTPUT])
+
+
+def _read_text(data: Any, span: Span, wanted: int) -> str:
+    for number, (begin, end) in _read_fields(data, span):
+        if number == wanted:
+            return bytes(data[begin:end]).decode("utf-8", "replace")
+    return ""
+
+
+def _read_fields(data: Any, span: Span) -> Iterator[Tuple[int, Span]]:
+    """The fields of a message that hold bytes: number, and where the bytes lie."""
+    position, end = span
+    while position < end:
+        key, position = _read_varint(data, position, end)
+        kind = key & 7
+        if kind == BYTES:
+            length, position = _read_varint(data, position, end)
+            yield key >> 3, (position, position + length)
+            position += length
+        elif kind == VARINT:
+            _, position = _read_varint(data, position, end)
+        elif kind in (FIXED32, FIXED64):
+            position += 4 if kind == FIXED32 else 8
+        else:
+            raise ValueError("no model: a field of wire type %d" % kind)
+    if position != end:
+        raise ValueError("the model is cut off")
+
+
+def _read_varint(data: Any, position: int, end: int) -> Tuple[int, int]:
+    value = shift = 0
+    while position < end and shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+    raise ValueError("the model is cut off")

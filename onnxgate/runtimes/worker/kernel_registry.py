@@ -1,0 +1,81 @@
+"""What a build of ONNX Runtime says of itself: its kernels and the schemas of its operators."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from typing import Any, Dict, List
+
+import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
+"""Source: both are in every wheel since 1.16.0, and in none before."""
+
+
+def harvest(path: str) -> Dict[str, Any]:
+    """Writes all of it to a file; the result says what the build calls itself."""
+    said = _read_registry()
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        json.dump(said, file, sort_keys=True, separators=(",", ":"))
+    return {"kind": "harvest", "registry": said["registry"], "release": said["release"], "commit": said["commit"]}
+
+
+def _read_registry() -> Dict[str, Any]:
+    """In an order that does not depend on how the build registers things."""
+    registry = all(hasattr(state, name) for name in REGISTRY_FUNCTIONS)
+    return {
+        "registry": registry,
+        "release": ort.__version__,
+        "commit": _build_commit(),
+        "platform": "%s %s" % (platform.system().lower(), platform.machine()),
+        "kernels": _sort_rows([_kernel_row(each) for each in state.get_all_opkernel_def()]) if registry else [],
+        "schemas": _sort_rows([_schema_row(each) for each in state.get_all_operator_schema()]) if registry else [],
+    }
+
+
+def _build_commit() -> str:
+    """The git commit of the build. Source: wheels before 1.17.0 do not say it."""
+    said = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
+    found = re.search(r"git-commit-id=([0-9a-f]+)", said)
+    return found.group(1) if found else ""
+
+
+def _sort_rows(rows: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def _kernel_row(kernel: Any) -> Dict[str, Any]:
+    return {
+        "domain": kernel.domain,
+        "name": kernel.op_name,
+        "versions": list(kernel.version_range),
+        "provider": kernel.provider,
+        "constraints": {name: sorted(types) for name, types in kernel.type_constraints.items()},
+    }
+
+
+def _schema_row(schema: Any) -> Dict[str, Any]:
+    return {
+        "domain": schema.domain,
+        "name": schema.name,
+        "since": schema.since_version,
+        "deprecated": schema.deprecated,
+        "experimental": _enum_name(schema.support_level) == "EXPERIMENTAL",
+        "inputs": [_parameter_row(each) for each in schema.inputs],
+        "outputs": [_parameter_row(each) for each in schema.outputs],
+        "constraints": {each.type_param_str: sorted(each.allowed_type_strs) for each in schema.type_constraints},
+        "attributes": {name: [_enum_name(each.type), each.required] for name, each in schema.attributes.items()},
+        "inputs_range": [schema.min_input, schema.max_input],
+        "outputs_range": [schema.min_output, schema.max_output],
+    }
+
+
+def _parameter_row(formal: Any) -> List[Any]:
+    return [formal.name, formal.typeStr, _enum_name(formal.option), formal.isHomogeneous]
+
+
+def _enum_name(member: Any) -> str:
+    """`Single` of `FormalParameterOption.Single`."""
+    return str(member).rpartition(".")[2]

@@ -1,0 +1,193 @@
+"""The worker's loop: one job after another, each answered by one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Callable, Dict, Iterator, List
+
+from . import failures, limits, sandbox
+
+Phase = Callable[[str], None]
+Task = Callable[[Dict[str, Any], Phase], Dict[str, Any]]
+
+SOURCE_JOBS = {
+    "export": ("source_jobs", "export"),
+    "trace": ("pytorch", "trace"),
+    "inputs": ("source_jobs", "load_inputs"),
+    "command": ("command", "run_command"),
+}
+"""What no engine does: kind of job -> module and function."""
+
+
+def main(kept: str = "") -> None:
+    """Answers jobs until the host has no more; `kept` is the file that says which rights this process keeps."""
+    die_with_parent()
+    channel = Channel()
+    limits.disable_core_dumps()
+    if kept:
+        channel.note(sandbox.apply_sandbox(kept))
+    channel.phase("ready")
+    for request in channel.requests():
+        channel.reply(_answer_request(request, channel))
+
+
+def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]:
+    channel.phase("start")
+    try:
+        task = _find_task(request["engine"], request["job"]["kind"])
+    except Exception as error:  # noqa: BLE001 - an engine's own import raises what it likes
+        return _unavailable_reply("%s: %s" % (type(error).__name__, failures.clean_text(str(error))))
+    with limits.limit_memory(request["memory_mib"], lambda: channel.reply(_out_of_memory_reply())):
+        return _perform_task(task, request["job"], channel.phase)
+
+
+def _find_task(engine: str, kind: str) -> Task:
+    if kind in SOURCE_JOBS:
+        module, name = SOURCE_JOBS[kind]
+        return getattr(_import_module("exporters." + module), name)  # type: ignore[no-any-return]
+    if not engine:
+        return _import_module("exporters.source_jobs").probe  # type: ignore[no-any-return]
+    return getattr(_import_module("adapters." + engine), kind)  # type: ignore[no-any-return]
+
+
+def _import_module(name: str) -> Any:
+    return importlib.import_module("." + name, __package__)
+
+
+def _perform_task(task: Task, job: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
+    try:
+        result = task(job, phase)
+    except failures.UnusableError as error:
+        return _unavailable_reply(str(error))
+    except BaseException as error:  # noqa: BLE001 - also a source that ends the program
+        return {
+            "outcome": "refused",
+            "failure": failures.describe_failure(error, os.path.dirname(job.get("model", ""))),
+        }
+    return {"outcome": "completed", "result": result}
+
+
+def _unavailable_reply(reason: str) -> Dict[str, Any]:
+    return {"outcome": "unavailable", "reason": reason}
+
+
+def _out_of_memory_reply() -> Dict[str, Any]:
+    failure = {"type": "MemoryError", "text": "the job's memory limit was exceeded", "memory": True}
+    return {"outcome": "refused", "failure": failure}
+
+
+class Channel:
+    """Requests and replies, on private duplicates of the descriptors 0 and 1.
+
+    From then on, descriptor 0 is empty and 1 is a second 2, for Python, native code and child processes alike:
+    whatever they print is only a log, and whatever they read is no job.
+    """
+
+    def __init__(self) -> None:
+        self._incoming = os.fdopen(os.dup(0), "r", encoding="utf-8", newline="\n")
+        self._outgoing = os.dup(1)
+        self._id = 0
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(2, 1)
+        os.close(null)
+        _enable_line_buffering()
+
+    def requests(self) -> Iterator[Dict[str, Any]]:
+        """One after another, until the host has no more."""
+        for line in self._incoming:
+            request = json.loads(line)
+            self._id = request["id"]
+            yield request
+
+    def phase(self, name: str) -> None:
+        """Say what begins now, so that the host knows what a crash interrupted."""
+        self._send({"id": self._id, "phase": name})
+
+    def note(self, notes: List[str]) -> None:
+        """Say what could not be taken from this process."""
+        if notes:
+            self._send({"id": self._id, "phase": "rights", "notes": notes})
+
+    def reply(self, reply: Dict[str, Any]) -> None:
+        """Answer the request at hand."""
+        self._send({"id": self._id, "reply": reply})
+
+    def _send(self, message: Dict[str, Any]) -> None:
+        data = json.dumps(message, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        while data:
+            data = data[os.write(self._outgoing, data) :]
+
+
+def _enable_line_buffering() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def die_with_parent() -> None:
+    """Once the host is gone, this worker and all that it started are ended, also in the middle of native code.
+
+    To be called before any thread is started.
+    """
+    if sys.platform == "win32":
+        _watch_parent_process()
+    else:
+        _fork_parent_watch()
+
+
+def _fork_parent_watch() -> None:
+    # A process of its own, since native code may hold the interpreter's lock for as long as it likes.
+    worker = os.getpid()
+    if os.fork() == 0:
+        try:
+            _detach_outputs()
+            _wait_for_hangup()
+        finally:
+            _kill_worker(worker)
+
+
+def _detach_outputs() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
+
+
+def _wait_for_hangup() -> None:
+    import select
+
+    jobs = select.poll()
+    jobs.register(0, 0)  # no event is asked for: only the hang-up of the pipe's last writer wakes it
+    jobs.poll()
+
+
+def _kill_worker(worker: int) -> None:
+    import signal
+
+    try:
+        if os.getpgrp() == worker:
+            os.killpg(worker, signal.SIGKILL)
+        else:
+            os.kill(worker, signal.SIGKILL)
+    finally:
+        os._exit(0)
+
+
+def _watch_parent_process() -> None:
+    import threading
+
+    threading.Thread(target=_wait_for_parent_process, daemon=True).start()
+
+
+def _wait_for_parent_process() -> None:
+    import ctypes
+
+    synchronize, forever = 0x00100000, 0xFFFFFFFF
+    kernel = ctypes.windll.kernel32  # type: ignore[attr-defined,unused-ignore]
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    kernel.WaitForSingleObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+    host = kernel.OpenProcess(synchronize, False, os.getppid())
+    kernel.WaitForSingleObject(host, forever)
+    os._exit(1)

@@ -1,0 +1,89 @@
+"""Where jobs are done: a locked runtime, or an interpreter of the user's; and how much one job may take there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnxgate.core.jobs import Job, Load, Run
+from onnxgate.project.lock.types import LockedRuntime, PinnedPackage
+
+DEFAULT_TIME_S = 300.0
+MEMORY_FACTOR = 4
+MEMORY_BASE_MIB = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """What one job may take. Without `memory_mib` a model has what is usual for it, a source has no limit."""
+
+    time_s: float = DEFAULT_TIME_S
+    memory_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One worker's place. Equal seats are one seat, served by one process."""
+
+    name: str  # "onnxruntime 1.18.1"
+    engine: str = ""  # whose adapter the worker uses; "" for none
+    runtime: LockedRuntime | None = None
+    packages: tuple[PinnedPackage, ...] = ()
+    interpreter: Path | None = None  # or the folder of its environment, where a runtime is the user's own
+    environment: tuple[tuple[str, str], ...] = ()
+    turn: str = ""  # seats that have the same work one at a time; "" for side by side with all others
+
+    @classmethod
+    def of_runtime(
+        cls, runtime: LockedRuntime, packages: Sequence[PinnedPackage], folder: Path | None = None
+    ) -> WorkerSpec:
+        """A locked runtime; of `packages` only those that it pins count.
+
+        `folder` is the config's: where an environment of the user's own is looked for.
+        """
+        if runtime.environment:
+            path = environment_path(folder or Path(), runtime.environment)
+            return cls(runtime.name, runtime.engine, runtime, interpreter=path)
+        pins = frozenset(runtime.packages)
+        own = [each for each in packages if f"{each.name}=={each.version}" in pins and each.python == runtime.python]
+        return cls(runtime.name, runtime.engine, runtime, tuple(own))
+
+    @classmethod
+    def of_interpreter(
+        cls,
+        name: str,
+        interpreter: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        engine: str = "",
+        turn: str = "",
+    ) -> WorkerSpec:
+        """An interpreter that exists already: the toolchain's, or one with a build of an engine of the user's own."""
+        variables = tuple(sorted((environment or {}).items()))
+        return cls(name, engine, interpreter=interpreter, environment=variables, turn=turn)
+
+
+def environment_path(folder: Path, environment: str) -> Path:
+    """Where an environment of the user's own lies; `folder` is the config's."""
+    return folder.absolute() / Path(environment).expanduser()
+
+
+def default_memory_mib(size_bytes: int) -> int:
+    """The limit for a model whose file and external data take `size_bytes`."""
+    return MEMORY_FACTOR * -(-size_bytes // 2**20) + MEMORY_BASE_MIB
+
+
+def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
+    """The limit that holds for a job."""
+    if limits.memory_mib is not None or not isinstance(job, Load | Run):
+        return limits.memory_mib
+    return default_memory_mib(_folder_size_bytes(Path(job.model)))
+
+
+def _folder_size_bytes(model: Path) -> int:
+    """The model and all that lies beside it: at least its external data, without reading where that is."""
+    try:
+        return sum(each.stat().st_size for each in model.parent.iterdir() if each.is_file())
+    except OSError:
+        return 0

@@ -1,0 +1,220 @@
+"""The jobs of the export stage: one per model writes its file.
+
+Where a command writes it, a source beside it is asked for eager outputs alone. A second export, differently seeded and
+from another folder, is one more job of the same kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from onnxgate.core.errors import ConfigError
+from onnxgate.core.jobs import Command, Export, InputCase
+from onnxgate.runtimes.worker_spec import WorkerSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from onnxgate.project.config.project import Project, SelectedModel
+    from onnxgate.project.lock.types import LockedRuntime
+
+SEED = "0"
+SECOND_SEED = "1"
+_TOOLCHAIN_TURN = "toolchain"
+"""Sources may write files beside themselves: two of them never run at once."""
+_MAX_IR_VERSION = 64  # more than there will be for long
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What is asked for one model. At least one of the two jobs is there."""
+
+    model: SelectedModel
+    source: Export | None
+    command: Command | None
+    written: Path | None = None  # where the command is to write
+    opset_max: int | None = None  # the highest of `ai.onnx` that every runtime takes
+    again: Export | Command | None = None  # the second export
+    written_again: Path | None = None
+
+    @property
+    def job(self) -> Export | Command:
+        """The job that writes the file."""
+        job = self.command or self.source
+        assert job is not None  # whoever plans looks at `settings.is_exported`
+        return job
+
+    @property
+    def words(self) -> str:
+        """What messages call that which writes the file."""
+        return " ".join(self.model.settings.command or (self.model.settings.source or "",))
+
+
+def create_toolchain_spec(python: Path) -> WorkerSpec:
+    """The seat of the toolchain's interpreter; sets and dictionaries of strings have one order there."""
+    return WorkerSpec.of_interpreter("toolchain", python, {"PYTHONHASHSEED": SEED}, turn=_TOOLCHAIN_TURN)
+
+
+def create_second_toolchain_spec(python: Path) -> WorkerSpec:
+    """A second process of the same interpreter, in which they have another order."""
+    return WorkerSpec.of_interpreter("toolchain again", python, {"PYTHONHASHSEED": SECOND_SEED}, turn=_TOOLCHAIN_TURN)
+
+
+def plan_export(
+    project: Project,
+    model: SelectedModel,
+    python: Path,
+    scratch: Path,
+    *,
+    cases: Sequence[InputCase] = (),
+    ir_version_max: int | None = None,
+    external_data: bool = False,
+    float64: bool = True,
+    opset_max: int | None = None,
+    twice: bool = False,
+) -> ExportPlan:
+    """
+    The jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
+
+    `ir_version_max` is the smallest limit of the model's runtimes; `external_data` says that the committed file has
+    some. `twice` plans a second export, too.
+
+    Raises:
+        ConfigError: the command asks for an opset and the config names none.
+    """
+    command, written = _create_command(project, model, python, scratch)
+    source = None
+    if model.settings.source is not None:
+        source = Export(
+            source=str(project.folder / model.settings.source),
+            output=str(_create_folder(scratch / "source")),
+            folder=str(project.folder),
+            opset=project.config.opset.get("ai.onnx"),
+            opset_ml=project.config.opset.get("ai.onnx.ml"),
+            ir_version_max=highest_allowed_ir(project.config.ir_version, ir_version_max),
+            cases=tuple(cases),
+            external_data=external_data,
+            export=command is None,
+            float64=float64,
+        )
+    planned = ExportPlan(model, source, command, written, opset_max)
+    return _with_second_export(project, planned, python, scratch / "again") if twice else planned
+
+
+def _with_second_export(project: Project, planned: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
+    """The same with a second export of what writes the file, from another folder and with another seed."""
+    if planned.command is not None:
+        command, written = _create_command(project, planned.model, python, scratch)
+        return replace(planned, again=command, written_again=written)
+    assert planned.source is not None
+    again = msgspec.structs.replace(
+        planned.source,
+        output=str(_create_folder(scratch / "source")),
+        cases=(),
+        float64=False,
+        eager=False,
+        seed=1,
+    )
+    return replace(planned, again=_relocate_job(project, planned.model, again, scratch / "elsewhere"))
+
+
+def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
+    """The job in the same repository under another path; where there can be no link, under its own."""
+    file = (project.folder / (model.settings.source or "")).resolve()
+    root = project.root.resolve()
+    if not file.is_relative_to(root):
+        return job
+    try:
+        link.symlink_to(root, target_is_directory=True)
+    except OSError:
+        return job
+    folder = link / project.folder.resolve().relative_to(root)
+    return msgspec.structs.replace(job, folder=str(folder), source=str(folder / (model.settings.source or "")))
+
+
+def with_project_folder(planned: ExportPlan) -> ExportPlan:
+    """The second export from the project's own folder, after it failed from another one."""
+    first, again = planned.source, planned.again
+    assert isinstance(again, Export)
+    assert first is not None
+    output = _create_folder(Path(again.output).with_name("own"))
+    job = msgspec.structs.replace(again, source=first.source, folder=first.folder, output=str(output))
+    return replace(planned, again=job)
+
+
+def is_relocated(planned: ExportPlan) -> bool:
+    """Whether the second export is made under another path than the first."""
+    first, again = planned.source, planned.again
+    return isinstance(again, Export) and first is not None and again.folder != first.folder
+
+
+def _create_command(
+    project: Project, model: SelectedModel, python: Path, scratch: Path
+) -> tuple[Command | None, Path | None]:
+    words = model.settings.command
+    if words is None:
+        return None, None
+    written = _create_folder(scratch / "command") / Path(model.path).name
+    given = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
+    argv = []
+    for word in words:
+        for placeholder, value in given.items():
+            word = word.replace(placeholder, value)
+        argv.append(word)
+    return Command(argv=tuple(argv), folder=str(project.folder)), written
+
+
+def _create_folder(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+def _pinned_opset(project: Project, model: SelectedModel) -> str:
+    if not uses_opset_placeholder(model):
+        return ""
+    if "ai.onnx" not in project.config.opset:
+        raise ConfigError(
+            f"the command of `{model.path}` asks for `{{opset}}`, and the config names none",
+            hint='pin it: opset = { "ai.onnx" = 18 }',
+        )
+    return str(project.config.opset["ai.onnx"])
+
+
+def uses_opset_placeholder(model: SelectedModel) -> bool:
+    """Whether the command hands the pinned opset to its program."""
+    return any("{opset}" in word for word in model.settings.command or ())
+
+
+def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
+    """The highest IR version that all of them take, as far as there is data; None where there is none."""
+    from onnxgate.support.tables.limits import get_limits, load_limit_table
+
+    known = [get_limits(each.release) for each in runtimes if each.engine == load_limit_table().engine]
+    return min((limits.ir for limits in known if limits is not None), default=None)
+
+
+def common_opset_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
+    """The highest opset of `ai.onnx` that all of them take, as far as there is data; None where there is none."""
+    from onnxgate.support.tables.limits import get_limits, load_limit_table
+
+    known = [get_limits(each.release) for each in runtimes if each.engine == load_limit_table().engine]
+    found = [limits.opsets["ai.onnx"] for limits in known if limits is not None and "ai.onnx" in limits.opsets]
+    return min(found, default=None)
+
+
+def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:
+    """The highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
+    from packaging.specifiers import SpecifierSet
+
+    allowed = range(1, _MAX_IR_VERSION)
+    if isinstance(pinned, int):
+        allowed = range(pinned, pinned + 1)
+    elif pinned is not None:
+        specifier = SpecifierSet(pinned)
+        allowed = range(1, max((v for v in allowed if specifier.contains(str(v))), default=0) + 1)
+    highest = min(max(allowed, default=_MAX_IR_VERSION), limit or _MAX_IR_VERSION)
+    return None if highest >= _MAX_IR_VERSION - 1 else highest

@@ -1,0 +1,432 @@
+"""The export stage: what came of making each model again, and what differs from the committed one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.jobs import (
+    CommandResult,
+    Completed,
+    Crashed,
+    ExportResult,
+    Failure,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.evidence.export import (
+    FixedValue,
+    InterfaceNames,
+    LostAxis,
+    Reexport,
+    ReturnedValue,
+    ToolchainState,
+    TrainingNode,
+)
+from onnxgate.stages.export.jobs import ExportPlan, uses_opset_placeholder
+from onnxgate.stages.export.second_export import ExportOutcome, add_second_export, read_command_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+    from onnxgate.core.jobs import ExportDetails, RequestedAxis
+    from onnxgate.model.facts import ModelFacts, ValueInfo
+    from onnxgate.model.reading.fact_extraction import ParsedModel
+    from onnxgate.project.config.project import Project
+    from onnxgate.project.lock.types import LockedToolchain
+    from onnxgate.runtimes.environments.toolchain import Interpreter
+
+
+def collect_evidence(
+    project: Project, planned: ExportPlan, observation: Observation, again: Observation | None = None
+) -> ExportOutcome:
+    """What came of the job that writes the file: a subject for the rules, and why something could not be judged.
+
+    `again` came of the second export, where there was one.
+    """
+    made = _evaluate_observation(project, planned, observation)
+    return add_second_export(made, project, planned, again) if again is not None else made
+
+
+def _evaluate_observation(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
+    match observation:
+        case Unavailable(reason=reason, hint=hint):
+            return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint))
+        case Crashed(signal=signal, during=during, log=log):
+            return _create_failed(project, planned, crashed=f"{signal} during {during}", log=log)
+        case TimedOut(limit_s=limit_s, log=log):
+            return _create_failed(project, planned, timed_out_s=limit_s, log=log)
+        case Refused(failure=failure):
+            return _create_failed(project, planned, failure=failure)
+        case Completed(result=ExportResult(failure=Failure() as failure, told=told, log=log)):
+            nearest = find_nearest_opset(_requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_max)
+            return _create_failed(
+                project, planned, failure=failure, log=log, nearest_opset=nearest, **source_behaviour(told)
+            )
+        case Completed(result=ExportResult(model=str(path)) as result):
+            return _evaluate_export(project, planned, Path(path), result)
+        case Completed(result=CommandResult() as result):
+            return _evaluate_command(project, planned, result)
+    raise TypeError(f"no answer to an export: {observation}")
+
+
+def collect_source_evidence(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
+    """What came of a source that was asked for eager outputs alone, where a command writes the file."""
+    if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
+        return ExportOutcome()
+    return collect_evidence(project, ExportPlan(planned.model, planned.source, None), observation)
+
+
+def _create_failed(project: Project, planned: ExportPlan, **how: Any) -> ExportOutcome:
+    failure: Failure | None = how.get("failure")
+    return ExportOutcome(subject=_create_subject(project, planned, failure, **how))
+
+
+def _create_subject(project: Project, planned: ExportPlan, failed: Failure | None = None, **what: Any) -> Reexport:
+    is_command = planned.command is not None
+    source = planned.words if is_command else planned.model.settings.source or ""
+    line = failed.source if failed else ""
+    place = _parse_place(line) if line else None if is_command else find_definition(project.folder, source)
+    return Reexport(model=planned.model.path, place=place or planned.model.place, source=source, **what)
+
+
+def _parse_place(source: str) -> Place:
+    path, _, line = source.rpartition(":")
+    return Place(path, int(line))
+
+
+def _evaluate_command(project: Project, planned: ExportPlan, result: CommandResult) -> ExportOutcome:
+    if failure := read_command_failure(project, planned, result):
+        return _create_failed(project, planned, failure=failure, log=result.log)
+    assert planned.written is not None
+    return _evaluate_export(project, planned, planned.written, ExportResult(model=None, log=result.log))
+
+
+@dataclass(frozen=True, slots=True)
+class _FileComparison:
+    differences: tuple[str, ...] = ()
+    rounded: tuple[str, ...] = ()
+    restamped: str = ""
+    reason: str = ""  # why it could not be judged
+    hint: str = field(default="")
+
+
+def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
+    """What there is to say of a file that was written; `result` tells what was asked for, where that is known."""
+    from onnxgate.model.reading.fact_extraction import read_model
+    from onnxgate.model.reading.file_format import UnreadableModel
+
+    model = planned.model
+    try:
+        reading = read_model(fresh, model.path)
+    except UnreadableModel as reason:
+        return _create_failed(
+            project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=result.log
+        )
+    opsets = _compare_opsets(project, planned, result, reading)
+    if wrong := _describe_data_fault(reading, fresh):
+        return _create_invalid(project, planned, wrong, result, opsets)
+    compared = _compare_with_committed(model.absolute, fresh, reading)
+    if compared.differences and (wrong := _describe_checker_fault(reading, fresh)):
+        return _create_invalid(project, planned, wrong, result, opsets)
+    subject = _create_subject(
+        project,
+        planned,
+        differences=compared.differences,
+        rounded=compared.rounded,
+        restamped=compared.restamped,
+        was_training=result.was_training,
+        training=find_training_nodes(reading.proto, project.root, project.folder),
+        log=result.log,
+        **opsets,
+        **compare_with_request(result.told, reading.facts),
+    )
+    undone = IncompleteCheck(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
+    return ExportOutcome(subject, undone, fresh)
+
+
+def _create_invalid(
+    project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: Mapping[str, Any]
+) -> ExportOutcome:
+    """A file that nobody can use; that it has another opset than was asked for may be why."""
+    failure = Failure(type="invalid model", text=f"it wrote {wrong}")
+    return _create_failed(project, planned, failure=failure, log=result.log, exporter=result.told.exporter, **opsets)
+
+
+def _compare_opsets(
+    project: Project, planned: ExportPlan, result: ExportResult, reading: ParsedModel
+) -> dict[str, Any]:
+    asked = _requested_opsets(project, planned)
+    return {
+        "opsets_asked": asked,
+        "opsets_written": reading.facts.opsets,
+        "nearest_opset": find_nearest_opset(asked.get("ai.onnx"), result.told, planned.opset_max),
+    }
+
+
+def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
+    """What is wrong with a fresh export's external data."""
+    from onnxgate.model.reading.external_data import check_external_data
+
+    uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
+    return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
+
+
+def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
+    """What makes a fresh export invalid; one that equals the committed file is judged with that."""
+    from onnxgate.model.checking.validity import find_fault
+    from onnxgate.model.reading.file_format import UnreadableModel
+
+    try:
+        wrong = find_fault(reading.proto, fresh)
+    except UnreadableModel as reason:
+        return str(reason)
+    return f"a file that `onnx.checker` refuses: {wrong.message}" if wrong and not wrong.harmless else ""
+
+
+def _requested_opsets(project: Project, planned: ExportPlan) -> dict[str, int]:
+    if planned.command is not None and not uses_opset_placeholder(planned.model):
+        return {}
+    return {domain: version for domain, version in project.config.opset.items() if domain == "ai.onnx"}
+
+
+def _compare_with_committed(committed: Path, fresh: Path, reading: ParsedModel) -> _FileComparison:
+    from onnxgate.model.equality.model_comparison import compare_models
+    from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
+    from onnxgate.model.reading.structure import read_structure
+
+    if not committed.exists():
+        return _FileComparison(("there is no such file",))
+    if pointer := read_pointer(committed):
+        if pointer.sha256 == reading.facts.sha256:
+            return _FileComparison()
+        return _create_not_fetched(Path(reading.facts.path), "the committed file")
+    try:
+        old = read_structure(committed)
+        if away := _find_data_pointer(committed, old):
+            return _create_not_fetched(Path(reading.facts.path).parent / away, f"its external data `{away}`")
+        found = compare_models(committed, fresh)
+        return _FileComparison(
+            found.differences, found.rounded, _describe_ir_change(old.ir_version, reading.facts.ir_version)
+        )
+    except UnreadableModel as reason:
+        return _FileComparison(reason=f"the committed file cannot be compared: it is {reason}")
+
+
+def _describe_ir_change(old: int, new: int) -> str:
+    return f"IR version {new}, was {old}" if old != new else ""
+
+
+def _find_data_pointer(committed: Path, model: ModelProto) -> str:
+    """External data of the committed file that were not fetched, "" where there are none."""
+    from onnxgate.model.reading.external_data import check_external_data
+
+    uses = check_external_data(model, committed)
+    return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
+
+
+def _create_not_fetched(path: Path, what: str) -> _FileComparison:
+    """Other bytes may still be the same model: that cannot be told without the content."""
+    reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
+    return _FileComparison(reason=reason, hint=f'git lfs pull --include "{path.as_posix()}"')
+
+
+def compare_toolchain(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
+    """The toolchain against the lock; None where the lock has none."""
+    from onnxgate.runtimes.environments.toolchain import find_drift
+
+    if locked is None:
+        return None
+    return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, found))
+
+
+_TRAINING_INPUT = 2
+"""Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
+
+
+def compare_with_request(told: ExportDetails, facts: ModelFacts) -> dict[str, Any]:
+    """Those fields of a `Reexport` that come of comparing what was told with the file."""
+    return {
+        **source_behaviour(told),
+        "names": InterfaceNames(
+            inputs=told.inputs,
+            outputs=told.outputs,
+            parameters=told.parameters,
+            inputs_written=tuple(value.name for value in facts.inputs),
+            outputs_written=tuple(value.name for value in facts.outputs),
+        ),
+        "lost": tuple(_find_lost_axes(told, facts)),
+    }
+
+
+def source_behaviour(told: ExportDetails) -> dict[str, Any]:
+    """Those that say what the source does, whatever the file is."""
+    return {
+        "exporter": told.exporter,
+        "returned": tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
+        "mutated": told.mutated,
+        "remembers": told.remembers,
+        "fixed": tuple(
+            FixedValue(what=e.what, kind=e.kind, varies=e.varies, place=parse_source_place(e.source))
+            for e in told.fixed
+        ),
+    }
+
+
+def parse_source_place(source: str) -> Place | None:
+    """`file.py:31` as a place; None for nothing."""
+    path, _, line = source.rpartition(":")
+    return Place(path, int(line)) if path else None
+
+
+def find_nearest_opset(asked: int | None, told: ExportDetails, limit: int | None) -> int | None:
+    """The opset next to the one asked for that the exporter writes and every target takes; None where that one is."""
+    if asked is None or told.opsets is None:
+        return None
+    lowest, highest = told.opsets
+    highest = min(highest, limit or highest)
+    nearest = min(max(asked, lowest), highest)
+    return nearest if lowest <= nearest != asked else None
+
+
+def _find_lost_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    fixed = [*_find_unmet_requests(told, facts), *_find_narrowed_axes(told, facts)]
+    yield from fixed
+    if any(each.lowest is not None and each.lowest == each.highest for each in fixed):
+        return  # what depends on that axis cannot be otherwise
+    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in told.grew):
+        said = {(each.value, each.axis) for each in fixed}
+        yield from (each for each in _find_lost_outputs(told, facts) if (each.value, each.axis) not in said)
+
+
+def _find_unmet_requests(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    outputs = {value.name: value for value in facts.outputs}
+    for asked in told.axes:
+        given, made = _find_input(asked, facts), outputs.get(asked.value)
+        if given is None and made is None and asked.value:
+            yield LostAxis(role="value", value=asked.value, axis=asked.axis, name=asked.name)
+        for role, value in (("input", given), ("output", None if given else made)):
+            if value is not None and isinstance(size := _axis_size(value, asked.axis), int):
+                name, axis = asked.name, asked.axis
+                yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
+
+
+def _find_narrowed_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    for each in told.narrow:
+        if each.works is None or each.input >= len(facts.inputs):
+            continue
+        value = facts.inputs[each.input]
+        dim = _axis_size(value, each.axis)
+        if isinstance(dim, int):
+            continue
+        yield LostAxis(
+            role="input",
+            value=value.name,
+            axis=each.axis,
+            name="" if dim in (None, "?") else str(dim),
+            lowest=each.lowest,
+            highest=each.highest,
+            works=each.works,
+        )
+
+
+def _find_lost_outputs(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    """Outputs of a fixed size that grow with the inputs of the source; by position, so that there must be as many."""
+    if sum(leaf.kind == "tensor" for leaf in told.leaves) != len(facts.outputs):
+        return
+    for grown in told.grown:
+        value = facts.outputs[grown.output]
+        if isinstance(size := _axis_size(value, grown.axis), int):
+            yield LostAxis(role="output", value=value.name, axis=grown.axis, size=size, grown=grown.grown)
+
+
+def _find_input(asked: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
+    """The graph input that is meant: by its name where it has one."""
+    if asked.value:
+        return next((value for value in facts.inputs if value.name == asked.value), None)
+    return facts.inputs[asked.input] if 0 <= asked.input < len(facts.inputs) else None
+
+
+def _is_dynamic(value: ValueInfo | None, axis: int) -> bool:
+    return value is not None and not isinstance(_axis_size(value, axis), int)
+
+
+def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
+    shape = value.shape or ()
+    return shape[axis] if -len(shape) <= axis < len(shape) else None
+
+
+def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
+    """Nodes that compute as in training, with their source lines relative to `folder`."""
+    from onnxgate.model.reading.structure import iter_scopes
+    from onnxgate.model.subgraphs.node_context import find_source_line
+
+    weights = {tensor.name: tensor for tensor in model.graph.initializer}
+    return tuple(
+        TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
+        for holder in iter_scopes(model)
+        for node in _training_nodes_in(holder, weights)
+    )
+
+
+def _training_nodes_in(holder: GraphProto | FunctionProto, weights: dict[str, TensorProto]) -> Iterator[NodeProto]:
+    for node in holder.node:
+        if node.domain not in ("", "ai.onnx"):
+            continue
+        if node.op_type == "BatchNormalization" and any(e.name == "training_mode" and e.i for e in node.attribute):
+            yield node
+        if node.op_type == "Dropout" and len(node.input) > _TRAINING_INPUT:
+            known = {**weights, **dict(_constant_tensors(holder.node))}
+            if _is_true(known.get(node.input[_TRAINING_INPUT])):
+                yield node
+
+
+def _constant_tensors(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
+    for node in nodes:
+        if node.op_type == "Constant":
+            yield from ((node.output[0], each.t) for each in node.attribute if each.name == "value")
+
+
+def _is_true(tensor: TensorProto | None) -> bool:
+    """Whether a constant is True; what is not known here is decided by whoever feeds it."""
+    if tensor is None:
+        return False
+    from onnx import numpy_helper
+
+    return bool(numpy_helper.to_array(tensor).any())
+
+
+def find_definition(folder: Path, source: str) -> Place | None:
+    """The line on which a source's callable is defined, None where that cannot be told."""
+    file, _, name = source.rpartition(":")
+    try:
+        tree: ast.AST = ast.parse((folder / file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    for part in name.split("."):
+        found = next((node for node in ast.iter_child_nodes(tree) if part in _defined_names(node)), None)
+        if found is None:
+            return None
+        tree = found
+    return Place(Path(file).as_posix(), getattr(tree, "lineno", 0))
+
+
+def _defined_names(node: ast.AST) -> set[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.Assign(targets=targets):
+            return {target.id for target in targets if isinstance(target, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.ImportFrom(names=aliases):
+            return {alias.asname or alias.name for alias in aliases}
+    return set()

@@ -1,0 +1,258 @@
+"""One output held against its reference: which meaning of agreement it is held to, and the figures that tell more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from onnxgate.core.jobs import InputCase
+from onnxgate.evidence.parity import Difference, Figure
+from onnxgate.model.facts import Dim, ValueInfo
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.project.lock.types import LockedModel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from onnxgate.numerics.agreement import Agreement
+    from onnxgate.numerics.metrics import Metrics
+    from onnxgate.numerics.quantization import OutputScale, RatioAgreement, RatioBounds
+    from onnxgate.numerics.tolerance import ElementBound
+
+    Array = NDArray[Any]
+    from numpy.typing import NDArray
+
+    from onnxgate.inputs.dataflow import DataflowGraph
+
+
+PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
+CaseOutput = tuple[str, str]  # case, output
+TOO_FEW_LABELS = "too few labels"
+"""Note of labels that differ, of which it cannot be said what that means."""
+SAME_FILE_PAIRS = ("runtime", "optimization")
+"""Pairs that both run the same quantized file: they must be nearer to each other than to a float model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementCriteria:
+    """What says how near the outputs of one model must be."""
+
+    comparability: NumericTraits
+    tolerance: Mapping[str, float | Tolerance] | None
+    locked: LockedModel | None
+    steps: Mapping[str, float] = field(default_factory=dict)  # output -> largest step that it is quantized in
+    kept: Mapping[CaseOutput, OutputMask] = field(default_factory=dict)  # positions that no mask drops
+    scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> what is usual for it over all cases
+
+
+def measure_difference(
+    yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+) -> Difference:
+    """One output of one case: by ratio against a float model, and where a quantized one has no tolerance of its own."""
+    from onnxgate.numerics.tolerance import choose_bound
+
+    half = yardstick.comparability.half
+    bound = choose_bound(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
+    if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
+        return _compare_by_ratio(yardstick, key, level, pair, candidate, reference)
+    found = _compare_by_element(yardstick, key, level, bound, candidate, reference)
+    if found.agrees and bound.bound_from == "type":
+        return _check_half_noise(yardstick, found, candidate, reference)
+    return found
+
+
+def _compare_by_element(
+    yardstick: AgreementCriteria, key: CaseOutput, level: str, bound: ElementBound, candidate: Array, reference: Array
+) -> Difference:
+    from onnxgate.numerics.agreement import compare_arrays
+
+    def held(array: Array) -> Agreement:
+        least = bound.at(array, reference)
+        return compare_arrays(array, reference, least.rtol, least.atol, least.share)
+
+    found = held(candidate)
+    figures: tuple[Figure, ...] = ()
+    if not found.agrees and found.metric not in ("shape", "type"):
+        kept = _apply_mask(yardstick.kept.get(key), candidate, reference)
+        if kept is not None:
+            figures = (Figure(metric="masked elements", value=float(kept[1])),)
+            found, candidate = held(kept[0]), kept[0]
+    if not found.agrees:
+        figures = (*_error_figures(found, candidate, reference), *figures)
+    return Difference(
+        output=key[1],
+        case=key[0],
+        optimization=level,
+        agrees=found.agrees,
+        metric=found.metric,
+        value=found.value,
+        bound=found.bound,
+        bound_from=bound.bound_from,
+        detail=found.detail,
+        figures=figures,
+    )
+
+
+def _check_half_noise(
+    yardstick: AgreementCriteria, plain: Difference, candidate: Array, reference: Array
+) -> Difference:
+    """What agrees in float16, unless there is too much noise in it over all of its elements."""
+    from onnxgate.numerics.quantization import OutputScale, compute_snr_db
+    from onnxgate.numerics.tolerance import MIN_HALF_DB, MIN_HALF_POWER
+
+    comparability = yardstick.comparability
+    is_half = comparability.half or candidate.dtype.itemsize == 2
+    if not is_half or comparability.bfloat16 or candidate.dtype.kind != "f":
+        return plain
+    usual = yardstick.scales.get(plain.output, OutputScale())
+    kept = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
+    if kept >= MIN_HALF_DB:
+        return plain
+    told = {"agrees": False, "metric": "sqnr_db", "value": kept, "bound": MIN_HALF_DB}
+    return msgspec.structs.replace(plain, **told, figures=(Figure(metric="max_abs", value=plain.value),))
+
+
+def _apply_mask(kept: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
+    """The candidate with the reference's own values where a mask drops them, and how many differed only there."""
+    import numpy as np
+
+    positions = kept.positions(candidate.shape) if kept is not None else None
+    if positions is None:
+        return None
+    dropped = ~positions & (candidate != reference)
+    return np.where(positions, candidate, reference), int(dropped.sum())
+
+
+def _error_figures(found: Agreement, candidate: Array, reference: Array) -> Iterator[Figure]:
+    """Of what disagrees, all figures."""
+    from onnxgate.numerics.metrics import compute_metrics
+
+    if found.metric in ("shape", "type") or reference.dtype.kind not in "fiu":
+        return
+    yield from _all_figures(
+        compute_metrics(candidate, reference, tie=found.bound if found.metric == "worst_abs" else 0.0)
+    )
+
+
+def _all_figures(found: Metrics) -> Iterator[Figure]:
+    figures = {
+        "sqnr_db": found.sqnr_db,
+        "cosine": found.cosine,
+        "max_abs": found.max_abs,
+        "median_abs": found.median_abs,
+        "p99_abs": found.tail_abs,
+        "max_rel": found.max_rel,
+        "max_ulp": found.max_ulp,
+        "p99_ulp": found.tail_ulp,
+        "rows": float(found.rows) or None,
+        "top1": found.top1_share if found.rows else None,
+        "top5": found.top5 / found.rows if found.rows else None,
+    }
+    yield from (Figure(metric=name, value=value) for name, value in figures.items() if value is not None)
+
+
+def _compare_by_ratio(
+    yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
+) -> Difference:
+    from onnxgate.numerics.quantization import OutputScale, compare_quantized
+
+    bounds = _choose_ratio_bounds(yardstick, key[1], pair)
+    held = compare_quantized(candidate, reference, bounds, yardstick.scales.get(key[1], OutputScale()))
+    return Difference(
+        output=key[1],
+        case=key[0],
+        optimization=level,
+        agrees=held.agreement.agrees or held.too_few,
+        metric=held.metric,
+        value=held.value,
+        bound=held.bound,
+        bound_from=bounds.bound_from,
+        detail=held.agreement.detail,
+        figures=tuple(_ratio_figures(held)),
+        note=TOO_FEW_LABELS if held.too_few else "",
+    )
+
+
+def _choose_ratio_bounds(yardstick: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
+    from onnxgate.numerics.quantization import FLOAT_BOUNDS, SAME_FILE_BOUNDS, choose_float_bounds
+
+    recorded = choose_float_bounds(yardstick.locked, output)
+    if pair not in SAME_FILE_PAIRS:
+        return FLOAT_BOUNDS if pair == "engine" else recorded
+    nearest = {
+        name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
+    }
+    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * yardstick.steps.get(output, 0.0))
+
+
+def _ratio_figures(held: RatioAgreement) -> Iterator[Figure]:
+    """The ratios with their bounds; of what disagrees, all other figures as well."""
+    bounded = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in held.figures}
+    yield from bounded.values()
+    if not held.agreement.agrees and held.metrics is not None:
+        yield from (each for each in _all_figures(held.metrics) if each.metric not in bounded)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputMask:
+    """The mask of one case: an array of two axes, batch and time, whose ones keep (or drop) a position."""
+
+    path: str
+    ones_keep: bool
+
+    def positions(self, shape: tuple[int, ...]) -> Array | None:
+        """Which elements of an output of this shape are kept; None where all are, or where the mask does not fit."""
+        import numpy as np
+
+        mask = np.load(self.path, allow_pickle=False)
+        if mask.ndim != 2 or shape[:2] != mask.shape:
+            return None
+        kept = (mask != 0) == self.ones_keep
+        if kept.all():
+            return None
+        return np.broadcast_to(kept.reshape(*mask.shape, *([1] * (len(shape) - 2))), shape)
+
+
+def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[tuple[str, str], OutputMask]:
+    """By case and output: the mask of the outputs that have a mask's own axes, batch and time, as their first two.
+
+    A mask counts only where the graph shows what its ones mean, or where its name is the usual one; all else is
+    compared in full.
+    """
+    from onnxgate.inputs.dataflow import DataflowGraph
+
+    masks = [value for value in reading.facts.inputs if _may_be_mask(value)]
+    if not masks:
+        return {}
+    found = list(_find_proven_masks(masks, DataflowGraph(reading.proto)))
+    if len(found) != 1:
+        return {}  # none, or more than one: which of them drops an output's positions is not known
+    mask, ones_keep = found[0]
+    outputs = [value.name for value in reading.facts.outputs if (value.shape or ())[:2] == mask.shape]
+    return {
+        (case.name, output): OutputMask(case.inputs[mask.name], ones_keep)
+        for case in cases
+        if mask.name in case.inputs
+        for output in outputs
+    }
+
+
+def _may_be_mask(value: ValueInfo) -> bool:
+    dims: tuple[Dim, ...] = value.shape or ()
+    return len(dims) == 2 and isinstance(dims[1], str) and dims[1] != "?" and "mask" in value.name.lower()
+
+
+def _find_proven_masks(values: Iterable[ValueInfo], graph: DataflowGraph) -> Iterator[tuple[ValueInfo, bool]]:
+    from onnxgate.inputs.roles import find_mask_polarity
+
+    for value in values:
+        ones_keep = find_mask_polarity(value.name, graph)
+        if ones_keep is None and value.name.lower() == "attention_mask":
+            ones_keep = True
+        if ones_keep is not None:
+            yield value, ones_keep

@@ -1,0 +1,355 @@
+"""Whether a release implements an operation, as ONNX Runtime decides it when it loads a model.
+
+Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.31; `tests/conformance` holds them to it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from onnxgate.support.matching.function_bodies import expand_function
+from onnxgate.support.matching.node_checks import (
+    find_body_restriction,
+    find_constrained_type,
+    find_restriction,
+    find_schema_violation,
+    is_unregistered_type,
+)
+from onnxgate.support.matching.operations import (
+    NodeProblem,
+    Operation,
+    Prediction,
+    SupportGap,
+    TypedModel,
+    TypedNode,
+    get_unknown_type,
+)
+from onnxgate.support.tables.limits import Limits
+from onnxgate.support.tables.operators import Implementation, Kernel, Operator, Schema
+
+MatchResult = SupportGap | str | None
+"""A miss; why it cannot be told; None where the operation is implemented."""
+
+FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
+CPU_PROVIDER = "CPUExecutionProvider"
+_MAX_BODY_DEPTH = 16
+_CAST_SINCE = 6
+
+
+def match_operation(
+    operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
+) -> MatchResult:
+    """What the release makes of the operation."""
+    return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
+
+
+def is_kernel_of(kernel: Kernel, since: int) -> bool:
+    """Whether a kernel is for a schema's version: an open-ended one is for the version that it starts at alone."""
+    return kernel.start == since or (kernel.end != 0 and kernel.start <= since <= kernel.end)
+
+
+class _Matcher:
+    def __init__(self, implementation: Implementation, providers: frozenset[str]) -> None:
+        self._on = implementation
+        self._providers = providers
+
+    def answer(self, operation: Operation, depth: int) -> MatchResult:
+        """What the release makes of the operation; remembered with the release."""
+        key = (operation, self._providers)
+        if key not in self._on.answers:
+            self._on.answers[key] = self._decide(operation, depth)
+        return self._on.answers[key]  # type: ignore[return-value]
+
+    def _decide(self, operation: Operation, depth: int) -> MatchResult:
+        version = self._version(operation)
+        operator = self._on.operator(operation.domain, operation.name)
+        if version is None:
+            problem = f"`{operation.label}` is of domain `{operation.domain}`, which the model does not import"
+            return SupportGap("unknown-domain", problem)
+        if operator is None and not self._on.has_domain(operation.domain):
+            problem = f"`{operation.label}` is of domain `{operation.domain}`, which is not known"
+            return SupportGap("unknown-domain", problem)
+        schema = operator.schema(version) if operator else None
+        if operator is None or schema is None:
+            return _make_unknown_operator_gap(operation, version, operator)
+        if schema.deprecated:
+            return SupportGap("deprecated-operator", f"`{operation.label}` is deprecated since opset {schema.since}")
+        if (operation.domain, operation.name) == ("ai.onnx", "Constant"):
+            return _check_constant(operation, schema, self._on)
+        return find_schema_violation(operation, schema) or self._implemented(operation, operator, schema, depth)
+
+    def _version(self, operation: Operation) -> int | None:
+        """What is imported of the operator's domain; ONNX Runtime imports by itself what it knows and a model does not.
+
+        Source: ONNX Runtime 1.16 to 1.31.
+        """
+        return operation.version or self._on.newest_opsets.get(operation.domain)
+
+    def _implemented(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> MatchResult:
+        kernels = [
+            each for each in operator.kernels if each.provider in self._providers and is_kernel_of(each, schema.since)
+        ]
+        answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
+        if True in answers:
+            return find_restriction(operation, schema.since, self._on.release)
+        expanded = expand_function(operation, schema, self._on) if depth < _MAX_BODY_DEPTH else None
+        if expanded is not None:
+            refused = find_body_restriction(operation, schema.since, self._on.release)
+            inside = refused or self._expanded(operation, schema, expanded, depth)
+            return _explain_unknown_types(operation) if isinstance(inside, SupportGap) and None in answers else inside
+        answers += _match_with_float_casts(kernels, schema, operation)
+        if True in answers:
+            return find_restriction(operation, schema.since, self._on.release)
+        if operation.domain == "ai.onnx" and operation.name == "Shape" and operation.static:
+            return None  # folded into a constant before kernels are looked for
+        return (
+            _explain_unknown_types(operation)
+            if None in answers
+            else _make_missing_kernel_gap(operation, operator, schema, kernels)
+        )
+
+    def _expanded(
+        self, operation: Operation, schema: Schema, expanded: tuple[TypedNode, ...] | str, depth: int
+    ) -> MatchResult:
+        if isinstance(expanded, str):
+            return expanded
+        name = f"{operation.label}({schema.since})"
+        told: MatchResult = None
+        for node in (each for top in expanded for each in top.every()):
+            answer = self.answer(node.operation, depth + 1)
+            if isinstance(answer, SupportGap):
+                problem = f"`{name}` has no kernel for its types, and in its function body {answer.problem}"
+                return replace(answer, rule="missing-kernel", problem=problem)
+            told = told or answer
+        return told
+
+
+def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
+    """The same once float16 is cast to float, which ONNX Runtime does by itself where an input is float16.
+
+    Source: ONNX Runtime 1.16 to 1.31; not before opset 6, whose Cast takes a number, nor around subgraphs, nor into
+    sequences.
+    """
+    graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
+    if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
+        return []
+    if any(each and "float16" in each and not each.startswith("tensor(") for each in operation.outputs):
+        return []
+    widened = replace(operation, inputs=_widen_float16(operation.inputs), outputs=_widen_float16(operation.outputs))
+    return (
+        []
+        if find_schema_violation(widened, schema)
+        else [_accepts_types(kernel, schema, widened) for kernel in kernels]
+    )
+
+
+def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
+    """It becomes an initializer before kernels are looked for; its value must be of a type that the release has."""
+    given = next((each for each in operation.outputs if each), "")
+    if is_unregistered_type(given, implementation.release):
+        problem = f"`{operation.label}({schema.since})` gives `{given}`"
+        return SupportGap("type-mismatch", problem, "has no such type")
+    wrong = find_schema_violation(operation, schema)
+    return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
+
+
+def _widen_float16(types: tuple[str | None, ...]) -> tuple[str | None, ...]:
+    return tuple(FLOAT if each == FLOAT16 else each for each in types)
+
+
+def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
+    """Whether a kernel is for the node's types; None where a type that it asks for is not known."""
+    told: bool | None = True
+    for key, types in kernel.constraints.items():
+        given = find_constrained_type(schema, key, operation.inputs, operation.outputs)
+        if given == "":
+            possible = _get_possible_types(schema, key)
+            if possible <= types:
+                continue
+            if not possible & types:
+                return False
+            told = None
+        elif given is not None and given not in types:
+            return False
+    return told
+
+
+def _get_possible_types(schema: Schema, key: str) -> frozenset[str]:
+    """The types that an argument which a kernel's constraint names may have."""
+    named = (formal for formal in (*schema.inputs, *schema.outputs) if key in (formal.type, formal.name))
+    return schema.types_of(next(named))
+
+
+def _explain_unknown_types(operation: Operation) -> str:
+    unknown = [f"input {index}" for index, each in enumerate(operation.inputs, 1) if each == ""]
+    unknown += [f"output {index}" for index, each in enumerate(operation.outputs, 1) if each == ""]
+    return f"the type of {', '.join(unknown)} of `{operation.label}` is not known"
+
+
+def _make_unknown_operator_gap(operation: Operation, version: int, operator: Operator | None) -> SupportGap:
+    first = operator.schemas[0].since if operator and operator.schemas else None
+    problem = f"`{operation.label}` is no operator of opset {version} of `{operation.domain}`"
+    return SupportGap("unknown-operator", problem, f"has it from opset {first} on" if first else "")
+
+
+def _make_missing_kernel_gap(
+    operation: Operation, operator: Operator, schema: Schema, kernels: Sequence[Kernel]
+) -> SupportGap:
+    name = f"{operation.label}({schema.since})"
+    if not kernels:
+        return SupportGap("missing-kernel", f"there is no kernel for `{name}`", _format_kernel_versions(operator))
+    keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.constraints))
+    given = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
+    wrong = [
+        key
+        for key in keys
+        if given[key] and not any(given[key] in kernel.constraints.get(key, (given[key],)) for kernel in kernels)
+    ] or keys
+    said = ", ".join(f"`{key}` = `{given[key]}`" for key in wrong if given[key])
+    taken = "; ".join(f"`{key}` as {_format_kernel_types(kernels, key)}" for key in wrong)
+    return SupportGap("missing-kernel", f"there is no kernel for `{name}` with {said}", f"implements {taken}")
+
+
+def _format_kernel_types(kernels: Sequence[Kernel], key: str) -> str:
+    types = sorted({each for kernel in kernels for each in kernel.constraints.get(key, ())})
+    return ", ".join(f"`{each}`" for each in types)
+
+
+def _format_kernel_versions(operator: Operator) -> str:
+    ranges = sorted({(kernel.start, kernel.end) for kernel in operator.kernels})
+    if not ranges:
+        return "implements none of its versions"
+    said = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
+    return f"implements {', '.join(said)}"
+
+
+_CLOSED_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "ai.onnx.training"})
+"""Domains that local functions add nothing to."""
+
+
+def predict(
+    prepared: TypedModel,
+    implementation: Implementation | None,
+    limits: Limits,
+    providers: Sequence[str] = (CPU_PROVIDER,),
+) -> Prediction:
+    """All that the release refuses of the model. Without an implementation only the stamps are judged."""
+    return Prediction(
+        ir_too_new=prepared.ir_version > limits.ir,
+        opsets_too_new=tuple(
+            domain for domain, version in prepared.opsets.items() if version > limits.opsets.get(domain, version)
+        ),
+        found=() if implementation is None else tuple(_find_node_problems(prepared, implementation, providers)),
+    )
+
+
+def _find_node_problems(
+    prepared: TypedModel, implementation: Implementation, providers: Sequence[str]
+) -> Iterator[NodeProblem]:
+    told = {node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None}
+    for node in _iterate_visible_nodes(prepared.nodes, implementation) if told else ():
+        answer = _match_node(node, implementation, providers) if node.operation in told else None
+        if isinstance(answer, SupportGap):
+            yield NodeProblem(_detach_node(node), answer)
+        elif answer is not None:
+            yield NodeProblem(_detach_node(node), None, answer)
+
+
+def _match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
+    """What the release makes of a node, whatever is inside it."""
+    answer = _check_domain_import(node, implementation)
+    if answer is not None:
+        return answer
+    if _is_function_call(node, implementation):
+        return node.unread or None
+    return match_operation(node.operation, implementation, providers)
+
+
+def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
+    """The nodes that the release sees."""
+    for node in nodes:
+        yield node
+        if node.inner and (not node.calls or _is_function_call(node, implementation)):
+            yield from _iterate_visible_nodes(node.inner, implementation)
+
+
+def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
+    """Whether the release takes a node for a call of a local function."""
+    return node.calls and not _is_builtin_operator(node.operation, implementation)
+
+
+def _is_builtin_operator(operation: Operation, implementation: Implementation) -> bool:
+    """Whether an operator is the release's own although a local function has its name: that is never called then.
+
+    Source: loads of local functions named like operators, and of new ones in their domains, on ONNX Runtime 1.16 to
+    1.31.
+    """
+    operator = implementation.operator(operation.domain, operation.name)
+    version = operation.version or implementation.newest_opsets.get(operation.domain, 0)
+    return operation.domain in _CLOSED_DOMAINS or bool(operator and operator.schema(version))
+
+
+def _check_domain_import(node: TypedNode, implementation: Implementation) -> SupportGap | None:
+    """A model need not import what the release knows by itself; a local function must import all that it uses.
+
+    Source: ONNX Runtime 1.16 to 1.31.
+    """
+    operation = node.operation
+    if operation.version or (not node.within and operation.domain in implementation.newest_opsets):
+        return None
+    who = "its local function" if node.within else "the model"
+    return SupportGap(
+        "unknown-domain", f"`{operation.label}` is of domain `{operation.domain}`, which {who} does not import"
+    )
+
+
+def _detach_node(node: TypedNode) -> TypedNode:
+    """The node without the model around it, which protobuf would keep in memory."""
+    from onnx import NodeProto
+
+    copy = NodeProto()
+    copy.CopyFrom(node.proto)
+    return replace(node, proto=copy, inner=(), type_of=get_unknown_type)
+
+
+@functools.lru_cache(maxsize=256)
+def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
+    """The providers that have a kernel at all; asked where a target names others than the processor."""
+    return frozenset(
+        kernel.provider
+        for domain in implementation.domains()
+        for name in implementation.operators(domain)
+        if (operator := implementation.operator(domain, name)) is not None
+        for kernel in operator.kernels
+    )
+
+
+class SingleProviderImplementation(Implementation):
+    """A release as if it had the kernels of one provider alone; answers are remembered here, not with the release."""
+
+    def __init__(self, whole: Implementation, provider: str) -> None:
+        super().__init__(whole.release, whole.newest_opsets, whole._source, whole._bit)
+        self._whole = whole
+        self._provider = provider
+
+    def operator(self, domain: str, name: str) -> Operator | None:
+        """The operator with the provider's kernels."""
+        key = (domain, name)
+        if key not in self._known:
+            found = self._whole.operator(domain, name)
+            self._known[key] = found and replace(found, kernels=self._own(found))
+        return self._known[key]
+
+    def _own(self, operator: Operator) -> tuple[Kernel, ...]:
+        return tuple(kernel for kernel in operator.kernels if kernel.provider == self._provider)
+
+    def leaves(self, operation: Operation) -> bool:
+        """Whether the provider has no kernel for an operation that the release runs on the processor."""
+        alone = match_operation(operation, self, (self._provider,))
+        return (
+            isinstance(alone, SupportGap)
+            and alone.rule == "missing-kernel"
+            and match_operation(operation, self._whole) is None
+        )

@@ -1,0 +1,272 @@
+"""The table of what releases implement: kernels and operator schemas, each row with the releases that have it.
+
+Source: every row is what a release's own wheel reports; `support/harvest` makes the table of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.core.errors import OnnxgateError
+from onnxgate.support.tables import limits
+
+SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
+"""How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
+SUPPORT_FOLDER = Path(__file__).resolve().parents[2]
+KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
+_MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
+"""How schemas spell maps; the types of values are spelled as in `map(int64,tensor(float))`."""
+
+
+class TableSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one release's rows are from."""
+
+    release: str
+    wheel: str  # file name
+    sha256: str
+    commit: str = ""  # of the build; older wheels do not say it
+
+
+class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
+    """One formal parameter. `type` is a constraint's name (`T`) or a type (`tensor(int64)`)."""
+
+    name: str
+    type: str
+    option: int
+
+
+class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
+    """One version of one operator's schema. `releases` is a bit per release of the table, the first one lowest."""
+
+    since: int
+    deprecated: bool
+    inputs: tuple[FormalParameter, ...]
+    outputs: tuple[FormalParameter, ...]
+    constraints: tuple[tuple[str, int], ...]  # name -> index of the set of types
+    attributes: tuple[tuple[str, str, bool], ...]  # name, type ("INT", "FLOATS"), required
+    inputs_min: int
+    inputs_max: int
+    outputs_min: int
+    outputs_max: int
+    experimental: bool
+    releases: int
+
+
+class KernelRow(msgspec.Struct, frozen=True, array_like=True):
+    """One registered kernel: versions `start` to `end`, or with `end` 0 open-ended."""
+
+    start: int
+    end: int
+    provider: str
+    constraints: tuple[tuple[str, int], ...]  # a constraint's or a parameter's name -> index of the set of types
+    releases: int
+
+
+class OperatorRows(msgspec.Struct, frozen=True, array_like=True):
+    """All rows of one operator."""
+
+    schemas: tuple[SchemaRow, ...]
+    kernels: tuple[KernelRow, ...]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """All rows; an operator's are decoded when somebody asks for it."""
+
+    version: int = 1
+    engine: str = "onnxruntime"
+    platform: str = ""  # of the wheels: kernels may differ by processor
+    sources: tuple[TableSource, ...]  # ascending; a release's bit is its index here
+    types: tuple[str, ...]
+    sets: tuple[tuple[int, ...], ...]  # of indices into `types`
+    operators: dict[str, dict[str, msgspec.Raw]]  # domain -> operator -> OperatorRows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A kernel as the matching reads it. Equal kernels of several releases are one object."""
+
+    start: int
+    end: int  # 0: open-ended
+    provider: str
+    constraints: dict[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schema:
+    """A schema as the matching reads it. Equal schemas of several releases are one object."""
+
+    since: int
+    deprecated: bool
+    inputs: tuple[FormalParameter, ...]
+    outputs: tuple[FormalParameter, ...]
+    constraints: dict[str, frozenset[str]]
+    attributes: dict[str, tuple[str, bool]]  # name -> type ("INT"), required
+    inputs_min: int
+    inputs_max: int
+    outputs_min: int
+    outputs_max: int
+    experimental: bool
+
+    def types_of(self, formal: FormalParameter) -> frozenset[str]:
+        """The types that a parameter takes."""
+        return self.constraints.get(formal.type) or frozenset({formal.type})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """One operator as one or more releases implement it. Releases that implement it alike share the object."""
+
+    domain: str  # "ai.onnx" for the default one
+    name: str
+    schemas: tuple[Schema, ...]  # ascending
+    kernels: tuple[Kernel, ...]
+
+    def schema(self, version: int) -> Schema | None:
+        """The schema that an import of `version` chooses: the newest that is not newer."""
+        return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
+
+
+@dataclass(slots=True, eq=False)
+class Implementation:
+    """What one release implements."""
+
+    release: str
+    newest_opsets: dict[str, int]  # measured: domain -> newest opset that is taken; absent: not limited
+    _source: _OperatorCache
+    _bit: int
+    _known: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
+    answers: dict[object, object] = field(default_factory=dict)  # what matching found already
+
+    def operator(self, domain: str, name: str) -> Operator | None:
+        """The operator's schemas and kernels; None where the release has neither."""
+        key = (domain, name)
+        if key not in self._known:
+            self._known[key] = self._source.operator(domain, name, self._bit)
+        return self._known[key]
+
+    def has_domain(self, domain: str) -> bool:
+        """Whether the domain has an operator in this release."""
+        return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
+
+    def domains(self) -> tuple[str, ...]:
+        """Domains that have an operator in this release, sorted."""
+        return tuple(sorted(filter(self.has_domain, self._source.table.operators)))
+
+    def operators(self, domain: str) -> tuple[str, ...]:
+        """Names of the domain's operators in this release, sorted."""
+        names = self._source.table.operators.get(domain, {})
+        return tuple(sorted(name for name in names if self.operator(domain, name)))
+
+
+class _OperatorCache:
+    """Rows of a table made into operators, once per distinct set of rows."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        types = [_MAP_TYPE.sub(r"map(\1,tensor(\2))", each) for each in table.types]
+        self._sets = [frozenset(types[index] for index in each) for each in table.sets]
+        self._rows: dict[tuple[str, str], tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]]]] = {}
+        self._made: dict[tuple[str, str, tuple[bool, ...]], Operator] = {}
+
+    def operator(self, domain: str, name: str, bit: int) -> Operator | None:
+        raw = self.table.operators.get(domain, {}).get(name)
+        if raw is None:
+            return None
+        if (domain, name) not in self._rows:
+            rows = msgspec.json.decode(raw, type=OperatorRows)
+            schemas = [(row.releases, self._schema(row)) for row in sorted(rows.schemas, key=lambda row: row.since)]
+            self._rows[domain, name] = schemas, [(row.releases, self._kernel(row)) for row in rows.kernels]
+        schemas, kernels = self._rows[domain, name]
+        has = tuple(bool(releases >> bit & 1) for releases, _ in (*schemas, *kernels))
+        if not any(has):
+            return None
+        key = (domain, name, has)
+        if key not in self._made:
+            own = tuple(schema for releases, schema in schemas if releases >> bit & 1)
+            self._made[key] = Operator(domain, name, own, tuple(k for mask, k in kernels if mask >> bit & 1))
+        return self._made[key]
+
+    def _schema(self, row: SchemaRow) -> Schema:
+        return Schema(
+            row.since,
+            row.deprecated,
+            row.inputs,
+            row.outputs,
+            {name: self._sets[index] for name, index in row.constraints},
+            {name: (kind, required) for name, kind, required in row.attributes},
+            row.inputs_min,
+            row.inputs_max,
+            row.outputs_min,
+            row.outputs_max,
+            row.experimental,
+        )
+
+    def _kernel(self, row: KernelRow) -> Kernel:
+        return Kernel(row.start, row.end, row.provider, {name: self._sets[index] for name, index in row.constraints})
+
+
+def encode_table(table: Table) -> bytes:
+    """The table as it is stored."""
+    return zlib.compress(msgspec.json.encode(table), 9)
+
+
+def decode_table(data: bytes) -> Table:
+    """A stored table."""
+    return msgspec.json.decode(zlib.decompress(data), type=Table)
+
+
+@functools.cache
+def load_shipped_table() -> Table:
+    """The table that comes with onnxgate.
+
+    Raises:
+        OnnxgateError: the installation is damaged.
+    """
+    try:
+        return decode_table((SUPPORT_FOLDER / KERNEL_TABLE).read_bytes())
+    except (OSError, zlib.error, msgspec.MsgspecError, UnicodeError) as error:
+        raise OnnxgateError(
+            f"`{KERNEL_TABLE}` of this installation is damaged: {error}", hint="install onnxgate anew"
+        ) from error
+
+
+def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
+    """Each release of a table; `newest_opsets` by release."""
+    operators = _OperatorCache(table)
+    return {
+        source.release: Implementation(source.release, newest_opsets.get(source.release, {}), operators, bit)
+        for bit, source in enumerate(table.sources)
+    }
+
+
+@functools.cache
+def _load_implementations() -> dict[str, Implementation]:
+    return build_implementations(
+        load_shipped_table(), {name: row.opsets for name, row in limits.load_limit_table().releases.items()}
+    )
+
+
+def get_implementation(release: str) -> Implementation | None:
+    """What one exact release implements, None where its kernels are not known."""
+    return _load_implementations().get(release)
+
+
+def list_known_releases() -> tuple[str, ...]:
+    """The releases whose kernels are known, ascending."""
+    return tuple(_load_implementations())
+
+
+def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
+    """The operator's schema in the newest release that has one for the version; 0 stands for the newest version."""
+    for each in reversed(_load_implementations().values()):
+        operator = each.operator(domain, name)
+        schema = operator.schema(version or 2**31) if operator else None
+        if schema is not None:
+            return schema
+    return None
