@@ -75,14 +75,14 @@ def frameworks(session: nox.Session) -> None:
     """Gate a project of each framework in an environment of its own: `nox -s frameworks -- sklearn`, else all."""
     session.install(".", *group("test"))
     asked = {"ONNXGATE_TEST_FRAMEWORKS": " ".join(session.posargs) or "all"}
-    session.run("python", "-m", "pytest", "tests/frameworks", "-m", "frameworks", env=asked)
+    session.run("python", "-m", "pytest", "tests/e2e/frameworks", "-m", "frameworks", env=asked)
 
 
 @nox.session
 def conformance(session: nox.Session) -> None:
     """Compare predictions with real loads: all backend models and the whole schema fuzz. A few minutes."""
     session.install(".", *group("test"))
-    session.run("python", "-m", "tests.conformance", *session.posargs)
+    session.run("python", "-m", "campaigns.conformance", *session.posargs)
 
 
 @nox.session
@@ -96,7 +96,7 @@ def bench(session: nox.Session) -> None:
 def faults(session: nox.Session) -> None:
     """Make every fault at all moments and sizes: full disks, kills, broken indexes, lying runtimes. Half an hour."""
     session.install(".", *group("test"))
-    session.run("python", "-m", "tests.faults", "--all", *session.posargs)
+    session.run("python", "-m", "campaigns.faults", "--all", *session.posargs)
 
 
 @nox.session

@@ -16,7 +16,7 @@ from filelock import FileLock
 from hypothesis import settings
 from uv import find_uv_bin
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
 FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--missing", action="store_true", help="only releases that are not in the data yet")
     parser.add_argument("--list", action="store_true", help="name the releases, one a line, and harvest nothing")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a file would differ")
-    parser.add_argument("--data", type=Path, default=ROOT / "onnxgate" / "data", metavar="FOLDER")
+    parser.add_argument("--data", type=Path, default=ROOT / "onnxgate" / "support" / "data", metavar="FOLDER")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "harvest", metavar="FOLDER")
     return parser
 

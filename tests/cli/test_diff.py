@@ -14,8 +14,8 @@ import onnx
 import pytest
 
 from onnxgate.formats import model_diff
-from tests.model.models import RELU, make_external, parse, write
-from tests.model.test_differing import net
+from tests.harness.models import RELU, make_external, parse, write
+from tests.model.diff.test_model_diff import net
 
 SIGMOID = RELU.replace("Relu", "Sigmoid")
 

@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 from tests.conftest import ROOT
-from tests.model.models import write
+from tests.harness.models import write
 
 TANH = "g (float[N, 4] x) => (float[N, 4] y) { y = Tanh (x) }"
 MAKE = """

@@ -16,7 +16,7 @@ from onnxgate.commands.init import generated_files
 from onnxgate.commands.init.survey import survey_repository
 from onnxgate.project.config.loader import load_config
 from onnxgate.support.tables import limits
-from tests.github import commands
+from tests.harness.github import workflow_commands
 
 MODEL = '<ir_version: {ir}, opset_import: ["" : {opset}]> g (float[N, 4] x) => (float[N, 4] y) {{ y = Relu(x) }}'
 EXPORT = """
@@ -296,6 +296,6 @@ def test_hostile_names(installed: Path, repository: Path, attack: str) -> None:
     done = init(installed, repository)
     (entry,) = load_config(repository / CONFIG).config.model
 
-    assert list(commands.commands(done.stdout)) == []
+    assert list(workflow_commands.commands(done.stdout)) == []
     assert (done.stdout + (repository / CONFIG).read_text(encoding="utf-8")).replace("\n", "").isprintable()
     assert entry.path == name

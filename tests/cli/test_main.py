@@ -14,7 +14,7 @@ import pytest
 from onnxgate import cli
 from onnxgate.cli.shared import error_handling
 from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
-from tests.github import commands
+from tests.harness.github import workflow_commands
 
 HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", "importlib.metadata")
 
@@ -129,7 +129,7 @@ def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> 
             raise error
     said = capsys.readouterr().err
 
-    assert list(commands.commands(said)) == []
+    assert list(workflow_commands.commands(said)) == []
     assert said.replace("\n", "").isprintable()
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.github.checkout import ROOT, clone_of_this
-from tests.github.engine import Engine
+from tests.harness.github.actions_engine import Engine
+from tests.harness.repositories.checkout import ROOT, clone_of_this
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from tests.conftest import need
-from tests.github.actor import Actor, Workflow, stubs
-from tests.github.checkout import ROOT
+from tests.harness.github.act import Actor, Workflow, stubs
+from tests.harness.repositories.checkout import ROOT
 
 pytestmark = [pytest.mark.surface, pytest.mark.index]
 

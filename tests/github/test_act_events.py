@@ -18,10 +18,10 @@ import yaml
 
 from onnxgate import __version__
 from tests.conftest import need
-from tests.github.actor import TOKEN, Actor, Workflow, stubs
-from tests.github.checkout import ROOT, commit, git
-from tests.github.comments import Server, serving
-from tests.github.consumer import Consumer, consumer
+from tests.harness.github.act import TOKEN, Actor, Workflow, stubs
+from tests.harness.github.action_consumer import Consumer, consumer
+from tests.harness.github.comment_server import Server, serving
+from tests.harness.repositories.checkout import ROOT, commit, git
 
 pytestmark = [pytest.mark.surface, pytest.mark.index]
 

@@ -13,8 +13,8 @@ import pytest
 from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
 from onnxgate.github import action
 from onnxgate.github.step import COMMAND_FILES
-from tests.github.commands import Command, commands
-from tests.github.engine import key_values
+from tests.harness.github.actions_engine import key_values
+from tests.harness.github.workflow_commands import Command, commands
 
 HOSTILE = [
     "::error::owned",

@@ -18,7 +18,7 @@ from onnxgate.github.cache import (
     use_restored_cache,
 )
 from onnxgate.github.step import input_variable, read_inputs
-from tests.github.commands import commands
+from tests.harness.github.workflow_commands import commands
 
 SHA = hashlib.sha256(b"good").hexdigest()
 PINS = '["numpy==1.26.4", "onnxruntime==1.18.1"]'

@@ -14,8 +14,8 @@ from onnxgate.github import api
 from onnxgate.github import comment as github_comment
 from onnxgate.github import comment as sticky
 from onnxgate.github.api import Api, ApiError, Clock
-from tests.github.commands import Command, commands
-from tests.github.comments import BOT, SLOW, Server, serving
+from tests.harness.github.comment_server import BOT, SLOW, Server, serving
+from tests.harness.github.workflow_commands import Command, commands
 
 MARK = "<!-- onnxgate:CI:gate -->"
 FORBIDDEN = {"message": "Resource not accessible by integration"}

@@ -11,9 +11,9 @@ import pytest
 
 from onnxgate.github import comment
 from onnxgate.github import comment as github_comment
-from tests.github.checkout import ROOT
-from tests.github.commands import Command, commands
-from tests.github.comments import Server, serving
+from tests.harness.github.comment_server import Server, serving
+from tests.harness.github.workflow_commands import Command, commands
+from tests.harness.repositories.checkout import ROOT
 
 SHA = "a" * 40
 SAMPLE = ROOT / "fixtures/reports/sample.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import need
-from tests.github.checkout import NOBODY, ROOT, commit, copy_tree, git
+from tests.harness.repositories.checkout import NOBODY, ROOT, commit, copy_tree, git
 
 pytestmark = [pytest.mark.surface, pytest.mark.index]
 

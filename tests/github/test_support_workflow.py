@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.github.checkout import NOBODY, ROOT, commit, git
+from tests.harness.repositories.checkout import NOBODY, ROOT, commit, git
 
 JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".github/workflows/support.yml").read_text(encoding="utf-8"))["jobs"]
 TITLE = "Harvest ONNX Runtime 1.32.0,1.32.1"
@@ -101,12 +101,12 @@ class Proposing:
 def proposing(tmp_path: Path) -> Proposing:
     """With a file beside the data that is none of them."""
     clone, remote, tools = tmp_path / "clone", tmp_path / "remote.git", tmp_path / "bin"
-    (clone / "onnxgate" / "data").mkdir(parents=True)
+    (clone / "onnxgate" / "support" / "data").mkdir(parents=True)
     (clone / "README.md").write_text("old")
     commit(clone)
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     git(clone, "remote", "add", "origin", str(remote))
-    (clone / "onnxgate" / "data" / "onnxruntime-limits.json").write_text("new")
+    (clone / "onnxgate" / "support" / "data" / "onnxruntime-limits.json").write_text("new")
     (clone / "README.md").write_text("changed by accident")
     tools.mkdir()
     (tools / "gh").write_text(GH, encoding="utf-8")
@@ -131,7 +131,7 @@ def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
     proposing.step("Push the branch")
 
     changed = git(proposing.remote, "diff", "--name-only", "support-data~1", "support-data")
-    assert "onnxgate/data/onnxruntime-limits.json" == changed
+    assert "onnxgate/support/data/onnxruntime-limits.json" == changed
     assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", "support-data")
     assert [["auth", "setup-git"]] == proposing.asked()
 

@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 def recipe() -> str:
     """A digest of all that decides what a record says, beside the release."""
-    parts = [WORKER_FOLDER / "registry.py", Path(probes.__file__), Path(table_builder.__file__)]
+    parts = [WORKER_FOLDER / "kernel_registry.py", Path(probes.__file__), Path(table_builder.__file__)]
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 

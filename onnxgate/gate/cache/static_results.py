@@ -36,7 +36,6 @@ MAX_ENTRIES = 20_000
 MOST_PROJECTS = 200
 _JUDGING_FOLDERS = (
     "core",
-    "data",
     "diagnostics",
     "evidence",
     "gate",

@@ -1,6 +1,6 @@
 """Whether a release implements an operation, as ONNX Runtime decides it when it loads a model.
 
-Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.31; `tests/conformance` holds them to it.
+Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` holds them to it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LimitTable(msgspec.Struct, frozen=True):
 @functools.cache
 def load_limit_table() -> LimitTable:
     """The shipped table."""
-    data = Path(__file__).resolve().parents[2] / "data" / "onnxruntime-limits.json"
+    data = Path(__file__).resolve().parents[1] / "data" / "onnxruntime-limits.json"
     return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
 

@@ -18,7 +18,7 @@ from onnxgate.support.tables import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 """How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
-SUPPORT_FOLDER = Path(__file__).resolve().parents[2]
+SUPPORT_FOLDER = Path(__file__).resolve().parents[1]
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
 """How schemas spell maps; the types of values are spelled as in `map(int64,tensor(float))`."""

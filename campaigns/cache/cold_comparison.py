@@ -1,0 +1,39 @@
+"""The same command in the same repository, with the cache of all steps before and with none."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from campaigns.cache.random_walk import ROUNDS, Walk, divided, says
+
+DIVIDED_EVERY = 10
+Said = tuple[int, str, str]
+
+
+def differences(walk: Walk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
+    """Where the two disagree; `counts` says what was done, and how it ended."""
+    done: list[str] = []
+    warm = walk.repository.given(ONNXGATE_CACHE_DIR=scratch / "warm")
+    for number in range(1, steps + 1):
+        done.append(walk.step())
+        counts[done[-1]] += 1
+        arguments = ROUNDS[number % len(ROUNDS)]
+        cold = walk.repository.given(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
+        pairs: list[tuple[str, Said, Said]] = [(" ".join(arguments), says(warm, arguments), says(cold, arguments))]
+        if number % DIVIDED_EVERY == 0:
+            cold = cold.given(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
+            whole = ("check", "--static", "--output", "json")
+            pairs.append(("merge", divided(warm, scratch / "reports"), divided(cold, scratch / "reports")))
+            pairs.append((" ".join(whole), says(warm, whole), says(cold, whole)))
+        for words, first, second in pairs:
+            counts[f"exit {second[0]}"] += 1
+            if first != second:
+                yield f"after {number} steps ({', '.join(done[-5:])}): `{words}`\n  warm: {first}\n  cold: {second}"
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder

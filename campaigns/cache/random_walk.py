@@ -1,0 +1,217 @@
+"""A repository that changes at random, as people and programs change one, and what is said of it after each step."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from tests.harness.repositories.checkout import commit, copy_tree
+from tests.harness.repositories.user_repository import Repository, wait
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
+ROUNDS = (
+    ("check", "--static", "--output", "json"),
+    ("check", "--static", "--no-ignores", "--verbose"),
+    ("check", "--static", "--against", "HEAD", "--output", "json"),
+    ("lock", "--check", "--offline"),
+    ("fix", "--dry-run", "--offline", "--rule", "path-leaked", "--rule", "external-data-escapes"),
+)
+SHARDS = 3
+PROJECT = "fixtures/projects/broken"
+
+
+@dataclass(slots=True)
+class Walk:
+    """One repository on its way; `random` makes every choice."""
+
+    repository: Repository
+    random: random.Random
+    kept: Path  # contents that came and went
+
+    @property
+    def folder(self) -> Path:
+        """Where the models lie."""
+        return self.repository.folder / "models"
+
+    def files(self) -> list[Path]:
+        """Models, and what lies beside them; links are left out."""
+        return sorted(each for each in self.folder.iterdir() if each.is_file() and not each.is_symlink())
+
+    def step(self) -> str:
+        """Change something; what."""
+        change = self.random.choice(CHANGES)
+        change(self)
+        return change.__name__.strip("_")
+
+    def any_file(self) -> Path:
+        """One of the files."""
+        return self.random.choice(self.files())
+
+
+def _become_another(walk: Walk) -> None:
+    file, other = walk.any_file(), walk.any_file()
+    if file != other:
+        shutil.copyfile(other, file)
+
+
+def _swap(walk: Walk) -> None:
+    one, other = walk.any_file(), walk.any_file()
+    held = one.with_name("held")
+    one.rename(held)
+    if other.exists():
+        other.rename(one)
+    held.rename(other)
+
+
+def _change_one_byte(walk: Walk) -> None:
+    """With the size and the time of before, as a careless tool leaves them."""
+    file = walk.any_file()
+    told, content = file.stat(), bytearray(file.read_bytes())
+    if content:
+        place = walk.random.randrange(len(content))
+        content[place] ^= 1 << walk.random.randrange(8)
+    file.write_bytes(content)
+    os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
+
+
+def _cut(walk: Walk) -> None:
+    file = walk.any_file()
+    content = file.read_bytes()
+    file.write_bytes(content[: walk.random.randint(0, len(content))])
+
+
+def _remove(walk: Walk) -> None:
+    file = walk.any_file()
+    shutil.copyfile(file, walk.kept / file.name)
+    if len(walk.files()) > 1:
+        file.unlink()
+
+
+def _come_back(walk: Walk) -> None:
+    if kept := sorted(walk.kept.iterdir()):
+        file = walk.random.choice(kept)
+        shutil.copyfile(file, walk.folder / file.name)
+
+
+def _become_a_pointer(walk: Walk) -> None:
+    file = walk.any_file()
+    shutil.copyfile(file, walk.kept / file.name)
+    digest = walk.random.choice(["0" * 64, "7" * 64])
+    file.write_text(POINTER.format(digest, walk.random.choice([0, 5, 2**40])), encoding="utf-8")
+
+
+def _be_touched(walk: Walk) -> None:
+    os.utime(walk.any_file(), ns=(walk.random.randrange(2**60), walk.random.randrange(2**60)))
+
+
+def _be_written_anew(walk: Walk) -> None:
+    file = walk.any_file()
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content)
+
+
+def _be_linked(walk: Walk) -> None:
+    file = walk.any_file()
+    target = walk.kept / f"target-{walk.random.randrange(3)}.onnx"
+    shutil.copyfile(file, target)
+    if len(walk.files()) > 1:
+        file.unlink()
+        file.symlink_to(target)
+
+
+def _edit_a_model(walk: Walk) -> None:
+    file = walk.any_file()
+    try:
+        model = onnx.load(file, load_external_data=False)
+    except Exception:  # noqa: BLE001 - it is no model, and stays what it is
+        return
+    match walk.random.randrange(4):
+        case 0:
+            model.ir_version = walk.random.choice([3, 8, 10, 13, 14])
+        case 1 if model.opset_import:
+            model.opset_import[0].version = walk.random.choice([6, 13, 17, 18, 23])
+        case 2:
+            model.doc_string = walk.random.choice(["", "/home/ada/net.py", "plain"])
+        case 3 if model.graph.node:
+            walk.random.choice(model.graph.node).name = "named"
+        case _:
+            pass
+    file.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def _edit_the_config(walk: Walk) -> None:
+    name = "onnxgate.toml"
+    lines = [line for line in walk.repository.read(name).splitlines() if not line.startswith("# walk")]
+    text = "\n".join(lines).split("\n[rules]")[0].rstrip()
+    rules = [
+        ("path-leaked", "invalid-model", "missing-kernel", "ir-version-too-new", "model-changed")[index]
+        for index in range(5)
+        if walk.random.random() < 0.4
+    ]
+    settings = "\n".join(f'{rule} = "{walk.random.choice(["error", "warning", "note", "off"])}"' for rule in rules)
+    ignore = '\n[[ignore]]\nrule = "lock-stale"\nreason = "walk"\n' if walk.random.random() < 0.5 else ""
+    walk.repository.write(name, f"{text}\n\n[rules]\n{settings}\n{ignore}")
+
+
+def _be_locked(walk: Walk) -> None:
+    says(walk.repository.given(ONNXGATE_CACHE_DIR=walk.kept.parent / "another cache"), ("lock", "--offline"))
+
+
+def _be_committed(walk: Walk) -> None:
+    commit(walk.repository.folder.parents[2])
+
+
+CHANGES: tuple[Callable[[Walk], None], ...] = (
+    _become_another,
+    _swap,
+    _change_one_byte,
+    _change_one_byte,
+    _cut,
+    _remove,
+    _come_back,
+    _come_back,
+    _become_a_pointer,
+    _be_touched,
+    _be_written_anew,
+    _be_linked,
+    _edit_a_model,
+    _edit_a_model,
+    _edit_a_model,
+    _edit_the_config,
+    _be_locked,
+    _be_committed,
+)
+
+
+def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
+    """The project of `fixtures/` in which everything is wrong once, as its own repository, at the begin of a walk."""
+    folder = copy_tree(root / PROJECT, scratch / "repository" / PROJECT)
+    repository = command.at(folder)
+    repository.write("onnxgate.toml", repository.read("onnxgate.toml").partition("\n[[model]]")[0])  # any file may go
+    commit(scratch / "repository")
+    (scratch / "kept").mkdir()
+    return Walk(repository, random.Random(seed), scratch / "kept")
+
+
+def says(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
+    """Status and all that is said."""
+    with repository.start(*arguments) as process:
+        ended = wait(process)
+    return ended.status, ended.out, ended.err
+
+
+def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
+    """What the shards of a check say together."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for index in range(1, SHARDS + 1):
+        output = f"json={folder / f'{index}.json'}"
+        says(repository, ("check", "--static", "--shard", f"{index}/{SHARDS}", "--output", output))
+    return says(repository, ("merge", str(folder), "--output", "json"))

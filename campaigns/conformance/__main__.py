@@ -1,0 +1,116 @@
+"""Compare predictions with real loads, and fail where they differ without an explanation.
+
+    python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1] [--optimization all|disabled]
+
+Without arguments all corpora run on the releases that they are meant for; `--releases all` are those whose kernels are
+known, and `--list` says every disagreement and every model that is left out. What is fetched and measured is kept in
+`ONNXGATE_CONFORMANCE_CACHE`, so that a run that was ended goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from campaigns.conformance.comparison import Comparison, Disagreement, Kind
+from campaigns.conformance.environments import cache
+from campaigns.conformance.known_disagreements import explanation, idle, unexplained
+from campaigns.conformance.real_loads import LEVELS
+from campaigns.conformance.suite import RELEASES, compared
+from onnxgate.support.tables.operators import list_known_releases
+
+COLUMNS = ("release", "models", "counted", "loads", "refused", "refused but loads", "loads but refused", "not told")
+
+
+def main() -> int:
+    """Run what is asked for; 1 where something is wrong that nobody has explained."""
+    arguments = _arguments()
+    failures = 0
+    for corpus in arguments.corpus or RELEASES:
+        releases = _releases(arguments.releases, corpus)
+        comparisons = []
+        print(f"{corpus}, optimization {arguments.optimization}", flush=True)
+        print(_row(COLUMNS), "  right", flush=True)
+        for comparison in compared(corpus, releases, cache(), arguments.optimization):
+            print(figures(comparison), flush=True)
+            comparisons.append(comparison)
+        failures += report(comparisons, every=arguments.list)
+    return 1 if failures else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.conformance", description=__doc__.partition("\n")[0])
+    parser.add_argument("--corpus", action="append", choices=list(RELEASES))
+    parser.add_argument("--releases", default="", help="separated by commas; `all` are those whose kernels are known")
+    parser.add_argument("--optimization", choices=list(LEVELS), default="all")
+    parser.add_argument("--list", action="store_true", help="list every disagreement and every model left out")
+    return parser.parse_args()
+
+
+def _releases(asked: str, corpus: str) -> tuple[str, ...]:
+    if not asked:
+        return RELEASES[corpus]
+    return list_known_releases() if asked == "all" else tuple(asked.split(","))
+
+
+def figures(comparison: Comparison) -> str:
+    """One row of the table."""
+    right = comparison.right
+    cells = (
+        comparison.release,
+        comparison.counted + len(comparison.excluded),
+        comparison.counted,
+        right["loads"],
+        right["refused"],
+        comparison.number("refused but loads"),
+        comparison.number("loads but refused"),
+        comparison.number("not told"),
+    )
+    return f"{_row(cells)}  {100 * right.total() / comparison.counted:7.3f} %"
+
+
+def _row(cells: tuple[object, ...]) -> str:
+    return "  ".join(f"{cell:>{len(title)}}" for title, cell in zip(COLUMNS, map(str, cells), strict=True))
+
+
+def report(comparisons: list[Comparison], every: bool) -> int:
+    """Say what is left out and what differs; how much of it is unexplained."""
+    _excluded(comparisons, every)
+    disagreements = [each for comparison in comparisons for each in comparison.disagreements]
+    reasons = Counter(found.why for each in disagreements if (found := explanation(each)))
+    for why, number in reasons.items():
+        print(f"  explained, {number}: {why}")
+    wrong = unexplained(disagreements)
+    _differing(disagreements, wrong, every)
+    idlers = idle(comparisons)
+    for idler in idlers:
+        print(f"  IDLE explanation, take it out: {idler.why}")
+    print(f"  {len(disagreements)} disagreements, {len(wrong)} unexplained\n")
+    return len(wrong) + len(idlers)
+
+
+def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
+    """Every disagreement, or the first unexplained one of each operator, or test, and kind."""
+    if every:
+        for each in disagreements:
+            print(f"  {'' if explanation(each) else 'UNEXPLAINED '}{each.line()}")
+        return
+    alike: dict[tuple[Kind, str], list[Disagreement]] = {}
+    for each in wrong:
+        alike.setdefault((each.kind, each.name.partition("(")[0]), []).append(each)
+    for group in alike.values():
+        print(f"  UNEXPLAINED, {len(group)}: {group[0].line()}")
+
+
+def _excluded(comparisons: list[Comparison], every: bool) -> None:
+    reasons = Counter(reason for comparison in comparisons for reason in comparison.excluded.values())
+    for reason, number in reasons.most_common():
+        print(f"  left out, {number}: {reason}")
+        names = {name for each in comparisons for name, said in each.excluded.items() if said == reason}
+        for name in sorted(names) if every or "locale" in reason else ():
+            print(f"    {name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

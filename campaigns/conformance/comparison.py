@@ -1,0 +1,105 @@
+"""Predictions beside what really happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from campaigns.conformance.load_outcome import KERNEL_IS_THERE, Real, real
+from onnxgate.support.matching.operations import NodeProblem, Prediction, TypedModel
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.tables.limits import get_limits
+from onnxgate.support.tables.operators import get_implementation
+
+Kind = Literal["refused but loads", "loads but refused", "not told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A model of which the prediction is not what happens."""
+
+    corpus: str
+    optimization: str
+    release: str
+    name: str
+    kind: Kind
+    predicted: str  # why it is said to be refused, or why it cannot be told
+    text: str
+
+    def line(self) -> str:
+        """All of it in one line."""
+        predicted, really = self.predicted or "loads", " ".join(self.text.split()) or "loads"
+        return f"{self.release} {self.name}: {self.kind}; predicted: {predicted}; really: {really}"
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One corpus on one release at one level of optimization."""
+
+    corpus: str
+    optimization: str
+    release: str
+    right: Counter[str] = field(default_factory=Counter)  # by outcome
+    excluded: dict[str, str] = field(default_factory=dict)  # name -> reason
+    disagreements: list[Disagreement] = field(default_factory=list)
+
+    @property
+    def counted(self) -> int:
+        """How many models count."""
+        return self.right.total() + len(self.disagreements)
+
+    def number(self, kind: Kind) -> int:
+        """How many disagreements there are of a kind."""
+        return sum(each.kind == kind for each in self.disagreements)
+
+
+def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:
+    """The comparison with every model in it."""
+    implemented, limits = get_implementation(comparison.release), get_limits(comparison.release)
+    assert implemented is not None
+    assert limits is not None
+    for name, each in prepared:
+        prediction = predict(each, implemented, limits)
+        _judge(comparison, name, prediction, real(comparison.corpus, name, texts[name]))
+    return comparison
+
+
+def _judge(comparison: Comparison, name: str, prediction: Prediction, observed: Real) -> None:
+    kind = _kind(prediction, observed)
+    if kind is not None:
+        where = (comparison.corpus, comparison.optimization, comparison.release)
+        comparison.disagreements.append(Disagreement(*where, name, kind, why(prediction), observed.text))
+    elif observed.outcome == "excluded":
+        comparison.excluded[name] = observed.reason
+    else:
+        comparison.right[observed.outcome] += 1
+
+
+def _kind(prediction: Prediction, observed: Real) -> Kind | None:
+    """How a prediction differs from what happens, None where it does not."""
+    if observed.outcome == "excluded":
+        return "refused but loads" if observed.reason == KERNEL_IS_THERE and _lacks_a_kernel(prediction) else None
+    if prediction.verdict == observed.outcome:
+        return None
+    if prediction.verdict == "unknown":
+        return "not told"
+    return "refused but loads" if prediction.verdict == "refused" else "loads but refused"
+
+
+def _lacks_a_kernel(prediction: Prediction) -> bool:
+    return any(found.miss and found.miss.rule != "attribute-unsupported" for found in prediction.found)
+
+
+def why(prediction: Prediction) -> str:
+    """The first reason of a prediction, "" where it says that the model loads."""
+    if prediction.ir_too_new:
+        return "IR version too new"
+    if prediction.opsets_too_new:
+        return f"opset too new of {', '.join(prediction.opsets_too_new)}"
+    return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")
+
+
+def _reason(found: NodeProblem) -> str:
+    return f"{found.miss.rule}: {found.miss.problem}" if found.miss else found.unknown

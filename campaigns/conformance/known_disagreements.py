@@ -1,0 +1,104 @@
+"""Every disagreement that is understood and left: what no entry here covers fails the suite, as an idle entry does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from campaigns.conformance.comparison import Comparison, Disagreement, Kind
+from campaigns.conformance.load_outcome import BACKEND, PAIRS
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Disagreements of one kind by name, by what the runtime says, and by release. `why` is the cause."""
+
+    why: str
+    kind: Kind
+    name: str
+    text: str
+    releases: str
+    corpus: str = BACKEND
+    optimization: tuple[str, ...] = ("all", "disabled")
+
+    def covers(self, each: Disagreement) -> bool:
+        """Whether this is why."""
+        return (
+            self.concerns(each.corpus, each.optimization, each.release)
+            and each.kind == self.kind
+            and re.fullmatch(self.name, each.name) is not None
+            and re.search(self.text, each.text) is not None
+        )
+
+    def concerns(self, corpus: str, optimization: str, release: str) -> bool:
+        """Whether the disagreement is to be seen there."""
+        on_release = re.fullmatch(self.releases, release) is not None
+        return corpus == self.corpus and optimization in self.optimization and on_release
+
+
+_CAST = "the runtime puts a cast beside a Cast to float16 in the body of Attention and then finds the types wrong"
+_CAST_TEXT = r"output arg \(InsertedPrecisionFreeCast_\w*Attention_\w*QKAttnCast\) of node \(\) does not match"
+EXPLANATIONS = (
+    Explanation(
+        "the models of onnx 1.18.0 give Range one-element vectors where scalars are specified, which onnx 1.19 mended; "
+        "`onnx.checker` lets them pass, and the runtime too until it has folded constants",
+        "loads but refused",
+        r"1\.18\.0/node/test_rms_normalization_(default_axis|[234]d_axis\w+)_expanded",
+        r"Input to 'Range' op should be scalars",
+        r"1\.(2[3-9]|3\d)\.\d+",
+        optimization=("all",),
+    ),
+    Explanation(
+        "an invalid model of onnx 1.3.0, which `onnx.checker` refuses too: the file stage says so",
+        "loads but refused",
+        r"1\.3\.0/node/test_convtranspose_output_shape",
+        r"Attribute output_shape has incorrect size",
+        r"1\.(2[89]|3\d)\.\d+",
+    ),
+    Explanation(
+        "the optimizer of 1.25 makes a FusedMatMul of double MatMul and Transpose, and has no kernel for it",
+        "loads but refused",
+        r"1\.22\.0/node/test_flexattention_double_expanded_ver26",
+        r"Failed to find kernel for com\.microsoft\.FusedMatMul\(1\)",
+        r"1\.25\.\d+",
+        optimization=("all",),
+    ),
+    Explanation(
+        _CAST,
+        "loads but refused",
+        r"ai\.onnx/Attention\((23|24)\)@\d+ T1=tensor\(float16\) T2=tensor\(float16\) U=tensor\(float\) full typed",
+        _CAST_TEXT,
+        r"1\.2[3-8]\.\d+",
+        corpus=PAIRS,
+    ),
+    Explanation(
+        f"{_CAST}; its constants are not folded at this level",
+        "loads but refused",
+        r"1\.\d+\.\d+/node/test_attention_\w+_expanded",
+        _CAST_TEXT,
+        r"1\.2[3-8]\.\d+",
+        optimization=("disabled",),
+    ),
+)
+
+
+def explanation(disagreement: Disagreement) -> Explanation | None:
+    """Why predicted and real differ, None where nobody knows yet."""
+    return next((each for each in EXPLANATIONS if each.covers(disagreement)), None)
+
+
+def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
+    """What fails the suite; that a model is said to be refused and loads can never be explained away."""
+    return [each for each in disagreements if each.kind == "refused but loads" or explanation(each) is None]
+
+
+def idle(comparisons: Sequence[Comparison]) -> list[Explanation]:
+    """Explanations of which nothing is left to explain on these releases."""
+    found = [explanation(each) for comparison in comparisons for each in comparison.disagreements]
+    return [
+        each
+        for each in EXPLANATIONS
+        if each not in found
+        and any(each.concerns(made.corpus, made.optimization, made.release) for made in comparisons)
+    ]

@@ -1,0 +1,163 @@
+"""Schema fuzz: each operator schema of a release with each type that it allows, one node in one model each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnx import GraphProto, ModelProto, ValueInfoProto, helper
+
+from campaigns.conformance import subgraphs
+from campaigns.conformance.attribute_values import values
+from campaigns.conformance.schemas import Formal, Schema, in_force
+from campaigns.conformance.type_names import inner, type_proto
+
+IR_VERSION = 8  # every release takes it
+USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "tensor(int8)", "tensor(bool)")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One node to be made. `binding` is the type of each type parameter."""
+
+    schema: Schema
+    opset: int
+    full: bool  # with every optional input and output, and two of each variadic one
+    binding: tuple[tuple[str, str], ...]
+    typed: bool  # outputs say their types
+
+    @property
+    def name(self) -> str:
+        """`ai.onnx/Add(14)@26 T=tensor(float) least typed`."""
+        schema = self.schema
+        types = " ".join(f"{parameter}={type_}" for parameter, type_ in self.binding)
+        extent = "full" if self.full else "least"
+        head = f"{schema.domain}/{schema.name}({schema.since})@{self.opset}"
+        return " ".join(filter(None, (head, types, extent, "typed" if self.typed else "untyped")))
+
+
+THREES = "QLinearConcat"  # its variadic inputs come in threes: values, scale, zero point
+Given = list[Formal | None]
+"""The parameters of a node's arguments, None where it leaves one out."""
+
+
+def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Every model of a release by name; with `paired` these with other types for two parameters."""
+    for schema, last in in_force(schemas, newest_opsets):
+        for opset in sorted({schema.since, last}):
+            for case in cases(schema, opset, paired):
+                yield case.name, model(case, newest_opsets["ai.onnx"]).SerializeToString(deterministic=True)
+
+
+def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
+    """All cases of one schema at one opset. Of the pairs, which are many, results say their types."""
+    known = set()
+    ways = (True,) if paired else (True, False)
+    for full in (False, True):
+        inputs, outputs = arguments(schema, full)
+        for binding in (pairs if paired else bindings)(schema, [*inputs, *outputs]):
+            shape = (tuple(inputs), tuple(outputs), binding)
+            if shape not in known:
+                known.add(shape)
+                yield from (Case(schema, opset, full, binding, typed) for typed in ways)
+
+
+def arguments(schema: Schema, full: bool) -> tuple[Given, Given]:
+    """The inputs and the outputs that a node has."""
+    inputs = _given(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
+    outputs = _given(schema.outputs, schema.least_outputs, full)
+    return inputs, outputs if any(outputs) else [*schema.outputs[:1]]
+
+
+def _given(formals: tuple[Formal, ...], least: int, full: bool) -> Given:
+    given: Given = []
+    for formal in formals:
+        if formal.option == "Variadic":
+            given += [formal] * max(2 if full else 1, least - len(given))
+        else:
+            given.append(formal if full or formal.option == "Single" else None)
+    while given and given[-1] is None and len(given) > least:
+        given.pop()
+    return given
+
+
+def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+    """Each type of each parameter, once with the others as usual and once with the others as like it as they can."""
+    active = _active(schema, given)
+    usual = {parameter: _usual(types) for parameter, types in active.items()}
+    found = {tuple(usual.items()): None}
+    for parameter, types in active.items():
+        for type_ in types:
+            found[tuple({**usual, parameter: type_}.items())] = None
+            alike = {name: _alike(type_, allowed) or usual[name] for name, allowed in active.items()}
+            found[tuple({**alike, parameter: type_}.items())] = None
+    return list(found)
+
+
+def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+    """Every pair of types of every two parameters, the others as usual, that `bindings` does not have."""
+    active = _active(schema, given)
+    usual = {parameter: _usual(types) for parameter, types in active.items()}
+    found = {
+        tuple({**usual, first: one, second: other}.items()): None
+        for first, second in itertools.combinations(active, 2)
+        for one, other in itertools.product(active[first], active[second])
+    }
+    known = set(bindings(schema, given))
+    return [binding for binding in found if binding not in known]
+
+
+def _active(schema: Schema, given: Given) -> dict[str, tuple[str, ...]]:
+    """The type parameters of these arguments, with what each allows."""
+    return {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
+
+
+def _usual(types: tuple[str, ...]) -> str:
+    return next((type_ for type_ in USUAL if type_ in types), types[0])
+
+
+def _alike(type_: str, allowed: tuple[str, ...]) -> str | None:
+    """The same type; else one that holds it, or what it holds."""
+    others = (type_, f"seq({type_})", f"optional({type_})", inner(type_))
+    return next((other for other in others if other in allowed), None)
+
+
+def model(case: Case, opset: int) -> ModelProto:
+    """The one-node model of a case; `opset` is imported of ai.onnx where the node is of another domain."""
+    domain = "" if case.schema.domain == "ai.onnx" else case.schema.domain
+    imports = {"": opset, domain: case.opset}
+    opsets = [helper.make_opsetid(name, version) for name, version in imports.items()]
+    return helper.make_model(_graph(case, domain), opset_imports=opsets, ir_version=IR_VERSION)
+
+
+def _graph(case: Case, domain: str) -> GraphProto:
+    types = dict(case.binding)
+    inputs, outputs = arguments(case.schema, case.full)
+    taken, made = _named(inputs, "x", types), _named(outputs, "y", types)
+    node = helper.make_node(case.schema.name, [name for name, _ in taken], [name for name, _ in made], domain=domain)
+    attributes = values(case.schema, types, case.full) | _inner(case, inputs, outputs, types)
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    given = [_value(name, type_) for name, type_ in taken if name]
+    if case.schema.name == "If":
+        given.append(_value(subgraphs.OUTER, made[0][1]))
+    return helper.make_graph([node], "g", given, [_value(name, type_, case.typed) for name, type_ in made if name])
+
+
+def _named(given: Given, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
+    """Name and type of each argument, both "" for one that is left out."""
+    return [
+        (f"{prefix}{index}", types.get(formal.type, formal.type)) if formal else ("", "")
+        for index, formal in enumerate(given)
+    ]
+
+
+def _inner(case: Case, inputs: Given, outputs: Given, types: dict[str, str]) -> dict[str, GraphProto]:
+    """The graphs of an operator that has some."""
+    passed = [formal for formal in inputs if formal and (formal.option == "Variadic" or formal.type == "S")]
+    taken, made = ([types.get(formal.type, formal.type) for formal in given if formal] for given in (passed, outputs))
+    return subgraphs.graphs(case.schema.name, taken, made)
+
+
+def _value(name: str, type_: str, typed: bool = True) -> ValueInfoProto:
+    return helper.make_value_info(name, type_proto(type_)) if typed else ValueInfoProto(name=name)

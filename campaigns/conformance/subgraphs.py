@@ -1,0 +1,47 @@
+"""Subgraphs for the operators that have some: they pass on what they are given."""
+
+from __future__ import annotations
+
+from onnx import GraphProto, NodeProto, ValueInfoProto, helper
+
+from campaigns.conformance.type_names import inner, type_proto
+
+OUTER = "outer"
+"""A value of the model around a branch of If, which has no inputs of its own."""
+
+
+def graphs(name: str, inputs: list[str], outputs: list[str]) -> dict[str, GraphProto]:
+    """The graph attributes of an operator; `inputs` and `outputs` are the types of its variadic ones."""
+    match name:
+        case "If":
+            branch = _graph([], [(OUTER, type_) for type_ in outputs])
+            return {"then_branch": branch, "else_branch": branch}
+        case "Loop":
+            carried = [(f"v{index}", type_) for index, type_ in enumerate(inputs)]
+            return {"body": _graph([("i", "tensor(int64)")], [("cond", "tensor(bool)"), *carried], given=True)}
+        case "Scan":
+            return {"body": _graph([], [(f"v{index}", type_) for index, type_ in enumerate(inputs)], given=True)}
+        case "SequenceMap":
+            held = [(f"v{index}", _held(type_)) for index, type_ in enumerate(inputs)]
+            return {"body": _graph(held, [("v0", _held(type_)) for type_ in outputs])}
+    return {}
+
+
+def _held(type_: str) -> str:
+    """What one call for one element of a sequence is given."""
+    return inner(type_) if type_.startswith("seq") else type_
+
+
+def _graph(extra: list[tuple[str, str]], passed: list[tuple[str, str]], given: bool = False) -> GraphProto:
+    """A graph that passes values on; with `given` they are its inputs, after the extra ones."""
+    results = [f"r{index}" for index in range(len(passed))]
+    nodes: list[NodeProto] = []
+    for (name, _), result in zip(passed, results, strict=True):
+        nodes.append(helper.make_node("Identity", [name], [result]))
+    inputs = [_value(*each) for each in (*extra, *(passed if given else ()))]
+    outputs = [_value(result, type_) for result, (_, type_) in zip(results, passed, strict=True)]
+    return helper.make_graph(nodes, "inner", inputs, outputs)
+
+
+def _value(name: str, type_: str) -> ValueInfoProto:
+    return helper.make_value_info(name, type_proto(type_))

@@ -1,0 +1,65 @@
+"""One corpus on some releases: made, really loaded, predicted, compared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import onnx
+
+from campaigns.conformance import backend_models, corpora, environments, schema_fuzz, schemas
+from campaigns.conformance.comparison import Comparison, compare
+from campaigns.conformance.load_outcome import BACKEND, PAIRS
+from campaigns.conformance.real_loads import listed, observed
+from onnxgate.support.matching.operations import TypedModel
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables.limits import get_limits
+
+RELEASES = {
+    "backend": ("1.16.3", "1.17.3", "1.19.2", "1.21.1", "1.23.2", "1.24.4", "1.28.0", "1.31.1"),
+    "fuzz": ("1.16.3", "1.18.1", "1.21.1", "1.23.2", "1.24.4", "1.26.0", "1.28.0", "1.31.1"),
+    "pairs": ("1.16.3", "1.23.2", "1.28.0", "1.31.1"),
+}
+
+
+def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: str = "all") -> Iterator[Comparison]:
+    """Each release in turn; loads of several run beside each other."""
+    paths = made(corpus, releases, cache)
+
+    def load(release: str) -> dict[str, str]:
+        stored = cache / "observed" / f"{release}-{corpus}-{optimization}.json"
+        return observed(environments.python_of(release, cache), paths[release], stored, optimization)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        loads = {release: pool.submit(load, release) for release in releases}
+        known: dict[Path, list[tuple[str, TypedModel]]] = {}
+        for release, texts in loads.items():
+            if paths[release] not in known:
+                known = {paths[release]: list(prepared(corpora.models(paths[release])))}
+            yield compare(Comparison(corpus, optimization, release), known[paths[release]], texts.result())
+
+
+def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
+    """The file of models of each release: one for all, or one each."""
+    if corpus == BACKEND:
+        return dict.fromkeys(releases, corpora.write(backend_models.every(cache), cache / "backend.zip"))
+    return {
+        release: corpora.write(dict(fuzzed(release, cache, corpus == PAIRS)), cache / f"{corpus}-{release}.zip")
+        for release in releases
+    }
+
+
+def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The fuzz of the schemas that a release itself lists."""
+    limits = get_limits(release)
+    assert limits is not None
+    found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
+    return schema_fuzz.every(found, limits.opsets, paired)
+
+
+def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:
+    """Every model as predictions are made of it."""
+    for name, data in models:
+        yield name, infer_model_types(onnx.ModelProto.FromString(data))

@@ -1,0 +1,90 @@
+"""Caches that cannot be written, are no folders, or vanish."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground, bound_by_permissions, need_bound_permissions
+from campaigns.faults.registry import fault
+
+
+@fault("cache", "read-only, with the environments in it")
+def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
+    """What is there is used."""
+    need_bound_permissions(ground.folder)
+    ground.truth()
+    ground.cache.chmod(0o500)
+    yield ground.check(expected=(0,), setup=bound_by_permissions)
+    ground.cache.chmod(0o700)
+
+
+@fault("cache", "read-only, with nothing in it", quick=True)
+def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
+    """Nothing can be run, and the way out is said."""
+    need_bound_permissions(ground.folder)
+    ground.truth()
+    (ground.cache / "environments").unlink()
+    ground.cache.chmod(0o500)
+    yield ground.check(expected=(3,), setup=bound_by_permissions)
+    ground.cache.chmod(0o700)
+
+
+@fault("cache", "unreadable")
+def cache_unreadable(ground: Ground) -> Iterator[Seen]:
+    """It is as if nothing were there, and nothing can be put there."""
+    need_bound_permissions(ground.folder)
+    ground.truth()
+    ground.cache.chmod(0)
+    yield ground.check(expected=(3,), setup=bound_by_permissions)
+    yield ground.check("--static", expected=(0,), setup=bound_by_permissions, about="static")
+    ground.cache.chmod(0o700)
+
+
+@fault("cache", "a file")
+def cache_a_file(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    file = ground.folder / "file"
+    file.touch()
+    yield ground.check(expected=(3,), variables={"ONNXGATE_CACHE_DIR": file})
+    yield ground.check("--static", expected=(0,), variables={"ONNXGATE_CACHE_DIR": file}, about="static")
+
+
+@fault("cache", "its parts are files or links that lead nowhere")
+def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
+    """What only helps the next run is not needed; what is needed is said."""
+    ground.truth()
+    for name in ("costs", "inputs", "support", "results", "bugs", "reading"):
+        path = ground.cache / name
+        shutil.rmtree(path, ignore_errors=True)
+        path.touch()
+    yield ground.check(expected=(0,), about="files")
+    (ground.cache / "environments").unlink()
+    (ground.cache / "environments").symlink_to(ground.folder / "nowhere" / "at" / "all")
+    yield ground.check(expected=(0, 3), about="a link")
+
+
+@fault("cache", "on a path with spaces, quotes and other scripts")
+def cache_on_an_odd_path(ground: Ground) -> Iterator[Seen]:
+    """Environments are made and used there."""
+    cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
+    yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
+
+
+@fault("cache", "deleted in the middle of a run")
+def cache_deleted(ground: Ground) -> Iterator[Seen]:
+    """Whatever was needed of it is undecided; nothing else is said of the model."""
+    for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):
+        own = ground.elsewhere(f"deleted {number}") if number else ground
+        own.own_environments(copied="onnxruntime-1.1")
+
+        def delete(_: subprocess.Popen[bytes], own: Ground = own, wait_s: float = wait_s) -> None:
+            time.sleep(wait_s)
+            shutil.rmtree(own.cache, ignore_errors=True)
+
+        yield own.check(expected=(0, 3), during=delete, about=f"after {wait_s:g} s")
+        if ground.thorough:
+            yield own.check(expected=(0,), about="afterwards")

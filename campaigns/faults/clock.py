@@ -1,0 +1,75 @@
+"""Clocks that go wrong, and files that come from the future."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+
+YEAR_S = 31_556_952
+# Stands for the clock of the command's own process; what it starts keeps the machine's. `sys.argv` is not there yet.
+DOUBLE = """
+import datetime, os, sys, time
+if any(os.path.basename(each) == "onnxgate" for each in getattr(sys, "orig_argv", ())):
+    own = time.time
+    time.time = lambda: own() + SHIFT
+    time.time_ns = lambda: int(time.time() * 1e9)
+    class Moved(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(time.time(), tz)
+    datetime.datetime = Moved
+"""
+
+
+def moved(ground: Ground, years: int) -> dict[str, Path]:
+    """Variables with which the command sees another year."""
+    folder = ground.folder / f"clock {years}"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(DOUBLE.replace("SHIFT", str(years * YEAR_S)))
+    return {"PYTHONPATH": folder}
+
+
+def with_ignore(ground: Ground) -> None:
+    """An ignore that ends in two years, of something that every model here has."""
+    config = ground.project / "onnxgate.toml"
+    day = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * YEAR_S))
+    entry = f'\n[[ignore]]\nrule = "size-grew"\nmodel = "models/small.onnx"\nreason = "accepted"\nuntil = {day}\n'
+    config.write_text(config.read_text() + entry)
+
+
+@fault("clock", "ten years back and forth between runs")
+def clock_moved(ground: Ground) -> Iterator[Seen]:
+    """No verdict of a model depends on it, and nothing that was kept is lost."""
+    for years in (-10, 10, 0):
+        yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
+
+
+@fault("clock", "an ignore's last day has passed, or not yet", quick=True, runs=False)
+def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
+    """It is found expired in ten years, and holds ten years ago."""
+    with_ignore(ground)
+    for years in (-10, 10):
+        seen = ground.check(
+            "--static", expected=(0, 1), true=False, variables=moved(ground, years), about=f"{years:+d}"
+        )
+        rules = {each["rule"] for each in (seen.report or {}).get("findings", ())}
+        assert ("ignore-expired" in rules) == (years > 0), (years, rules)
+        yield seen
+
+
+@fault("clock", "every file comes from the future or from 1970")
+def files_of_other_times(ground: Ground) -> Iterator[Seen]:
+    """No time of a file is believed."""
+    for when in (time.time() + 10 * YEAR_S, 1.0):
+        ground.own_environments()
+        for folder in (ground.project, ground.cache, ground.temporary):
+            for here, _, names in os.walk(folder):
+                for name in names:
+                    os.utime(Path(here, name), (when, when), follow_symlinks=False)
+        yield ground.check(expected=(0,), about="1970" if when < 2 else "the future")

@@ -1,0 +1,136 @@
+"""Environments of which only half is there, and interpreters that were exchanged below them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+
+ONE = "onnxruntime-1.18"
+
+
+def harmed(ground: Ground, harm: Callable[[Path], object], *, expected: tuple[int, ...] = (0,)) -> Iterator[Seen]:
+    """A check with one environment harmed, and one after it, which finds all well."""
+    folder = ground.own_environments(copied=ONE)
+    slot = next(folder.glob(f"{ONE}*"))
+    harm(slot)
+    yield ground.check(expected=expected)
+    yield ground.check(expected=(0,), about="the next")
+
+
+def attempt(slot: Path) -> Path:
+    """The environment itself."""
+    return slot / "attempts" / str(json.loads((slot / "ready.json").read_bytes())["attempt"])
+
+
+def packages(slot: Path) -> Path:
+    """Where its packages are."""
+    return next(attempt(slot).glob("lib/python*/site-packages"))
+
+
+@fault("half an environment", "its interpreter is gone")
+def half_without_interpreter(ground: Ground) -> Iterator[Seen]:
+    """It is built anew."""
+    yield from harmed(ground, lambda slot: (attempt(slot) / "bin" / "python").unlink())
+
+
+@fault("half an environment", "the engine's files are gone", quick=True)
+def half_without_engine(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "onnxruntime"), expected=(0, 3))
+
+
+@fault("half an environment", "numpy is gone")
+def half_without_numpy(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
+
+
+@fault("half an environment", "one file of the engine is gone, which it needs late")
+def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
+    """It is no model's fault."""
+
+    def remove(slot: Path) -> None:
+        for each in (packages(slot) / "numpy" / "lib").glob("*format*"):
+            each.unlink()
+        shutil.rmtree(packages(slot) / "numpy" / "lib" / "__pycache__", ignore_errors=True)
+
+    yield from harmed(ground, remove, expected=(0, 3))
+
+
+@fault("half an environment", "the engine's library is cut off")
+def half_a_library(ground: Ground) -> Iterator[Seen]:
+    """It is no model's fault that it does not load."""
+
+    def truncate(slot: Path) -> None:
+        for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
+            os.truncate(each, each.stat().st_size // 2)
+
+    yield from harmed(ground, truncate, expected=(0, 3))
+
+
+@fault("half an environment", "the engine's library is empty")
+def an_empty_library(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+
+    def empty(slot: Path) -> None:
+        for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
+            os.truncate(each, 0)
+
+    yield from harmed(ground, empty, expected=(0, 3))
+
+
+@fault("half an environment", "its state file is empty, garbage, a folder, or of another key")
+def half_a_state(ground: Ground) -> Iterator[Seen]:
+    """It is not trusted."""
+
+    def make_folder(slot: Path) -> None:
+        (slot / "ready.json").unlink()
+        (slot / "ready.json").mkdir()
+
+    contents = [b"", b"\0" * 4096, b'{"layout": 1}', b'{"layout":1,"key":"0","attempt":"../../../x"}', b"[" * 100_000]
+    for content in contents if ground.thorough else contents[:1]:
+        yield from harmed(ground, lambda slot, content=content: (slot / "ready.json").write_bytes(content))
+    if ground.thorough:
+        yield from harmed(ground, make_folder)
+
+
+@fault("half an environment", "a lock file that somebody left")
+def half_a_lock(ground: Ground) -> Iterator[Seen]:
+    """Nobody holds it."""
+
+    def lock(slot: Path) -> None:
+        (slot / "ready.json").unlink()
+        slot.with_name(f"{slot.name}.lock").write_text("12345")
+
+    yield from harmed(ground, lock)
+
+
+@fault("half an environment", "the interpreter is another one now")
+def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
+    """As after an upgrade of the system: it does not see the packages any more."""
+
+    def exchange(slot: Path) -> None:
+        found = sorted(attempt(slot).glob("lib/python*"))[0]
+        found.rename(found.with_name("python3.99"))
+
+    yield from harmed(ground, exchange, expected=(0, 3))
+
+
+@fault("half an environment", "the interpreter does not start any more")
+def interpreter_broken(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+
+    def break_it(slot: Path) -> None:
+        python = attempt(slot) / "bin" / "python"
+        python.unlink()
+        python.write_text("#!/nowhere/python\n")
+        python.chmod(0o755)
+
+    yield from harmed(ground, break_it, expected=(0, 3))

@@ -1,0 +1,37 @@
+"""Our own bugs: an exception where none should be, and a worker that is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.other_releases import doctored
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+
+RAISES = '    raise ZeroDivisionError("division by zero")\n'
+
+
+@fault("our own bug", "in a rule", quick=True, runs=False)
+def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
+    """3, and a report for us."""
+    broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
+    variables = doctored(ground, "broken", broken)
+    yield ground.check("--static", expected=(3,), variables=variables, bug=True)
+
+
+@fault("our own bug", "in a format", runs=False)
+def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
+    variables = doctored(ground, "broken", broken)
+    yield ground.check("--static", "--output", "sarif=-", expected=(3,), true=False, variables=variables, bug=True)
+
+
+@fault("our own bug", "in the worker")
+def bug_in_the_worker(ground: Ground) -> Iterator[Seen]:
+    """It is no model's fault."""
+    broken = {"runtimes/worker/serve.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}
+    variables = doctored(ground, "broken", broken)
+    yield ground.check(expected=(3,), variables=variables)
+    yield ground.check(expected=(0,), about="the next")

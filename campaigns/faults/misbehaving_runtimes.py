@@ -1,0 +1,208 @@
+"""Runtimes that flood, lie, never end or leave something behind: the adapter of ONNX Runtime, exchanged for a fake."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+
+# The real adapter, and around it what the fake does with its answer.
+AROUND = """
+import json, os, signal, subprocess, sys, time
+from .honest import *
+from . import honest
+
+def _raw(phase, data):
+    while data:
+        data = data[os.write(phase.__self__._outgoing, data):]
+
+def _reply(phase, result, number=None):
+    channel = phase.__self__
+    message = {"id": channel._id if number is None else number, "reply": {"outcome": "completed", "result": result}}
+    _raw(phase, json.dumps(message).encode() + b"\\n")
+
+def run(job, phase):
+    phase("load")
+    return misbehave(job, phase, lambda: honest.run(job, phase))
+"""
+
+
+def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
+    """Variables under which ONNX Runtime's adapter behaves like `body`, the inside of `misbehave(job, phase, run)`."""
+    folder = ground.folder / f"fake {name}"
+    if not folder.exists():
+        shutil.copytree(ground.package, folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
+    adapters = folder / "onnxgate" / "runtimes" / "worker" / "adapters"
+    if not (adapters / "honest.py").exists():
+        (adapters / "onnxruntime.py").rename(adapters / "honest.py")
+    lines = "\n".join(f"    {line}" for line in body.strip("\n").splitlines())
+    (adapters / "onnxruntime.py").write_text(f"{AROUND}\ndef misbehave(job, phase, run):\n{lines}\n", encoding="utf-8")
+    return {"PYTHONPATH": folder}
+
+
+def misbehaving(
+    ground: Ground, bodies: dict[str, str], expected: Sequence[int] = (1, 3), limit_s: int = 3
+) -> Iterator[Seen]:
+    """A check with each of them."""
+    ground.truth()
+    config = ground.project / "onnxgate.toml"
+    config.write_text(f"{config.read_text()}\n[limits]\ntime-s = {limit_s}\n")
+    chosen = bodies if ground.thorough else dict([next(iter(bodies.items()))])
+    for name, body in chosen.items():
+        variables = faked(ground, name, body)
+        yield ground.check(expected=expected, variables=variables, about=name)
+
+
+@fault("runtime", "floods its output")
+def runtime_floods(ground: Ground) -> Iterator[Seen]:
+    """1 GB on each stream is read and forgotten."""
+    body = """
+chunk = b"x" * 2**20
+for _ in range({}):
+    os.write(1, chunk)
+    os.write(2, chunk)
+return run()
+"""
+    size = 500 if ground.thorough else 50
+    yield from misbehaving(ground, {"flood": body.format(size)}, (0,), 120)
+
+
+LIES = {
+    "another job's number": "_reply(phase, run(), 99); time.sleep(60)",
+    "names of outputs": "said = run(); return {**said, 'outputs': ['nonsense'] * len(said['outputs'])}",
+    "one output more": (
+        "said = run()\n"
+        "for case in said['cases']: case['outputs'] = list(case['outputs']) * 2\n"
+        "return {**said, 'outputs': list(said['outputs']) + ['more']}"
+    ),
+    "no outputs": ("said = run()\nfor case in said['cases']: case['outputs'] = []\nreturn {**said, 'outputs': []}"),
+    "outputs that are no file": (
+        "said = run()\nfor case in said['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn said"
+    ),
+    "a file elsewhere": (
+        "said = run()\nfor case in said['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
+        "return said"
+    ),
+    "a link to elsewhere": (
+        "said = run()\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']:\n"
+        "        os.unlink(path); os.symlink('/etc/hostname', path)\n"
+        "return said"
+    ),
+    "a pipe for a file": (
+        "said = run()\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']:\n"
+        "        os.unlink(path); os.mkfifo(path)\n"
+        "return said"
+    ),
+    "a file that is no array": (
+        "said = run()\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']: open(path, 'wb').write(b'nonsense')\n"
+        "return said"
+    ),
+    "a file that is cut off": (
+        "said = run()\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']: os.truncate(path, os.path.getsize(path) - 3)\n"
+        "return said"
+    ),
+    "an array of objects": (
+        "said = run()\n"
+        "import numpy\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']: numpy.save(path, numpy.array([print], dtype=object), allow_pickle=True)\n"
+        "return said"
+    ),
+    "an array that claims to be endless": (
+        "said = run()\n"
+        "for case in said['cases']:\n"
+        "    for path in case['outputs']:\n"
+        "        text = b\"{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000000,), }\"\n"
+        "        text += b' ' * (117 - len(text)) + b'\\n'\n"
+        "        open(path, 'wb').write(b'\\x93NUMPY\\x01\\x00' + len(text).to_bytes(2, 'little') + text)\n"
+        "return said"
+    ),
+    "fewer cases": "said = run(); return {**said, 'cases': said['cases'][:-1]}",
+    "figures that are none": "said = run(); return {**said, 'peak_rss_mib': float('nan'), 'seconds': -1}",
+    "no JSON": "_raw(phase, b'Segmentation fault\\n'); time.sleep(60)",
+    "half a line, and its end": "_raw(phase, b'{\"id\": '); os._exit(0)",
+    "half a line, and nothing more": "_raw(phase, b'{\"id\": '); time.sleep(60)",
+    "a line of 100 MB": "_raw(phase, b'x' * 100_000_000 + b'\\n'); time.sleep(60)",
+    "an answer of 15 MB": "said = run(); return {**said, 'providers': ['x' * 15_000_000]}",
+    "the same twice": "said = run(); _reply(phase, said); return said",
+    "before it was asked": "said = run(); _reply(phase, said, phase.__self__._id + 1); return said",
+    "completed without a run": "return {'kind': 'load', 'providers': []}",
+    "nothing, and status 0": "os._exit(0)",
+    "nothing, with its pipe closed": "os.close(phase.__self__._outgoing); time.sleep(60)",
+}
+
+
+@fault("runtime", "lies in its answers", quick=True)
+def runtime_lies(ground: Ground) -> Iterator[Seen]:
+    """Nothing that does not fit the job passes for an answer, and no number that is not of the run for its output."""
+    honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
+    ground.truth()
+    config = ground.project / "onnxgate.toml"
+    config.write_text(f"{config.read_text()}\n[limits]\ntime-s = 3\n")
+    few = ("names of outputs", "a file elsewhere")
+    for name in LIES if ground.thorough else few:
+        variables = faked(ground, "lies", LIES[name])
+        yield ground.check(expected=honest.get(name, (1, 3)), variables=variables, about=name)
+
+
+@fault("runtime", "never ends, whatever it is sent")
+def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
+    """It is ended, with what it started."""
+    deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
+    bodies = {
+        "deaf": f"{deaf}while True: time.sleep(1)",
+        "busy": f"{deaf}while True: pass",
+        "talking": "while True: phase('run')",
+    }
+    yield from misbehaving(ground, bodies, limit_s=1)
+
+
+@fault("runtime", "leaves processes behind")
+def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
+    """A daemon in a session of its own ends with it as well."""
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
+    quiet = "stdin=-3, stdout=-3, stderr=-3"
+    bodies = {
+        "a daemon": f"{child.format(quiet + ', start_new_session=True')}\nreturn run()",
+        "a child": f"{child.format(quiet)}\nreturn run()",
+        "a child with its pipes": f"{child.format('start_new_session=True')}\nreturn run()",
+        "a daemon, and a crash": f"{child.format(quiet + ', start_new_session=True')}\nos.abort()",
+    }
+    yield from misbehaving(ground, bodies, (0, 1, 3))
+
+
+@fault("runtime", "takes more memory than it may")
+def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
+    """It is refused; the machine does not suffer."""
+    config = ground.project / "onnxgate.toml"
+    ground.truth()
+    config.write_text(f"{config.read_text()}\n[limits]\nmemory-mib = 1500\n")
+    body = "kept = []\nwhile True: kept.append(bytearray(2**26))"
+    yield ground.check(expected=(1, 3), variables=faked(ground, "memory", body))
+
+
+@fault("runtime", "dies in every way")
+def runtime_dies(ground: Ground) -> Iterator[Seen]:
+    """Each is a finding, and no fault of ours."""
+    bodies = {
+        "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)",
+        "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)",
+        "abort": "os.abort()",
+        "exit 3": "os._exit(3)",
+        "its group": "os.killpg(os.getpgrp(), signal.SIGKILL); time.sleep(60)",
+        "stops": "os.kill(os.getpid(), signal.SIGSTOP); time.sleep(60)",
+        "recursion": "def deeper(): return deeper()\nsys.setrecursionlimit(10**9)\nreturn deeper()",
+    }
+    yield from misbehaving(ground, bodies)

@@ -1,0 +1,182 @@
+"""Package indexes that are not there, never answer, or answer with something else than a package."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+from tests.harness.repositories.user_repository import INDEX_VARIABLES
+
+PAGE = b"<!DOCTYPE html><html><body><h1>Sign in</h1></body></html>"
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Says the same to everybody."""
+
+    status = 200
+    kind = "text/html"
+    body = PAGE
+    short = False  # fewer bytes than promised
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(self.status)
+        self.send_header("Content-Type", self.kind)
+        self.send_header("Content-Length", str(len(self.body) * (3 if self.short else 1)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # whoever asked has gone
+            self.wfile.write(self.body)
+
+    do_HEAD = do_GET  # noqa: N815 - as `http.server` calls it
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def answering(**traits: object) -> Iterator[str]:
+    """The address of an index that answers so."""
+    handler = type("Handler", (_Answers,), traits)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[str]:
+    """The address of one that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def cold(ground: Ground, index: str, **more: str | Path | None) -> dict[str, str | Path | None]:
+    """Variables with which nothing can be had but from that index."""
+    caches = {"UV_CACHE_DIR": ground.folder / "uv cache", "ONNXGATE_CACHE_DIR": ground.folder / "cold cache"}
+    own = {"UV_DEFAULT_INDEX": f"{index}/simple", "UV_NO_CONFIG": "1", "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
+    return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own, **more}
+
+
+def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[Seen]:
+    """A check that needs environments, and a lock that needs releases."""
+    variables = cold(ground, index, **more)
+    yield ground.check(expected=(3,), variables=variables, about="check")
+    lock = ground.lock.read_text()
+    ground.lock.unlink()
+    yield ground.run("lock", expected=(3,), variables=variables, about="lock")
+    assert not ground.lock.exists()
+    ground.lock.write_text(lock)
+
+
+@fault("index", "nobody listens at its address", quick=True)
+def index_refuses(ground: Ground) -> Iterator[Seen]:
+    """A port on which nothing is."""
+    yield from asked(ground, "http://127.0.0.1:9")
+
+
+@fault("index", "its name is not known")
+def index_has_no_name(ground: Ground) -> Iterator[Seen]:
+    """DNS fails."""
+    yield from asked(ground, "http://index.invalid")
+
+
+@fault("index", "the proxy is not there")
+def index_behind_a_dead_proxy(ground: Ground) -> Iterator[Seen]:
+    """As a firewall that changed."""
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    yield from asked(ground, "http://pypi.invalid", **proxy)
+
+
+@fault("index", "it takes the connection, and never answers")
+def index_hangs(ground: Ground) -> Iterator[Seen]:
+    """It is given up."""
+    with silent() as index:
+        yield from asked(ground, index)
+
+
+@fault("index", "it answers 500")
+def index_is_broken(ground: Ground) -> Iterator[Seen]:
+    """Its own fault, and no requirement's."""
+    with answering(status=500, body=b"oops") as index:
+        yield from asked(ground, index)
+
+
+@fault("index", "it answers 401 or 403")
+def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    for status in (401, 403):
+        with answering(status=status, body=b"who are you") as index:
+            yield from asked(ground, index)
+
+
+@fault("index", "it answers with a page to sign in at")
+def index_is_a_page(ground: Ground) -> Iterator[Seen]:
+    """A captive portal: 200 and HTML for everything."""
+    with answering() as index:
+        yield from asked(ground, index)
+
+
+@fault("index", "its answers end too early")
+def index_is_cut_off(ground: Ground) -> Iterator[Seen]:
+    """Fewer bytes than promised."""
+    with answering(short=True) as index:
+        yield from asked(ground, index)
+
+
+def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
+    """Package and file of each locked wheel."""
+    from onnxgate.project.lock.loader import load_lock
+
+    for package in load_lock(ground.lock).packages:
+        for wheel in package.wheels:
+            yield package.name, wheel.file
+
+
+@contextlib.contextmanager
+def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[str]:
+    """An index that has every locked wheel by name, and gives that content for each."""
+    pages: dict[str, str] = {}
+    for package, file in wheel_names(ground):
+        pages[package] = pages.get(package, "") + f'<a href="/files/{file}">{file}</a>\n'
+
+    def get(handler: _Answers) -> None:
+        name = handler.path.strip("/").split("/")[-1]
+        is_wheel = name.endswith(".whl")
+        handler.body = content if is_wheel else pages.get(name, "").encode()
+        handler.short = short and is_wheel
+        handler.status = 200 if handler.body else 404
+        _Answers.do_GET(handler)
+
+    with answering(do_GET=get) as index:
+        yield index
+
+
+@fault("index", "its wheels are not what is locked", quick=True)
+def index_gives_other_wheels(ground: Ground) -> Iterator[Seen]:
+    """Other bytes than the hashes promise."""
+    with serving(ground, PAGE) as index:
+        yield ground.check(expected=(3,), variables=cold(ground, index))
+
+
+@fault("index", "its wheels end too early")
+def index_gives_truncated_wheels(ground: Ground) -> Iterator[Seen]:
+    """A download that breaks off."""
+    with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
+        yield ground.check(expected=(3,), variables=cold(ground, index))
+
+
+@fault("index", "`--offline`, with warm and with cold caches")
+def index_not_asked(ground: Ground) -> Iterator[Seen]:
+    """What is there is used; what is not is said."""
+    yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")
+    variables = {**cold(ground, "http://127.0.0.1:9"), "ONNXGATE_CACHE_DIR": ground.cache}
+    yield ground.check("--offline", expected=(0,), variables=variables, about="warm")
+    ground.lock.unlink()
+    yield ground.run("lock", "--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="lock")

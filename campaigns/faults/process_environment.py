@@ -1,0 +1,170 @@
+"""Environments without what a program takes for granted."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground, bound_by_permissions, in_own_mounts, need_bound_permissions
+from campaigns.faults.registry import fault
+
+
+@fault("surroundings", "no `HOME`, or one that is not there")
+def no_home(ground: Ground) -> Iterator[Seen]:
+    """The cache is named; nothing else is needed of it."""
+    yield ground.check(expected=(0,), variables={"HOME": None, "USER": None, "XDG_CACHE_HOME": None}, about="unset")
+    yield ground.check(expected=(0,), variables={"HOME": "/nonexistent", "XDG_CACHE_HOME": None}, about="nowhere")
+
+
+@fault("surroundings", "a `HOME` that cannot be written, and no cache named")
+def home_unwritable(ground: Ground) -> Iterator[Seen]:
+    """Static stages pass; for the others the way out is said."""
+    need_bound_permissions(ground.folder)
+    home = ground.folder / "home"
+    home.mkdir(mode=0o500)
+    variables = {"HOME": home, "XDG_CACHE_HOME": None, "ONNXGATE_CACHE_DIR": None}
+    yield ground.check("--static", expected=(0,), variables=variables, setup=bound_by_permissions, about="static")
+    yield ground.check(expected=(3,), variables=variables, setup=bound_by_permissions)
+
+
+@fault("surroundings", "a `TMPDIR` that is not there")
+def no_tmpdir(ground: Ground) -> Iterator[Seen]:
+    """Another one is found, as Python does."""
+    yield ground.check(expected=(0,), variables={"TMPDIR": "/nonexistent"})
+
+
+@fault("surroundings", "no folder for temporary files at all")
+def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
+    """It is said, with the variable that names one."""
+    if str(ground.folder).startswith("/tmp/"):
+        pytest.skip("what is below /tmp cannot be hidden from itself")
+    ground.truth()
+    full = "mount -t tmpfs -o size=4k,nr_inodes=1 tmpfs"
+    hidden = [f"{full} '{each}'" for each in (ground.temporary, "/var/tmp", "/dev/shm", "/tmp")]
+    bound = f"mount --bind '{ground.project}' '{ground.project}' && mount -o remount,bind,ro '{ground.project}'"
+    yield ground.check(expected=(3,), before=in_own_mounts(bound, f"cd '{ground.project}'", *hidden))
+
+
+@fault("surroundings", "`LANG=C`, and names that it has no letters for")
+def no_letters(ground: Ground) -> Iterator[Seen]:
+    """Nothing depends on it."""
+    plain = {"LANG": "C", "LC_ALL": "C"}
+    yield ground.check(expected=(0,), variables=plain)
+    model = ground.project / "models" / "größe-模型.onnx"
+    shutil.copy(ground.project / "models" / "small.onnx", model)
+    yield ground.run("lock", "--offline", expected=(0,), variables=plain, locks=(_locked(ground),), about="lock")
+    yield ground.check(expected=(0,), true=False, variables=plain, about="names")
+    ascii_only = {**plain, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    yield ground.check("--static", expected=(2,), true=False, variables=ascii_only, about="without UTF-8")
+
+
+def _locked(ground: Ground) -> str:
+    """What the lock is to be."""
+    before = ground.lock.read_text()
+    ground.run("lock", "--offline", expected=(0,))
+    new = ground.lock.read_text()
+    ground.lock.write_text(before)
+    return new
+
+
+@fault("surroundings", "no `PATH`")
+def no_path(ground: Ground) -> Iterator[Seen]:
+    """Only git is looked for on it."""
+    yield ground.check(expected=(0,), variables={"PATH": None})
+    yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
+
+
+@fault("surroundings", "no variable at all")
+def no_variables(ground: Ground) -> Iterator[Seen]:
+    """Static stages need none."""
+    variables = dict.fromkeys((*os.environ, *ground.environment))
+    yield ground.check("--static", expected=(0,), variables=variables)
+
+
+@fault("surroundings", "the working folder is deleted", quick=True, runs=False)
+def no_working_folder(ground: Ground) -> Iterator[Seen]:
+    """It is said; with `--config` all is well."""
+    gone = ground.folder / "gone"
+
+    def leave() -> None:
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+
+    yield ground.run("check", "--static", expected=(2, 3), setup=leave)
+    if ground.thorough:
+        config = str(ground.project / "onnxgate.toml")
+        yield ground.run("check", "--static", "--config", config, expected=(0, 2, 3), setup=leave, about="--config")
+        yield ground.run("lock", "--offline", expected=(2, 3), setup=leave, about="lock")
+        yield ground.run("--help", expected=(0,), setup=leave, about="help")
+
+
+def at_most(what: int, number: int) -> Callable[[], None]:
+    """What a child does first."""
+
+    def limit() -> None:
+        resource.setrlimit(what, (number, number))
+
+    return limit
+
+
+@fault("surroundings", "few open files allowed", quick=True)
+def few_files(ground: Ground) -> Iterator[Seen]:
+    """64 are enough; with fewer it is said."""
+    yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
+    for number in (32, 24, 18, 16, 14, 10) if ground.thorough else ():
+        yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
+
+
+@fault("surroundings", "no further process allowed")
+def few_processes(ground: Ground) -> Iterator[Seen]:
+    """It is said. OpenBLAS, which numpy brings, raises SIGINT where it gets no thread: that is 130."""
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("no `setpriv` here, and the limit does not bind root")
+        rights = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # the files are root's
+        user = ["setpriv", "--reuid=64999", "--clear-groups", *rights]
+    else:
+        user = []
+    for number in (0, 1, 2, 3, 6) if ground.thorough else (1,):
+        yield ground.check(
+            expected=(0, 1, 2, 3, 130), before=[*user, "prlimit", f"--nproc={number}"], about=f"{number} processes"
+        )
+
+
+@fault("surroundings", "little memory for the gate itself")
+def little_memory(ground: Ground) -> Iterator[Seen]:
+    """It is said, or is enough."""
+    for mib in (400, 200, 100, 60) if ground.thorough else (100,):
+        setup = at_most(resource.RLIMIT_DATA, mib * 2**20)
+        yield ground.check("--static", expected=(0, 3), setup=setup, about=f"{mib} MiB")
+
+
+@fault("surroundings", "the project cannot be written", quick=True, runs=False)
+def project_unwritable(ground: Ground) -> Iterator[Seen]:
+    """It can be checked; what has to be written is said."""
+    need_bound_permissions(ground.folder)
+    shutil.copy(ground.project / "models" / "small.onnx", ground.project / "models" / "another.onnx")
+    ground.project.chmod(0o500)
+    yield ground.run("lock", "--offline", expected=(3,), setup=bound_by_permissions)
+    ground.project.chmod(0o700)
+    (ground.project / "models" / "another.onnx").unlink()
+    ground.project.chmod(0o500)
+    yield ground.check("--static", expected=(0,), setup=bound_by_permissions, about="check")
+    ground.project.chmod(0o700)
+
+
+@fault("surroundings", "a model, the config or the lock that may not be read", quick=True, runs=False)
+def files_unreadable(ground: Ground) -> Iterator[Seen]:
+    """Each is named."""
+    need_bound_permissions(ground.folder)
+    for file, expected in (("models/small.onnx", (1, 3)), ("onnxgate.toml", (2,)), ("onnxgate.lock", (2,))):
+        (ground.project / file).chmod(0)
+        seen = ground.check("--static", expected=expected, setup=bound_by_permissions, true=False, about=file)
+        (ground.project / file).chmod(0o644)
+        yield seen

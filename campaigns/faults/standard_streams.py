@@ -1,0 +1,62 @@
+"""Standard streams that nobody reads, or that are not there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import Ground
+from campaigns.faults.registry import fault
+
+
+def without(*descriptors: int) -> Callable[[], None]:
+    """What a child does first: close its streams."""
+
+    def close() -> None:
+        for each in descriptors:
+            os.close(each)
+
+    return close
+
+
+def through(shell: str) -> list[str]:
+    """A prefix that runs the command within a pipeline of a shell."""
+    return ["bash", "-c", f'"$@" {shell}; exit ${{PIPESTATUS[0]}}', "sh"]
+
+
+@fault("streams", "`onnxgate check | head -1`", quick=True)
+def pipe_broken(ground: Ground) -> Iterator[Seen]:
+    """The verdict is the exit status; nothing is said about the pipe."""
+    yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
+    if ground.thorough:
+        yield ground.check("-v", expected=(0, 141), before=through("| true"), mute=True, about="nobody reads")
+        yield ground.run("--help", expected=(0, 141), before=through("| true"), mute=True, about="help")
+        yield ground.run("check", "--nonsense", expected=(2,), before=through("2>&1 | true"), mute=True, about="error")
+
+
+@fault("streams", "standard output closed")
+def output_closed(ground: Ground) -> Iterator[Seen]:
+    """The report in the file is whole."""
+    yield ground.check(expected=(0,), setup=without(1))
+    yield ground.run("--help", expected=(0,), setup=without(1), mute=True, about="help")
+
+
+@fault("streams", "standard error closed")
+def error_closed(ground: Ground) -> Iterator[Seen]:
+    """The same; an error is told by the status alone."""
+    yield ground.check(expected=(0,), setup=without(2))
+    yield ground.run("check", "--nonsense", expected=(2,), setup=without(2), mute=True, about="error")
+
+
+@fault("streams", "standard input closed")
+def input_closed(ground: Ground) -> Iterator[Seen]:
+    """Nothing is read from it."""
+    yield ground.check(expected=(0,), setup=without(0))
+
+
+@fault("streams", "all three closed")
+def all_closed(ground: Ground) -> Iterator[Seen]:
+    """No file that is opened takes the place of a stream."""
+    yield ground.check(expected=(0,), setup=without(0, 1, 2), mute=True)
+    yield ground.run("lock", "--offline", expected=(0,), setup=without(0, 1, 2), mute=True, about="lock")

@@ -1,0 +1,187 @@
+"""Ended from outside at moments spread over a run: by SIGKILL, SIGTERM, SIGHUP, and by Ctrl-C once and twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from campaigns.faults.full_disk import changed, with_command
+from campaigns.faults.invariants import Seen
+from campaigns.faults.project_under_test import During, Ground
+from campaigns.faults.registry import fault
+
+SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
+
+
+def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
+    """Seconds after the start."""
+    count = many if ground.thorough else few
+    return [took_s * 1.05 * each / max(1, count - 1) for each in range(count)]
+
+
+def after(wait_s: float, *numbers: signal.Signals, group: bool = False) -> During:
+    """Send signals to the command, or to its whole group as a terminal does."""
+
+    def send(process: subprocess.Popen[bytes]) -> None:
+        if signal.SIGKILL not in numbers:
+            _has_begun(process)
+        time.sleep(wait_s)
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError):
+                (os.killpg if group else os.kill)(process.pid, number)
+            time.sleep(0.03)
+
+    return send
+
+
+def _has_begun(process: subprocess.Popen[bytes]) -> None:
+    """Wait until it is no longer Python alone that starts, and that would end in its own way."""
+    caught = 0
+    while not caught & SIGTERM_IS_CAUGHT and process.poll() is None:
+        time.sleep(0.005)
+        with contextlib.suppress(OSError, StopIteration):
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            caught = int(next(line.split()[1] for line in lines if line.startswith("SigCgt:")), 16)
+
+
+def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
+    """How long the unharmed command takes."""
+    began = time.monotonic()
+    ground.run(*arguments, expected=(0,))
+    took_s = time.monotonic() - began
+    shutil.rmtree(ground.cache / "results", ignore_errors=True)
+    return took_s
+
+
+def bounded(ground: Ground, seen: Seen) -> Seen:
+    """That what killed runs left does not stay."""
+    left = tuple(each.name for each in ground.temporary.iterdir())
+    return replace(seen, scratch=left)
+
+
+@fault("killed", "`check`, at any moment", quick=True)
+def killed_check(ground: Ground) -> Iterator[Seen]:
+    """The next run says what it would have said, and leaves nothing of the killed one."""
+    ground.truth()
+    for wait_s in moments(ground, duration_s(ground, ["check"]), 30, 3):
+        seen = ground.check(
+            expected=(-9, 0), during=after(wait_s, signal.SIGKILL), killed=True, about=f"after {wait_s:.2f} s"
+        )
+        yield seen
+        if ground.thorough:
+            yield ground.check(expected=(0,), about=f"the next after {wait_s:.2f} s")
+    yield bounded(ground, ground.check(expected=(0,), about="the last"))
+
+
+@fault("killed", "`lock`, at any moment", quick=True, runs=False)
+def killed_lock(ground: Ground) -> Iterator[Seen]:
+    """The lock is the old or the new one; nothing stays beside it."""
+    old, new = ground.lock.read_text(), changed(ground)
+    for wait_s in moments(ground, duration_s(ground, ["lock", "--offline"]), 30, 4):
+        ground.lock.write_text(old)
+        killed = after(wait_s, signal.SIGKILL)
+        arguments = ("lock", "--offline")
+        yield ground.run(
+            *arguments, expected=(-9, 0), during=killed, killed=True, locks=(new,), about=f"after {wait_s:.2f} s"
+        )
+    ground.lock.write_text(old)
+    files = {each.name for each in ground.project.iterdir()}
+    seen = bounded(ground, ground.run("lock", "--offline", expected=(0,), locks=(new,), about="the last"))
+    stray = {each.name for each in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
+    assert files
+    yield replace(seen, strays=tuple(sorted(stray)))
+
+
+@fault("killed", "`export`, at any moment")
+def killed_export(ground: Ground) -> Iterator[Seen]:
+    """The committed model is the old or the new one."""
+    with_command(ground)
+    model = ground.project / "models" / "small.onnx"
+    old, new = model.read_bytes(), (ground.project / "fresh.onnx").read_bytes()
+    took_s = duration_s(ground, ["export"])
+    new = model.read_bytes()
+    for wait_s in moments(ground, took_s, 30, 3):
+        model.write_bytes(old)
+        seen = ground.run(
+            "export", expected=(-9, 0), during=after(wait_s, signal.SIGKILL), killed=True, about=f"after {wait_s:.2f} s"
+        )
+        yield seen if model.read_bytes() in (old, new) else replace(seen, unread=("models/small.onnx",))
+    model.write_bytes(old)
+    seen = bounded(ground, ground.run("export", expected=(0,), about="the last"))
+    yield replace(seen, strays=tuple(each.name for each in model.parent.iterdir() if each != model))
+
+
+@fault("killed", "while a locked environment is built")
+def killed_building(ground: Ground) -> Iterator[Seen]:
+    """No half environment is trusted, and what was building it ends as well."""
+    ground.truth()
+    (ground.cache / "environments").unlink()
+    for number in range(10 if ground.thorough else 2):
+        wait_s = 0.3 + 0.25 * number
+        yield ground.check(
+            expected=(-9, 0), during=after(wait_s, signal.SIGKILL), killed=True, about=f"after {wait_s:.2f} s"
+        )
+    yield bounded(ground, ground.check(expected=(0,), about="the next"))
+
+
+def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int) -> Iterator[Seen]:
+    ground.truth()
+    for wait_s in moments(ground, duration_s(ground, ["check"]), 12, few):
+        sent = after(wait_s, *numbers, group=group)
+        yield ground.check(expected=(130, 0), during=sent, about=f"after {wait_s:.2f} s")
+
+
+@fault("interrupted", "Ctrl-C, once", quick=True)
+def interrupted_once(ground: Ground) -> Iterator[Seen]:
+    """130, and all children gone."""
+    yield from _interrupted(ground, signal.SIGINT, group=True, few=2)
+
+
+@fault("interrupted", "Ctrl-C, twice")
+def interrupted_twice(ground: Ground) -> Iterator[Seen]:
+    """The same; what could not be cleaned up is cleaned up by the next run."""
+    for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
+        yield replace(seen, scratch=())
+    yield bounded(ground, ground.check(expected=(0,), about="the next"))
+
+
+@fault("interrupted", "SIGTERM", quick=True)
+def interrupted_by_term(ground: Ground) -> Iterator[Seen]:
+    """As a runner cancels a job."""
+    yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
+
+
+@fault("interrupted", "SIGHUP: the terminal is closed")
+def interrupted_by_hangup(ground: Ground) -> Iterator[Seen]:
+    """The same."""
+    yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
+
+
+@fault("interrupted", "SIGHUP under `nohup`, which wants it to go on")
+def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
+    """It goes on."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    yield ground.check(expected=(0,), setup=ignore, during=after(0.4, signal.SIGHUP))
+
+
+@fault("interrupted", "stopped for a while, and continued")
+def stopped_and_continued(ground: Ground) -> Iterator[Seen]:
+    """Nothing is lost by Ctrl-Z."""
+
+    def stop(process: subprocess.Popen[bytes]) -> None:
+        time.sleep(0.5)
+        os.kill(process.pid, signal.SIGSTOP)
+        time.sleep(1.5)
+        os.kill(process.pid, signal.SIGCONT)
+
+    yield ground.check(expected=(0,), during=stop)

@@ -1,0 +1,75 @@
+"""`python -m campaigns.fix`: every case of `fixtures/` that some fix answers, repaired and run on real runtimes.
+
+The environments are those of the user's cache, or made; `ONNXGATE_CACHE_DIR` says where. One row per model: what was
+found before and after, on how many runtimes old and new were held against each other and how far apart they are, and
+what a second run has to do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
+from onnxgate.gate.request import GateRequest
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from tests.harness import fix_cases
+
+ASKED = FixOptions(unsafe=True)
+
+
+def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
+    """The models of one project that are not sound."""
+    (scratch / "first").mkdir()
+    first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
+    for each in first:
+        if each.state == "repaired" and each.fresh is not None:
+            place = find_replacement_target(each.model.absolute, request.project.root, each.sha256)
+            replace_model_file(place, each.fresh, scratch / "backups")
+    (scratch / "second").mkdir()
+    second = {each.model.path: each for each in fix_models(request, ASKED, host, scratch / "second")}
+    for each in first:
+        yield f"| {name} `{each.model.path}` | {_before(each)} | {_after(each, second[each.model.path])} |"
+
+
+def _before(repair: FixResult) -> str:
+    return ", ".join(dict.fromkeys(f"`{each.rule}`" for each in repair.findings))
+
+
+def _after(repair: FixResult, again: FixResult) -> str:
+    left = _before(again) or "none"
+    if repair.state != "repaired" or repair.proof is None:
+        why = "; ".join([repair.reason, *(left.reason for _, left in repair.left)]).strip("; ")
+        return f"{left} ({repair.state}) | {why} | {'nothing' if again.state == repair.state else again.state}"
+    equal = [row.runtime for row in repair.proof.rows if row.state == "equal"]
+    bits = sum("bit for bit" in row.text for row in repair.proof.rows)
+    now = sum("runs now" in row.text for row in repair.proof.rows)
+    proof = f"{len(equal)} runtimes, {repair.proof.cases} cases, {bits} bit for bit, {now} that refused it"
+    apart = f"at most {repair.proof.largest:.2g} apart"
+    return f"{left} | {proof}, {apart} | {'nothing' if again.state == 'sound' else again.state}"
+
+
+def main() -> None:
+    """Print the table."""
+    print("| case | before | after | proof | second run |\n|---|---|---|---|---|")
+    numbers = itertools.count()
+    with tempfile.TemporaryDirectory(prefix="onnxgate-repair-") as scratch:
+
+        def folder() -> Path:
+            made = Path(scratch, str(next(numbers)))
+            made.mkdir()
+            return made
+
+        projects = {name: fix_cases.make(name, folder()) for name in fix_cases.names()}
+        projects["projects/broken"] = fix_cases.broken(folder())
+        with projects["projects/broken"].open_host() as host:
+            for name, request in projects.items():
+                for row in rows(name, request, host, folder()):
+                    print(row, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""Put hostile models through everything that reads models, and say what none of them may do.
+
+    python -m campaigns.fuzz models --count 1000000 --jobs 2 --seed 1
+    python -m campaigns.fuzz onnx --count 20000 --jobs 2 --seed 1
+    python -m campaigns.fuzz guided --time-s 600 --corpus corpus
+    python -m campaigns.fuzz show --seed 1 --index 4711 --save found.onnx
+
+An input is what its seed and its index make it, on every machine. A find is a reader that raises anything but what it
+documents, or that crashes, hangs, or needs far more memory than the file has bytes; the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from campaigns.fuzz.mutation_kinds import KINDS, mutant
+
+if TYPE_CHECKING:
+    from campaigns.fuzz.supervisor import Found, Result
+
+
+def main() -> int:
+    """Run what is asked for."""
+    arguments = _arguments()
+    return int(arguments.run(arguments))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m campaigns.fuzz", description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(required=True)
+    models = commands.add_parser("models", help="mutated models through our own readers")
+    models.set_defaults(run=_models)
+    models.add_argument("--count", type=int, default=10_000)
+    models.add_argument("--jobs", type=int, default=1)
+    models.add_argument("--time-s", type=float, default=float("inf"))
+    models.add_argument("--costly-every", type=int, default=1, help="the costly readers see one input of so many")
+    models.add_argument("--keep", type=Path, help="a folder for inputs that show something")
+    native = commands.add_parser("onnx", help="mutated models through onnx's own C++, in children as `check` has them")
+    native.set_defaults(run=_onnx)
+    native.add_argument("--count", type=int, default=2_000)
+    native.add_argument("--jobs", type=int, default=1)
+    native.add_argument("--time-s", type=float, default=float("inf"))
+    guided = commands.add_parser("guided", help="guided by coverage, with atheris")
+    guided.set_defaults(run=_guided)
+    guided.add_argument("--count", type=int, default=-1)
+    guided.add_argument("--time-s", type=int, default=300)
+    guided.add_argument("--corpus", type=Path, help="a folder that keeps what reached new lines")
+    guided.add_argument("--seed", type=int, default=1)
+    show = commands.add_parser("show", help="one input")
+    show.set_defaults(run=_show)
+    show.add_argument("--index", type=int, required=True)
+    show.add_argument("--save", type=Path)
+    for each in (models, native, show):
+        each.add_argument("--seed", type=int, default=1)
+        each.add_argument("--kinds", nargs="*", default=(), choices=list(KINDS))
+    return parser.parse_args()
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    from campaigns.fuzz.reader_checks import Bench
+    from campaigns.fuzz.supervisor import Run, supervise
+
+    kinds = tuple(arguments.kinds)
+    make = functools.partial(mutant, arguments.seed, kinds=kinds)
+    bench = functools.partial(Bench, costly_every=arguments.costly_every)
+    result = supervise(Run(make, arguments.count, arguments.jobs, bench, arguments.time_s))
+    report(result)
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+        for each in distinct(result):
+            (arguments.keep / f"{arguments.seed}-{each.index}.onnx").write_bytes(make(each.index).data)
+    return 1 if result.found else 0
+
+
+def _onnx(arguments: argparse.Namespace) -> int:
+    from campaigns.fuzz.onnx_library import ask
+
+    make = functools.partial(mutant, arguments.seed, kinds=tuple(arguments.kinds))
+    answers = ask(make, arguments.count, arguments.jobs, arguments.time_s)
+    for kind, count in sorted(answers.inputs.items()):
+        print(f"{count:>9,}  {kind}")
+    print(f"{sum(answers.inputs.values()):>9,}  inputs in {answers.seconds:.1f} s")
+    for name, count in answers.answered.items():
+        print(f"{count:>9,}  answered by {name}")
+    for (asked, how), count in Counter((each.asked, each.how) for each in answers.lost).most_common():
+        first = next(each for each in answers.lost if (each.asked, each.how) == (asked, how))
+        print(f"{count:>9,}  lost in {asked}: {how} ({first.kind}, index {first.index})")
+    return 1 if answers.faults else 0
+
+
+def _guided(arguments: argparse.Namespace) -> int:
+    from campaigns.fuzz.coverage_guided import guide
+
+    guide(arguments.count, arguments.time_s, arguments.seed, arguments.corpus)
+    return 0
+
+
+def report(result: Result) -> None:
+    """Inputs by kind, then each find once."""
+    for kind, count in sorted(result.inputs.items()):
+        print(f"{count:>9,}  {kind}")
+    rate = result.count / max(result.seconds, 1e-9)
+    print(f"{result.count:>9,}  inputs in {result.seconds:.1f} s ({rate:.0f} a second)")
+    seconds, index, kind = result.slowest
+    print(f"the slowest took {seconds:.2f} s: {kind}, index {index}")
+    often = Counter((each.find.reader, each.find.what) for each in result.found)
+    for each in distinct(result):
+        count = often[each.find.reader, each.find.what]
+        print(
+            f"{count:>7}x {each.find.reader}: {each.find.what} ({each.kind}, index {each.index}) {each.find.detail!r}"
+        )
+    for each in result.foreign:
+        where = f"({each.kind}, index {each.index})"
+        print(f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} {where}")
+    print(f"{len(often)} different finds")
+
+
+def distinct(result: Result) -> list[Found]:
+    """One input for each find."""
+    return list({(each.find.reader, each.find.what): each for each in reversed(result.found)}.values())
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    given = mutant(arguments.seed, arguments.index, tuple(arguments.kinds))
+    print(f"{given.kind}, {len(given.data):,} bytes: {given.data[:200]!r}")
+    if arguments.save:
+        arguments.save.write_bytes(given.data)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

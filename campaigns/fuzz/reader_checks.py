@@ -1,0 +1,117 @@
+"""One input through every reader: what each did that it must not do."""
+
+from __future__ import annotations
+
+import resource
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from campaigns.fuzz.readers import COSTLY, DOCUMENTED, OF_FILES, OF_MODELS, Look, Subject
+from campaigns.fuzz.seed_models import contents, furnish
+
+MOST_MIB = 192
+"""A reader may need so much more memory than before it began, whatever it reads."""
+MOST_TIMES = 100
+"""And so many times what the file has."""
+ADDRESS_SPACE_BYTES = 6 * 2**30
+_PACKAGE = "onnxgate/"
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """What a reader did that it must not: `what` is the same for all inputs of one fault."""
+
+    reader: str
+    what: str
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Bench:
+    """A folder with a sound model and its data, into which one input after the other is put."""
+
+    folder: Path
+    readers: Mapping[str, Look] = field(default_factory=lambda: {**OF_FILES, **OF_MODELS})
+    costly_every: int = 1  # the costly readers see one input of so many
+    at: Callable[[int], None] = lambda number: None  # told which reader is at work, for who supervises
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        furnish(self.folder)
+        (self.folder / "seed.onnx").write_bytes(contents()[0])
+        with suppress(FileExistsError):
+            (self.folder / "link").symlink_to("/dev/zero")
+
+    def look(self, data: bytes) -> Iterator[Find]:
+        """All that is wrong with what readers do with these bytes."""
+        path = self.folder / "m.onnx"
+        path.write_bytes(data)
+        subject = Subject(path, self.folder / "seed.onnx", self.folder / "scratch")
+        allowed_kib = (MOST_MIB * 2**20 + MOST_TIMES * len(data)) // 1024
+        before = _reset_peak()
+        for number, name in enumerate(self.readers):
+            if self._is_due(name, subject, data):
+                self.at(number)
+                yield from _watched(name, self.readers[name], subject)
+        if _peak_kib() - before > allowed_kib:
+            yield from self._greedy(subject, allowed_kib)
+
+    def _is_due(self, name: str, subject: Subject, data: bytes) -> bool:
+        if name in COSTLY and zlib.crc32(data) % self.costly_every:
+            return False
+        return subject.readable or name not in OF_MODELS
+
+    def _greedy(self, subject: Subject, allowed_kib: int) -> Iterator[Find]:
+        """Who took the memory; each looks again, alone."""
+        for name, look in self.readers.items():
+            before = _reset_peak()
+            for _ in _watched(name, look, subject):
+                pass
+            if (grown := _peak_kib() - before) > allowed_kib:
+                yield Find(name, "memory", f"{grown // 1024} MiB, where {allowed_kib // 1024} are allowed")
+
+
+def limit_memory() -> None:
+    """More than this cannot be had: who asks for it gets a MemoryError, or ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
+
+
+def _watched(name: str, look: Look, subject: Subject) -> Iterator[Find]:
+    try:
+        look(subject)
+    except DOCUMENTED.get(name, ()):
+        pass
+    except Exception as error:  # noqa: BLE001 - it is what is looked for
+        yield Find(name, f"{type(error).__name__} at {_where(error)}", str(error)[:300])
+
+
+def _where(error: BaseException) -> str:
+    """The innermost line of ours."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__, limit=-200) if _PACKAGE in frame.filename]
+    if isinstance(error, RecursionError):
+        names = sorted({frame.name for frame in frames})
+        return f"{frames[-1].filename.rpartition(_PACKAGE)[2]} in {', '.join(names)}" if frames else "elsewhere"
+    frame = next(reversed(frames), None)
+    return f"{frame.filename.rpartition(_PACKAGE)[2]}:{frame.lineno} {frame.name}" if frame else "elsewhere"
+
+
+def _reset_peak() -> int:
+    """What is resident now, in KiB; the peak begins here."""
+    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # noqa: PTH123 - thousands a second
+        file.write("5")
+    return _status(b"VmRSS:")
+
+
+def _peak_kib() -> int:
+    return _status(b"VmHWM:")
+
+
+def _status(key: bytes) -> int:
+    with open("/proc/self/status", "rb") as file:  # noqa: PTH123
+        status = file.read()
+    start = status.index(key) + len(key)
+    return int(status[start : status.index(b"kB", start)])

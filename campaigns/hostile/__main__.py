@@ -1,0 +1,54 @@
+"""`python -m campaigns.hostile formats --count 100000 --seed 1 --jobs 2`: exit status 1 where anything was found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from multiprocessing import Pool
+
+from campaigns.hostile import format_campaign
+
+
+def main() -> int:
+    """Run what is asked for, and say what was tried and found."""
+    parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
+    parser.add_argument("what", choices=("formats", "readers"))
+    parser.add_argument("--count", type=int, default=100_000, help="hostile strings, or inputs of each reader")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", default="", help="readers whose name holds this")
+    asked = parser.parse_args()
+    return _formats(asked) if asked.what == "formats" else _readers(asked)
+
+
+def _formats(asked: argparse.Namespace) -> int:
+    began = time.monotonic()
+    part = -(-asked.count // asked.jobs)
+    with Pool(asked.jobs) as pool:
+        tallies = pool.starmap(format_campaign.run, [(part, asked.seed * 1000 + job) for job in range(asked.jobs)])
+    passages: Counter[str] = sum((each.by_surface for each in tallies), Counter())
+    for name, number in passages.items():
+        print(f"{number:>10,}  {name}")
+    finds = [find for each in tallies for find in each.finds]
+    for find in finds:
+        print(f"FOUND in {find.surface}{' (tame)' if find.tame else ''}: {find.complaint}")
+        for place, said in find.said.items():
+            print(f"    in place of {place[:60]!a}: {said[:300]!a}")
+    strings, documents = (sum(getattr(each, name) for each in tallies) for name in ("strings", "documents"))
+    print(
+        f"{strings:,} hostile strings in {documents:,} documents, {sum(passages.values()):,} times through "
+        f"{len(passages)} formats in {time.monotonic() - began:.0f} s: {len(finds)} finds"
+    )
+    return 1 if finds else 0
+
+
+def _readers(asked: argparse.Namespace) -> int:
+    from campaigns.hostile import reader_campaign
+
+    return reader_campaign.main(asked.count, asked.seed, asked.jobs, asked.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

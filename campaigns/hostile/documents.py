@@ -1,0 +1,181 @@
+"""Documents that hold hostile strings, and their twins: the same documents with harmless strings in the same places."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from onnxgate.core import report_json
+from onnxgate.core.report import Report
+from onnxgate.core.upgrade_preview import AddedRuntime, Preview
+from onnxgate.formats import model_diff, support_matrix
+from onnxgate.project.config.schema import Ignore
+from onnxgate.project.lock.loader import load_lock
+from tests.harness.reports.sample_reports import FOLDER
+
+OURS = frozenset({
+    *("rule", "stage", "stages", "metric", "command", "bound_from"),
+    *("engine", "version", "runtime", "runtimes", "pins"),
+})  # fmt: skip
+"""Fields that only we write. In a tame document they are as they were: lines of ours begin with them."""
+PINNED = frozenset({"targets", "toolchain", "packages", "npm", "sha256"})
+"""Parts of a lock whose strings are versions, digests and names of packages: its reader takes no others."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A document and its harmless twin; `said` are its hostile strings."""
+
+    kind: str
+    hostile: Any
+    twin: Any
+    said: tuple[str, ...]
+    tame: bool
+
+
+class Ignores(msgspec.Struct, frozen=True):
+    """Entries of a config."""
+
+    entries: tuple[Ignore, ...]
+
+
+@cache
+def samples() -> Mapping[str, Any]:
+    """One document of each kind, of which every part has something to say."""
+    report = report_json.decode_report((FOLDER / "sample.json").read_bytes())
+    said = ("models/encoder.onnx: loaded on 1.18.1; whether it does now cannot be predicted", "a remark of ours")
+    report = msgspec.structs.replace(report, remarks=said, scope="export not asked for", folder="sub/project")
+    return {
+        "report": report,
+        "matrix": support_matrix.parse_json((FOLDER / "matrix.json").read_bytes()),
+        "diff": model_diff.parse_json((FOLDER / "diff.json").read_bytes()),
+        "preview": _preview(report),
+        "lock": load_lock(FOLDER.parent / "locks" / "sample.lock"),
+        "ignores": Ignores((
+            Ignore(rule="load-failed", model="models/a.onnx", reason="in March", until=datetime.date(2027, 3, 31)),
+            Ignore(rule="missing-kernel", reason="known", sha256="0" * 64, fingerprints=("1a", "2b", "3c", "4d", "5e")),
+        )),
+    }  # fmt: skip
+
+
+def _preview(report: Report) -> Preview:
+    findings = report.findings
+    runtimes = [f"{each.engine} {each.version}" for each in report.runtimes]
+    arrivals = [
+        AddedRuntime(
+            model=model.path,
+            runtime=runtime,
+            state="fail",
+            breaks=findings[:2],
+            outputs=report.measured,
+            before=runtimes[0],
+        )
+        for model in report.models
+        for runtime in runtimes[:2]
+    ]
+    arrivals.append(
+        AddedRuntime(model="models/new.onnx", runtime=runtimes[-1], state="pass", unlike="it has other outputs")
+    )
+    return Preview(
+        pins=("onnxruntime 1.31.1 comes", "numpy 2.4.6 comes"),
+        arrivals=tuple(arrivals),
+        others=findings[2:3],
+        repairs=findings[3:4],
+        remains=findings[4:],
+        undecided=report.undecided,
+        after=report,
+    )
+
+
+def strings(document: Any) -> list[str]:
+    """Every distinct string that may be foreign, in the order of the document; the empty one means nothing is there."""
+    found: dict[str, None] = {}
+
+    def note(said: str) -> str:
+        found.setdefault(said)
+        return said
+
+    replaced(document, note, frozenset())
+    return [each for each in found if each]
+
+
+def pair(kind: str, said: Mapping[str, str], *, tame: bool = False) -> Pair:
+    """The sample of a kind with these strings in place of its own."""
+    sample = samples()[kind]
+    own = (OURS if tame else frozenset()) | (PINNED if kind == "lock" else frozenset())
+    harmless = {old: f"w{index:05d}x" for index, old in enumerate(said)}
+    return Pair(
+        kind,
+        replaced(sample, _renamed(sample, said), own),
+        replaced(sample, _renamed(sample, harmless), own),
+        tuple(said.values()),
+        tame,
+    )
+
+
+def _renamed(sample: Any, said: Mapping[str, str]) -> Callable[[str], str]:
+    """New strings for old ones; a runtime's name stays that of its engine and release."""
+    names = {f"{each.engine} {each.version}": (each.engine, each.version) for each in _runtimes(sample)}
+
+    def rename(old: str) -> str:
+        if old in names:
+            return " ".join(said.get(part, part) for part in names[old])
+        return said.get(old, old)
+
+    return rename
+
+
+def _runtimes(sample: Any) -> Iterator[Any]:
+    yield from (
+        sample.runtimes if isinstance(sample, Report) else sample.after.runtimes if isinstance(sample, Preview) else ()
+    )
+
+
+def replaced(document: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:
+    """The document with its strings renamed, wherever its type takes any string; `own` are fields left as they are."""
+    plain = msgspec.to_builtins(document)
+    return msgspec.convert(_walked(plain, _type(type(document)), rename, own), type(document), str_keys=True)
+
+
+@cache
+def _type(kind: type) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _walked(value: Any, kind: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:
+    match value, kind:
+        case _, inspect.UnionType():
+            return _walked(value, _member(value, kind), rename, own)
+        case str(), inspect.StrType():
+            return rename(value) if value else value
+        case dict(), inspect.StructType():
+            return {
+                field.encode_name: value[field.encode_name]
+                if field.encode_name in own
+                else _walked(value[field.encode_name], field.type, rename, own)
+                for field in kind.fields
+                if field.encode_name in value
+            }
+        case dict(), inspect.DictType():
+            return {
+                _walked(k, kind.key_type, rename, own): _walked(v, kind.value_type, rename, own)
+                for k, v in value.items()
+            }
+        case ((list() | tuple()), inspect.VarTupleType() | inspect.ListType()):
+            return [_walked(each, kind.item_type, rename, own) for each in value]
+        case _:
+            return value
+
+
+def _member(value: Any, union: inspect.UnionType) -> Any:
+    wanted: tuple[type, ...] = (
+        (inspect.StrType,) if isinstance(value, str) else (inspect.StructType, inspect.DictType)
+        if isinstance(value, dict) else (inspect.VarTupleType,) if isinstance(value, list | tuple) else ()
+    )  # fmt: skip
+    return next((each for each in union.types if isinstance(each, wanted)), None) if wanted else None

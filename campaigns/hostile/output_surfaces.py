@@ -1,0 +1,168 @@
+"""Every place where our text is obeyed or read: what writes it, and what must hold of what it wrote."""
+
+from __future__ import annotations
+
+import json as standard_json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from campaigns.hostile import consumers
+from campaigns.hostile.documents import Pair
+from onnxgate.core import escape, report_json
+from onnxgate.formats import model_diff, support_matrix, upgrade_preview
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats.report.html import page  # fmt: skip
+from onnxgate.project.config import ignore_entries
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.toml import loads
+
+Reading = Callable[[str], Counter[object]]
+COMMENT_LIMIT, SUMMARY_LIMIT = 65_536, 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Surface:
+    """One format of one kind of document. `kept` reads back what a format of data must keep."""
+
+    name: str
+    kind: str
+    write: Callable[[Any], str]
+    read: Reading
+    kept: Callable[[str], Any] | None = None
+    limit: int = 0  # characters that its consumer takes
+    tame: bool = False  # it is judged of tame documents alone: lines of ours begin with names of ours
+    exact: tuple[str, ...] = ()  # of what is read there must be as much as in the twin
+
+
+def _terminal(write: Callable[..., str]) -> Callable[[Any], str]:
+    return lambda document: write(document, color=True, width=60)
+
+
+def _described(report: Any) -> str:
+    """As `diff --textconv` prints a model's lines."""
+    said = (f"{each.model} {each.node} {each.message}" for each in report.findings)
+    return "".join(f"{escape.escape_log_line(line)}\n" for line in said)
+
+
+def _drawings(report: Any) -> str:
+    return "\n".join(markdown.render_mermaid(each) for each in report.drawings)
+
+
+def _entries(document: Any) -> str:
+    return "\n\n".join(ignore_entries.render_entry(each) for each in document.entries)
+
+
+def _entries_read(said: str) -> Any:
+    return [{"model": "**", **each} for each in loads(said)["ignore"]]
+
+
+SURFACES = (
+    Surface("text", "report", text.format, consumers.shown("report"), tame=True),
+    Surface("text for a terminal", "report", _terminal(text.format), consumers.shown("report"), tame=True),
+    Surface(
+        "text with all figures",
+        "report",
+        lambda it: text.format(it, verbose=True),
+        consumers.shown("report"),
+        tame=True,
+    ),
+    Surface("verdict", "report", text.render_verdict, consumers.shown("report")),
+    Surface("json", "report", report_json.format, consumers.data, report_json.decode_report),
+    Surface("html", "report", page.format, consumers.markup),
+    Surface("markdown", "report", markdown.format, consumers.page),
+    Surface("summary", "report", markdown.format_summary, consumers.page, limit=SUMMARY_LIMIT),
+    Surface("comment", "report", comment.format, consumers.page, limit=COMMENT_LIMIT),
+    Surface("github", "report", github.format, consumers.annotated, exact=("command",)),
+    Surface("sarif", "report", sarif.format, consumers.sarif),
+    Surface("junit", "report", junit.format, consumers.junit),
+    Surface("gitlab", "report", gitlab.format, consumers.gitlab),
+    Surface("mermaid", "report", _drawings, consumers.diagram),
+    Surface("description", "report", _described, consumers.logged),
+    Surface("matrix text", "matrix", support_matrix.format_text, consumers.shown("matrix"), tame=True),
+    Surface(
+        "matrix for a terminal", "matrix", _terminal(support_matrix.format_text), consumers.shown("matrix"), tame=True
+    ),
+    Surface("matrix markdown", "matrix", support_matrix.format_markdown, consumers.page),
+    Surface("matrix json", "matrix", support_matrix.format_json, consumers.data, support_matrix.parse_json),
+    Surface("diff text", "diff", model_diff.format_text, consumers.shown("diff"), tame=True),
+    Surface("diff for a terminal", "diff", _terminal(model_diff.format_text), consumers.shown("diff"), tame=True),
+    Surface("diff markdown", "diff", model_diff.format_markdown, consumers.page),
+    Surface("diff json", "diff", model_diff.format_json, consumers.data, model_diff.parse_json),
+    Surface("preview text", "preview", upgrade_preview.format, consumers.shown("preview"), tame=True),
+    Surface(
+        "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True
+    ),
+    Surface("lock", "lock", render_lock, lambda said: Counter(), lambda said: parse_lock(said, "onnxgate.lock")),
+    Surface("ignores", "ignores", _entries, consumers.logged, _entries_read),
+)
+BY_KIND = {kind: [each for each in SURFACES if each.kind == kind] for kind in dict.fromkeys(s.kind for s in SURFACES)}
+
+
+def complaints(surface: Surface, pair: Pair) -> Iterator[str]:
+    """What is wrong with a format of a hostile document: what acts in it, and does not in that of its twin."""
+    if surface.tame and not pair.tame:
+        return
+    try:
+        yield from _judged(surface, pair)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a find
+        yield f"{type(error).__name__}: {error}"[:2000]
+
+
+def _judged(surface: Surface, pair: Pair) -> Iterator[str]:
+    written = surface.write(pair.hostile)
+    got, wanted = surface.read(written), surface.read(surface.write(pair.twin))
+    for what, count in got.items():
+        if count > wanted[what] + SLACK.get(_kind(what), 0):
+            yield f"{count} of {what!r}, and {wanted[what]} in the twin"
+    for kind in surface.exact:
+        if _count(got, kind) != _count(wanted, kind):
+            yield f"{_count(got, kind)} of `{kind}`, and {_count(wanted, kind)} in the twin"
+    if surface.limit and len(written) > surface.limit:
+        yield f"{len(written)} characters, and its reader takes {surface.limit}"
+    if surface.kept is not None:
+        yield from _lost(surface, surface.kept, pair.hostile, written)
+
+
+SLACK = {("element", "p"): 40, ("element", "th"): 40, ("element", "td"): 60, ("element", "br"): 40}
+"""Paragraphs that say how much was left out, and cells of their own where a release's name has a blank in it."""
+
+
+def _kind(what: object) -> object:
+    return what[:2] if isinstance(what, tuple) else what
+
+
+def _count(found: Counter[object], kind: str) -> int:
+    return sum(number for what, number in found.items() if isinstance(what, tuple) and what[0] == kind)
+
+
+def _lost(surface: Surface, kept: Callable[[str], Any], document: Any, written: str) -> Iterator[str]:
+    back, given = (msgspec.to_builtins(each) for each in (kept(written), document))
+    match surface.kind:
+        case "ignores":
+            given, back = _entries_alike(given["entries"]), _entries_alike(back)
+        case "lock":
+            given, back = _unordered(given), _unordered(back)
+        case _:
+            given = report_json._escape_surrogates(given)
+    if _plain(back) != _plain(given):
+        yield "it reads back as something else"
+
+
+def _plain(value: Any) -> str:
+    return standard_json.dumps(value, default=str)
+
+
+def _entries_alike(entries: Any) -> Any:
+    return [{key: _plain(value) for key, value in sorted(each.items()) if value is not None} for each in entries]
+
+
+def _unordered(lock: Any) -> Any:
+    """A lock is written sorted."""
+    if isinstance(lock, dict):
+        return {key: _unordered(value) for key, value in sorted(lock.items())}
+    return sorted(map(_unordered, lock), key=repr) if isinstance(lock, list | tuple) else lock

@@ -1,0 +1,452 @@
+"""The readers that are fed, each as its caller calls it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+
+from campaigns.hostile import mutations
+from campaigns.hostile.reader_campaign import Reader
+from onnxgate import rules
+from onnxgate.core import report_json as json_format
+from onnxgate.core.errors import ConfigError, LockError, UsageError
+from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
+from onnxgate.core.report import Report, Shard
+from onnxgate.formats.report import text
+from onnxgate.gate.cache.run_results import ResultCache
+from onnxgate.gate.sharding import merge, plan, shard_report
+from onnxgate.github import api
+from onnxgate.inputs import case_files
+from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.reading.file_format import parse_pointer
+from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.globs import covers, matches
+from onnxgate.project.config.ignore_entries import IgnoreEdit, edit_ignores
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.schema import Ignore
+from onnxgate.project.git import baseline
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes import protocol
+from onnxgate.support.harvest.cache import HarvestCache
+
+ROOT = Path(__file__).parents[2]
+CONFIG = b"""required-version = ">=0.0"
+models = ["models/**/*.onnx"]
+exclude = ["tests/**"]
+ir-version = "<=10"
+opset = { "ai.onnx" = 18 }
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.32"
+select = "minors"
+providers = ["CPUExecutionProvider"]
+optimization = ["all", "disabled"]
+[targets.gpu]
+runtime = "onnxruntime-gpu>=1.23"
+python = ".venv"
+required = false
+[toolchain]
+python = ".venv"
+requires = ["torch==2.13.*"]
+[[model]]
+path = "models/a.onnx"
+targets = ["server"]
+source = "export/a.py:build"
+sizes = { batch = [1, 3] }
+inputs = "samples/*.npz"
+tolerance = { rtol = 1e-3, atol = 1e-5 }
+budget = { size-mib = 40, slower-than-baseline = 1.2 }
+[rules]
+missing-kernel = "warning"
+[[ignore]]
+rule = "missing-kernel"
+model = "models/legacy.onnx"
+reason = "moves"
+until = 2027-03-31
+[limits]
+time-s = 300
+"""
+
+
+def _written(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+def _project(folder: Path) -> None:
+    """What the config names."""
+    for name in ("models/a.onnx", "models/legacy.onnx", "export/a.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+
+
+def _config(data: bytes, folder: Path) -> None:
+    _project(folder)
+    project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
+    project.models()
+
+
+def _pyproject(data: bytes, folder: Path) -> None:
+    _project(folder)
+    path = _written(folder, "pyproject.toml", data)
+    (folder / "onnxgate.toml").unlink(missing_ok=True)
+    (folder / ".git").mkdir(exist_ok=True)
+    if find_config(folder):
+        load_config(path, rule_ids=rules.by_id)
+
+
+def _lock(data: bytes, folder: Path) -> None:
+    load_lock(_written(folder, "onnxgate.lock", data))
+
+
+def _edit(data: bytes, folder: Path) -> None:
+    """Only of a valid config entries are written; all else in it stays byte for byte."""
+    _project(folder)
+    project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
+    ignore = Ignore(rule="load-failed", model="models/*.onnx", reason='a "reason"\n# x')
+    listed = {index: () for index in range(len(project.config.ignore)) if index % 2}
+    made = edit_ignores(data, (), IgnoreEdit(listed, [ignore]), "onnxgate.toml")
+    again = load_config(_written(folder, "onnxgate.toml", made), rule_ids=rules.by_id)
+    assert ignore in again.config.ignore
+    if not listed:
+        added = len(made) - len(data)
+        assert any(made[:at] + made[at + added :] == data for at in _cuts(data, made)), "other bytes changed"
+
+
+def _cuts(data: bytes, made: bytes) -> range:
+    same = next((at for at, (one, other) in enumerate(zip(data, made, strict=False)) if one != other), len(data))
+    return range(max(0, same - 200), same + 1)
+
+
+def _report(data: bytes, folder: Path) -> None:
+    """As `merge` does, with a sound report of another shard beside it."""
+    other, _ = _shards()
+    given = [shard_report.decode_report_file("a.json", data), shard_report.decode_report_file("b.json", other)]
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+    merged = merge.merge_reports(collected.reports, collected.gaps, "error")
+    text.format(merged)
+    whole = len(collected.reports) == 2 and not collected.gaps
+    assert merged.exit != 0 or whole, "a pass without all shards"
+
+
+@cache
+def _shards() -> tuple[bytes, bytes]:
+    """The sample as two shards of one check, the first without findings."""
+    report = msgspec.json.decode((ROOT / "fixtures/reports/sample.json").read_bytes(), type=Report)
+    paths = tuple(sorted(each.path for each in report.models))
+    division = tuple(1 + index % 2 for index in range(len(paths)))
+    made = []
+    for index in (1, 2):
+        own = {path for path, shard in zip(paths, division, strict=True) if shard == index}
+        part = msgspec.structs.replace(
+            report,
+            onnxgate=shard_report.__version__,
+            models=tuple(sorted((each for each in report.models if each.path in own), key=lambda each: each.path)),
+            cells=tuple(each for each in report.cells if each.model in own),
+            findings=(),
+            undecided=(),
+            skipped=(),
+            verdict="pass",
+            exit=0,
+            shard=Shard(
+                index=index, of=2, plan="a" * 64, key="b" * 64, config="c", lock="d", models=paths, division=division,
+                scope="", locked=report.runtimes,
+            ),
+        )  # fmt: skip
+        made.append(json_format.format(json_format.seal_report(part)).encode())
+    return made[1], made[0]
+
+
+def _forged(random: Random, seed: bytes) -> bytes:
+    """A report that lies and is sealed all the same."""
+    data = mutations.of_json(random, seed)
+    try:
+        report = msgspec.json.decode(data, type=Report)
+        return json_format.format(json_format.seal_report(report)).encode()
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return data
+
+
+def _job(folder: Path) -> Run:
+    output = folder / "out"
+    output.mkdir(exist_ok=True)
+    fed = folder / "x.npy"
+    if not fed.exists():
+        np.save(fed, np.ones(3, np.float32))
+    case = InputCase(name="a", origin="generated", inputs={"x": str(fed)})
+    return Run(model="/m.onnx", cases=(case,), output=str(output))
+
+
+REPLIES = (
+    b'{"id":1,"phase":"load"}',
+    b'{"id":1,"reply":{"outcome":"completed","result":{"kind":"load","providers":["CPUExecutionProvider"]}}}',
+    b'{"id":1,"reply":{"outcome":"completed","result":{"kind":"run","providers":["a"],"outputs":["y","z"],"cases":'
+    b'[{"outputs":["/etc/passwd",null],"failure":null,"unstable":["y"],"aliased":[]}]}}}',
+    b'{"id":1,"reply":{"outcome":"refused","failure":{"type":"Fail","text":"no","memory":false,"source":"a.py:3"}}}',
+    b'{"id":1,"reply":{"outcome":"unavailable","reason":"x","hint":"y"}}',
+    b'{"id":1,"reply":{"outcome":"completed","result":{"kind":"probe","python":"3.11","packages":{"torch":"2"}}}}',
+)
+
+
+def _reply(data: bytes, folder: Path) -> None:
+    line = protocol.parse_event(data, 1)
+    if line.reply is not None:
+        for job in (_job(folder), Load(model="/m.onnx"), Probe()):
+            protocol.validate_reply(line.reply, job)
+    protocol.clean_log(data.decode("utf-8", "replace"))
+
+
+def _kept_seed() -> tuple[bytes, ...]:
+    result = {"kind": "run", "providers": ["a"], "outputs": ["y"], "cases": [{"outputs": ["0/0.npy"]}]}
+    return (json.dumps({"result": result, "files": {"0/0.npy": _sha256(_npy(np.ones(4)))}, "run": "RUN"}).encode(),)
+
+
+def _kept(data: bytes, folder: Path) -> None:
+    """An entry of kept results that somebody wrote: nothing is taken over but arrays in the job's folder."""
+    _found(data, _npy(np.ones(4)), folder)
+
+
+def _kept_array(data: bytes, folder: Path) -> None:
+    """An array that somebody wrote, and its digest with it."""
+    entry = json.loads(_kept_seed()[0])
+    entry["files"] = {"0/0.npy": _sha256(data)}
+    if _found(json.dumps(entry).encode(), data, folder):
+        np.load(folder / "out" / "0" / "0.npy", allow_pickle=False)
+
+
+def _found(entry: bytes, array: bytes, folder: Path) -> bool:
+    """Whether a store takes an entry over: one that it wrote itself, and that somebody changed."""
+    from tests.gate.cache.test_run_results import seat
+
+    job = _job(folder)
+    output = folder / "out" / "0" / "0.npy"
+    output.parent.mkdir(exist_ok=True)
+    output.write_bytes(_npy(np.ones(4)))
+    result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(str(output),)),))
+    ResultCache(folder / "kept", {job.model: "1" * 64}).keep(seat(), job, Completed(result=result))
+    output.unlink()
+    file = next((folder / "kept").rglob("entry.json"))
+    run = json.loads(file.read_bytes())["run"]
+    (file.parent / "0" / "0.npy").write_bytes(array)
+    file.write_bytes(entry.replace(b"RUN", run.encode()))
+    found = ResultCache(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
+    shutil.rmtree(folder / "kept", ignore_errors=True)
+    if isinstance(found, Completed):
+        protocol.validate_reply(found, job)
+    return found is not None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _npy(array: object) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(array), allow_pickle=True)
+    return stream.getvalue()
+
+
+def _npz(**arrays: object) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+def _arrays() -> tuple[bytes, ...]:
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    kinds = (numbers, np.asfortranarray(numbers), np.array(["a", "bb"]), np.zeros(3, [("a", "i4"), ("b", "f8")]))
+    every = (*kinds, np.array([object()], object), np.float64(1), np.zeros((0, 3)), np.array(["2027"], "M8[D]"))
+    return (*map(_npy, every), _npy(np.array([{}], object)))
+
+
+def _archives() -> tuple[bytes, ...]:
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    plain = _npz(x=numbers)
+    stored = io.BytesIO()
+    np.savez(stored, x=numbers, y=np.array(["a"]))
+    tricks = io.BytesIO()
+    with zipfile.ZipFile(tricks, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("../../x.npy", _npy(numbers))
+        archive.writestr("x.npy", _npy(numbers))
+        archive.writestr("x.npy/", b"")
+        archive.writestr("readme", b"no array")
+    return (plain, stored.getvalue(), tricks.getvalue(), *_arrays())
+
+
+FACTS = ModelFacts(
+    path="m.onnx",
+    sha256="",
+    size_bytes=1,
+    ir_version=8,
+    opsets={},
+    producer="",
+    inputs=(ValueInfo(name="x", type="tensor(float)", shape=(2, 3)),),
+    outputs=(),
+    operators={},
+    metadata_keys=(),
+)
+
+
+def _archive(data: bytes, folder: Path) -> None:
+    _written(folder, "case.npz", data)
+    shutil.rmtree(folder / "fed", ignore_errors=True)
+    case_files.read_user_cases(FACTS, "case.npz", folder, folder / "fed")
+
+
+def _tensors() -> tuple[bytes, ...]:
+    from onnx import TensorProto, helper, numpy_helper
+
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    outside = numpy_helper.from_array(numbers, "x")
+    outside.ClearField("raw_data")
+    outside.data_location = TensorProto.EXTERNAL
+    entry = outside.external_data.add()
+    entry.key, entry.value = "location", "../../../etc/passwd"
+    made = (
+        numpy_helper.from_array(numbers, "x"),
+        helper.make_tensor("x", TensorProto.STRING, [2], [b"a", b"\xff"]),
+        helper.make_tensor("x", TensorProto.BFLOAT16, [2], [1.0, 2.0]),
+        TensorProto(name="x", data_type=1, dims=[2**40, 2**40]),
+        TensorProto(name="x", data_type=1, dims=[-1], float_data=[1.0]),
+        TensorProto(name="x", data_type=99, dims=[1]),
+        outside,
+    )
+    return tuple(each.SerializeToString() for each in made)
+
+
+def _tensor(data: bytes, folder: Path) -> None:
+    (folder / "test_data_set_0").mkdir(exist_ok=True)
+    _written(folder / "test_data_set_0", "input_0.pb", data)
+    shutil.rmtree(folder / "fed", ignore_errors=True)
+    case_files.read_user_cases(FACTS, "test_data_set_0", folder, folder / "fed")
+
+
+def _costs(data: bytes, folder: Path) -> None:
+    _written(folder, "a" * 64, data)
+    found = plan.load_costs(folder, "a" * 64)
+    assert all(0 <= each <= plan.MAX_COST_S for each in found.values())
+
+
+def _shard(data: bytes, folder: Path) -> None:
+    asked = plan.parse_selector(data.decode("utf-8", "replace"))
+    state = plan.CheckState("0", "c", "l", tuple(f"m{index}" for index in range(5)))
+    plan.resolve_division(state, asked, dict.fromkeys(state.models, 7))
+
+
+def _shard_seeds() -> tuple[bytes, ...]:
+    code, _ = plan.encode_weights([10, 2000, 30, 5, 70], 4)
+    return (b"1/2", f"2/4@{'a' * 12}.{code}".encode(), f"1/1@{'0' * 12}".encode())
+
+
+@cache
+def _table_seeds() -> tuple[bytes, ...]:
+    from onnxgate.support.harvest import table_builder
+    from onnxgate.support.tables import limits, operators
+
+    shipped = operators.load_shipped_table()
+    release = shipped.sources[-1].release
+    small = table_builder.select_releases(shipped, [release])
+    few = msgspec.structs.replace(
+        small, operators={"ai.onnx.ml": dict(list(small.operators["ai.onnx.ml"].items())[:3])}
+    )
+    kept = table_builder.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
+    return (msgspec.json.encode(kept),)
+
+
+def _harvest(data: bytes, folder: Path) -> None:
+    from onnxgate.support.tables import operators
+
+    source = operators.load_shipped_table().sources[-1]
+    from onnxgate.support.harvest.table_builder import make_harvest_key
+
+    name = make_harvest_key("onnxruntime", source.release, source.sha256)
+    _written(folder, f"{name}.json.z", zlib.compress(data, 1))
+    found = HarvestCache(folder).get(name)
+    if found is not None and found.implementation is not None:
+        for domain in found.implementation.domains():
+            found.implementation.operators(domain)
+
+
+EVENTS = (
+    b'{"pull_request":{"number":1,"head":{"sha":"' + b"a" * 40 + b'","repo":{"full_name":"a/b"}},"base":{"sha":"'
+    + b"b" * 40 + b'","ref":"main","repo":{"full_name":"c/d"}}},"before":"' + b"0" * 40 + b'"}',
+    b'{"workflow_run":{"event":"pull_request","head_sha":"a","head_branch":null,"head_repository":{"full_name":"a/b"}}}',
+)  # fmt: skip
+
+
+def _event(data: bytes, folder: Path) -> None:
+    environment = {"GITHUB_EVENT_PATH": str(_written(folder, "event.json", data))}
+    found = baseline.read_event(environment)
+    for keys in (("before",), ("pull_request", "base", "sha"), ("pull_request", "base", "ref")):
+        said = baseline.read_event_text(found, *keys)
+        assert not baseline.parse_branch(said).startswith("-")
+        baseline.parse_commit(said)
+    api.read_event(environment)
+
+
+def _pointer(data: bytes, folder: Path) -> None:
+    parse_pointer(data[:1023])
+
+
+def _glob(data: bytes, folder: Path) -> None:
+    pattern, _, path = data.decode("utf-8", "surrogateescape").partition("\0")
+    matches(pattern, path)
+    covers(pattern, path)
+
+
+GLOBS = (
+    b"models/**/*.onnx\0models/a/b/c.onnx", b"**/" * 30 + b"x\0" + b"a/" * 100 + b"y", b"*a" * 20 + b"b\0" + b"a" * 200,
+    b"[a-c]?[!x]*.onnx\0abc.onnx", b"a[[]b]\0a[b]", b"**\0a/b", b"a**b**c**d**e**f\0" + b"a/b/c/d/e/" * 30,
+)  # fmt: skip
+
+
+def _seeds(*data: bytes) -> Callable[[], tuple[bytes, ...]]:
+    return lambda: data
+
+
+def _locks() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted((ROOT / "fixtures/locks").glob("*.lock")))
+
+
+def _pyprojects() -> tuple[bytes, ...]:
+    table = (
+        CONFIG.replace(b"[[", b"[[tool.onnxgate.")
+        .replace(b"\n[t", b"\n[tool.onnxgate.t")
+        .replace(b"\n[r", b"\n[tool.onnxgate.r")
+    )
+    return (b'[project]\nname = "x"\n[tool.onnxgate]\n' + table,)
+
+
+READERS = (
+    Reader("config", _seeds(CONFIG), _config, (ConfigError,)),
+    Reader("pyproject", _pyprojects, _pyproject, (ConfigError,)),
+    Reader("editing", _seeds(CONFIG), _edit, (ConfigError, UsageError)),
+    Reader("lock", _locks, _lock, (LockError,)),
+    Reader("reports", lambda: _shards()[1:], _report, (), _forged),
+    Reader("replies", _seeds(*REPLIES), _reply, (protocol.ProtocolError,), mutations.of_json),
+    Reader("kept results", _kept_seed, _kept, (), mutations.of_json),
+    Reader("kept arrays", _arrays, _kept_array),
+    Reader("npz", _archives, _archive, (ConfigError,)),
+    Reader("test data", _tensors, _tensor, (ConfigError,)),
+    Reader("costs", _seeds(b'{"onnxruntime 1.18.1":1.5,"toolchain":0.1}'), _costs, (), mutations.of_json),
+    Reader("shards", _shard_seeds, _shard, (UsageError,)),
+    Reader("harvests", _table_seeds, _harvest, (), mutations.of_json),
+    Reader("events", _seeds(*EVENTS), _event, (), mutations.of_json),
+    Reader(
+        "pointers",
+        _seeds(b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 12\n"),
+        _pointer,
+    ),
+    Reader("globs", _seeds(*GLOBS), _glob),
+)

@@ -1,0 +1,94 @@
+"""Both directions of error are counted, and none is explained away by accident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from onnx import TensorProto, helper
+
+from campaigns.conformance.comparison import Comparison, Disagreement, compare
+from campaigns.conformance.known_disagreements import EXPLANATIONS, explanation, idle, unexplained
+from campaigns.conformance.load_outcome import BACKEND, FUZZ
+from onnxgate.support.matching.type_inference import infer_model_types
+
+NO_KERNEL = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name ''"
+CONSTRUCTOR = "Exception during initialization: kernel_shape must be given"
+RANGE = Disagreement(
+    BACKEND,
+    "all",
+    "1.31.1",
+    "1.18.0/node/test_rms_normalization_2d_axis0_expanded",
+    "loads but refused",
+    "",
+    "Node () Op (Range) [ShapeInferenceError] Input to 'Range' op should be scalars (Tensor with one element)",
+)
+
+
+def _compared(corpus: str, element: int, text: str) -> Comparison:
+    """A Conv of that element type on 1.31.1, which has kernels for float alone, and what is said to have happened."""
+    values = [helper.make_tensor_value_info(name, element, [1, 1, 4, 4]) for name in "xw"]
+    result = helper.make_tensor_value_info("y", element, None)
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values, [result])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return compare(Comparison(corpus, "all", "1.31.1"), [("conv", infer_model_types(model))], {"conv": text})
+
+
+@pytest.mark.parametrize(
+    ("element", "text", "outcome"), [(TensorProto.FLOAT, "", "loads"), (TensorProto.DOUBLE, NO_KERNEL, "refused")]
+)
+def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) -> None:
+    """A model that does what is predicted is right."""
+    comparison = _compared(BACKEND, element, text)
+
+    assert ({outcome: 1}, []) == (dict(comparison.right), comparison.disagreements)
+
+
+@pytest.mark.parametrize(
+    ("element", "text", "kind"),
+    [(TensorProto.FLOAT, NO_KERNEL, "loads but refused"), (TensorProto.DOUBLE, "", "refused but loads")],
+)
+def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> None:
+    """A model that does the opposite is listed, with the direction, and fails the suite."""
+    comparison = _compared(BACKEND, element, text)
+
+    assert [kind] == [each.kind for each in comparison.disagreements]
+    assert 1 == comparison.counted
+    assert comparison.disagreements == unexplained(comparison.disagreements)
+
+
+def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refuses() -> None:
+    """What is left out of the fuzz still shows that a kernel is there."""
+    assert ["refused but loads"] == [
+        each.kind for each in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
+    ]
+    assert ["conv"] == list(_compared(FUZZ, TensorProto.FLOAT, CONSTRUCTOR).excluded)
+
+
+def test_an_explanation_is_of_one_thing_alone() -> None:
+    """Another name, text, release, level or direction is a new disagreement."""
+    others = [
+        replace(RANGE, name="1.19.1/node/test_rms_normalization_2d_axis0_expanded"),
+        replace(RANGE, text="no kernel"),
+        replace(RANGE, release="1.22.1"),
+        replace(RANGE, optimization="disabled"),
+        replace(RANGE, kind="not told"),
+    ]
+
+    assert explanation(RANGE) is EXPLANATIONS[0]
+    assert others == unexplained([RANGE, *others])
+
+
+def test_what_is_refused_and_loads_is_never_explained() -> None:
+    """No entry can hide the worse error."""
+    assert {"loads but refused", "not told"} >= {each.kind for each in EXPLANATIONS}
+
+
+def test_an_explanation_without_a_case_is_idle() -> None:
+    """An entry that explains nothing any more is to be taken out; where it does not apply it is no matter."""
+    old, new = Comparison(BACKEND, "all", "1.16.3"), Comparison(BACKEND, "all", "1.31.1")
+    met = Comparison(BACKEND, "all", "1.31.1", disagreements=[RANGE])
+
+    assert [] == idle([old])
+    assert EXPLANATIONS[0] in idle([old, new])
+    assert EXPLANATIONS[0] not in idle([old, met])

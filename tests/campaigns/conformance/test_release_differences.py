@@ -1,0 +1,46 @@
+"""Operators that releases treat differently, patch releases too: what is predicted, and what their wheels really do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx.parser
+import pytest
+from packaging.version import Version
+
+from campaigns.conformance import corpora, environments
+from campaigns.conformance.real_loads import observed
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
+from tests.harness.release_differences import NAMED
+
+RELEASES = sorted({release for _, release, _ in NAMED}, key=Version)
+
+pytestmark = pytest.mark.index
+
+
+def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
+    """The release's cases: name, model, what it does there."""
+    for index, (text, where, expected) in enumerate(NAMED):
+        if where == release:
+            yield f"{index:03}", onnx.parser.parse_model(text), expected
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path) -> None:
+    """Prediction, the wheel and what is written down are one."""
+    home = environments.cache(shared_folder / "conformance")
+    known = limits.get_limits(release)
+    assert known is not None
+    cases = list(asked(release))
+    corpus = corpora.write({name: model.SerializeToString() for name, model, _ in cases}, home / f"named-{release}.zip")
+    texts = observed(environments.python_of(release, home), corpus, home / f"named-{release}.json")
+
+    predicted = [
+        predict(infer_model_types(model), operators.get_implementation(release), known).verdict for _, model, _ in cases
+    ]
+
+    expected = [what for _, _, what in cases]
+    assert (expected, expected) == (predicted, ["refused" if texts[name] else "loads" for name, _, _ in cases])

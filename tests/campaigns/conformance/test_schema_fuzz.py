@@ -1,0 +1,157 @@
+"""The fuzz makes every allowed type of every schema, in models that onnx itself finds right."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import onnx
+import pytest
+
+from campaigns.conformance.schema_fuzz import Case, Given, bindings, cases, every, model, pairs
+from campaigns.conformance.schemas import Formal, Schema, in_force
+from campaigns.conformance.type_names import type_proto
+
+FLOATS = ("tensor(double)", "tensor(float)")
+
+
+def _schema(
+    name: str,
+    inputs: Sequence[Formal],
+    outputs: Sequence[Formal],
+    constraints: dict[str, tuple[str, ...]],
+    since: int = 1,
+    deprecated: bool = False,
+    least: tuple[int, int] = (1, 1),
+) -> Schema:
+    formals = (tuple(inputs), tuple(outputs))
+    return Schema("ai.onnx", name, since, deprecated, *formals, constraints, {}, (), *least)
+
+
+def _formal(name: str, type_: str = "T", option: str = "Single") -> Formal:
+    return Formal(name, type_, option)
+
+
+def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
+    """Each schema is in force up to its successor, the last one up to the newest opset; deprecated ones are none."""
+    formals = ([_formal("x")], [_formal("y")])
+    made = [
+        _schema("Relu", *formals, {"T": FLOATS}, since=since, deprecated=deprecated)
+        for since, deprecated in ((14, False), (1, False), (6, False), (13, True))
+    ]
+
+    found = [(schema.since, last) for schema, last in in_force(made, {"ai.onnx": 26})]
+
+    assert [(1, 5), (6, 12), (14, 26)] == found
+
+
+def test_every_type_of_every_parameter_is_bound() -> None:
+    """Each allowed type occurs, with the other parameters as usual and as like it as they can be."""
+    schema = _schema(
+        "SequenceInsert",
+        [_formal("s", "S"), _formal("x")],
+        [_formal("y", "S")],
+        {"S": ("seq(tensor(double))", "seq(tensor(float))"), "T": FLOATS},
+    )
+
+    found = [dict(each) for each in bindings(schema, [*schema.inputs, *schema.outputs])]
+
+    assert {name: set(types) for name, types in schema.constraints.items()} == {
+        name: {each[name] for each in found} for name in ("S", "T")
+    }
+    assert all({"S": f"seq({one})", "T": one} in found for one in FLOATS)
+    assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in found
+
+
+def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
+    """Every two types meet, in one corpus or in the other, and no case is in both."""
+    schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
+    given: Given = [*schema.inputs, *schema.outputs]
+
+    once, twice = ({tuple(types for _, types in each) for each in of(schema, given)} for of in (bindings, pairs))
+
+    assert set() == once & twice
+    assert set(itertools.product(*schema.constraints.values())) == once | twice
+    assert {("tensor(bool)", "tensor(double)")} == twice
+
+
+def test_optional_arguments_are_left_out_and_given() -> None:
+    """One variant has the fewest arguments, the other all of them, and two of a variadic one."""
+    schema = _schema(
+        "Loop",
+        [_formal("m", "tensor(int64)", "Optional"), _formal("c", "B", "Optional"), _formal("v", option="Variadic")],
+        [_formal("y", option="Variadic")],
+        {"T": ("tensor(float)",), "B": ("tensor(bool)",)},
+        least=(2, 1),
+    )
+
+    nodes = [model(case, 13).graph.node[0] for case in cases(schema, 13) if case.typed]
+
+    assert [["", "", "x2"], ["x0", "x1", "x2", "x3"]] == [list(node.input) for node in nodes]
+    assert [["y0"], ["y0", "y1"]] == [list(node.output) for node in nodes]
+
+
+def _real_schemas() -> list[Schema]:
+    """Every schema of the installed onnx that has type parameters, as a release would list it."""
+    found = []
+    for each in onnx.defs.get_all_schemas_with_history():
+        if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:
+            inputs, outputs = (
+                tuple(_formal(one.name, one.type_str, str(one.option).rpartition(".")[2]) for one in formals)
+                for formals in (each.inputs, each.outputs)
+            )
+            constraints = {one.type_param_str: tuple(one.allowed_type_strs) for one in each.type_constraints}
+            attributes = {name: str(one.type).rpartition(".")[2] for name, one in each.attributes.items()}
+            required = tuple(name for name, one in each.attributes.items() if one.required)
+            least = (each.min_input, each.min_output)
+            of_node = (inputs, outputs, constraints, attributes, required)
+            found.append(Schema("ai.onnx", each.name, each.since_version, each.deprecated, *of_node, *least))
+    return found
+
+
+def test_cases_have_names_of_their_own() -> None:
+    """No two cases share a name, so that no result overwrites another."""
+    names = [name for name, _ in every(_real_schemas(), {"ai.onnx": 21})]
+
+    assert len(names) > 1000
+    assert len(names) == len(set(names))
+
+
+def test_models_are_what_onnx_takes() -> None:
+    """Whatever is bound, onnx infers the types of well-known operators, subgraphs included, and finds nothing wrong.
+
+    Identity, which passes values on in subgraphs, does not take every type that If takes; that is a result too.
+    """
+    in_force_now = in_force(_real_schemas(), {"ai.onnx": 21})
+    made = [case for schema, last in in_force_now if schema.since >= 11 for case in cases(schema, last)]
+
+    faults = {case.name: _fault(case) for case in made}
+
+    assert {} == {name: fault for name, fault in faults.items() if fault and "(op_type:Identity)" not in fault}
+
+
+def _fault(case: Case) -> str:
+    try:
+        onnx.shape_inference.infer_shapes(model(case, case.opset), check_type=True, strict_mode=True)
+    except onnx.shape_inference.InferenceError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(string)))", "sparse_tensor(double)"]
+)
+def test_types_are_made_as_they_are_spelled(name: str) -> None:
+    """A type says what it was made of."""
+    made = type_proto(name)
+    kinds = []
+    while made.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
+        kinds.append(made.WhichOneof("value"))
+        made = getattr(made, kinds[-1]).elem_type
+    kind = made.WhichOneof("value")
+    element = onnx.TensorProto.DataType.Name(getattr(made, kind).elem_type).lower()
+    spelled = f"{kind.removesuffix('_type')}({element})"
+    for wrapper in reversed(kinds):
+        spelled = f"{'seq' if wrapper == 'sequence_type' else 'optional'}({spelled})"
+
+    assert name == spelled

@@ -1,0 +1,49 @@
+"""Each fault is made, through the installed command, and borne: no wrong pass, no damage, nothing left, one message.
+
+These are few moments and few sizes of the faults that cost little; `python -m campaigns.faults --all` makes all.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.faults.all_faults import FAULTS
+from campaigns.faults.invariants import wrongs
+from campaigns.faults.project_under_test import Ground
+from tests.conftest import ROOT
+
+PAGE = ROOT / "docs" / "concepts" / "faults.md"
+TRUTHS: dict[str, dict[str, Any]] = {}  # of the same project, unharmed: found out once
+QUICK = [
+    pytest.param(name, marks=[pytest.mark.index] if each.runs else [], id=name)
+    for name, each in FAULTS.items()
+    if each.quick
+]
+
+
+@pytest.fixture
+def ground(installed: Path, shared_folder: Path, tmp_path: Path) -> Ground:
+    """A project of its own, with the environments that all tests share."""
+    if not Path("/proc/self").is_dir():
+        pytest.skip("needs /proc")
+    return Ground(installed, shared_folder / "a cache", tmp_path, truths=TRUTHS)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_fault_is_borne(ground: Ground, name: str) -> None:
+    """Nothing of what must never be is seen in any run of it."""
+    seen = list(FAULTS[name].make(ground.laid()))
+
+    assert seen
+    assert [wrong for each in seen for wrong in wrongs(each)] == []
+
+
+def test_the_page_names_every_fault() -> None:
+    """The docs have a row for each, and no other; what is in it was measured, and varies."""
+    named = re.findall(r"<!-- ([a-z-]+) -->", PAGE.read_text(encoding="utf-8"))
+
+    assert list(FAULTS) == named, "run `python -m campaigns.faults --write docs/concepts/faults.md`"

@@ -1,0 +1,77 @@
+"""The checker of all faults can fail: each thing that must not be is found, and nothing is found where all is well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from campaigns.faults.invariants import Seen, wrongs
+from tests.conftest import ROOT
+
+LOCK = (ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock").read_text(encoding="utf-8")
+CELL = {"model": "m.onnx", "runtime": "onnxruntime 1.18.1", "state": "pass"}
+TRUTH: dict[str, Any] = {
+    "exit": 0,
+    "verdict": "pass",
+    "cells": [CELL],
+    "findings": [],
+    "counts": {"ran": 1},
+    "undecided": [],
+}
+UNDONE = {"model": "m.onnx", "runtime": "onnxruntime 1.18.1", "reason": "no index answers"}
+UNDECIDED = {
+    **TRUTH,
+    "exit": 3,
+    "verdict": "undecided",
+    "cells": [{**CELL, "state": "undecided"}],
+    "undecided": [UNDONE],
+}
+WELL = Seen(0, "pass\n", "", frozenset((0, 3)), report=TRUTH, truth=TRUTH, lock=(LOCK, LOCK))
+OPEN = replace(WELL, status=3, report=UNDECIDED)
+ERROR = Seen(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((2,)))
+
+
+@pytest.mark.parametrize("seen", [WELL, OPEN, ERROR, replace(WELL, status=-9, expected=frozenset((-9,)), killed=True)])
+def test_what_is_well(seen: Seen) -> None:
+    """A pass like the unharmed one, an undecided one with its reason, an error with its hint, a kill by the fault."""
+    assert wrongs(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (replace(WELL, expected=frozenset((3,))), "status 0, expected [3]"),
+        (replace(WELL, status=-11, expected=frozenset((-11,))), "status -11 is none of ours"),
+        (replace(WELL, late=True), "it did not end"),
+        (replace(WELL, report=None), "passed without a report"),
+        (replace(WELL, report={**TRUTH, "counts": {"ran": 0}}), "passed with other counts"),
+        (replace(WELL, report={**TRUTH, "cells": []}), "passed with other cells"),
+        (replace(OPEN, report={**UNDECIDED, "exit": 0}), "the report says 0, the status is 3"),
+        (replace(OPEN, report={**UNDECIDED, "undecided": []}), "undecided, and nothing is"),
+        (replace(OPEN, report={**UNDECIDED, "undecided": [{**UNDONE, "reason": " "}]}), "undecided without a reason"),
+        (
+            replace(OPEN, report={**UNDECIDED, "undecided": [{**UNDONE, "runtime": "onnxruntime 1.19.2"}]}),
+            "undecided without a word",
+        ),
+        (replace(WELL, err="Traceback (most recent call last):\n"), "a traceback"),
+        (replace(WELL, err="Exception ignored in: <x>\n"), "a traceback"),
+        (replace(ERROR, err="error: this is a bug in onnxgate: x\nhint: y\n"), "it takes itself for broken"),
+        (replace(ERROR, err="error: one\nerror: two\nhint: three\n"), "2 errors"),
+        (replace(ERROR, err=""), "without a word"),
+        (replace(ERROR, err="error: no config\n"), "no word of what to do"),
+        (replace(ERROR, err=f"error: {'x' * 500}\nhint: y\n"), "more than 400 characters"),
+        (replace(WELL, lock=(LOCK, LOCK.replace("sha256", "sha257"))), "the lock is neither"),
+        (replace(WELL, lock=(LOCK, LOCK[:200])), "the lock is neither"),
+        (replace(WELL, lock=(LOCK, "version = ["), locks=("version = [",)), "the lock is damaged"),
+        (replace(WELL, lock=(LOCK, None)), "the lock is gone"),
+        (replace(WELL, left=("python worker",)), "processes outlived it"),
+        (replace(WELL, scratch=("onnxgate-1",)), "in the folder for temporary files"),
+        (replace(WELL, strays=(".onnxgate.lock.1.tmp",)), "beside the user's files"),
+        (replace(WELL, unread=("report.json",)), "half an output"),
+    ],
+)
+def test_what_must_not_be(seen: Seen, expected: str) -> None:
+    """Each is found, by its name."""
+    assert any(expected in each for each in wrongs(seen)), wrongs(seen)

@@ -1,0 +1,122 @@
+"""The fuzzer itself: it finds what must not be, tells where, and goes on; and a slice of what it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from campaigns.fuzz.minimizer import minimised
+from campaigns.fuzz.mutation_kinds import KINDS, Input, mutant
+from campaigns.fuzz.onnx_library import PARTS, ask
+from campaigns.fuzz.reader_checks import MOST_MIB, Bench
+from campaigns.fuzz.readers import DOCUMENTED, Subject
+from campaigns.fuzz.supervisor import Result, Run, supervise
+from onnxgate.model.reading.file_format import UnreadableModel
+
+SLICE = 400
+TRIGGER = 3
+
+
+def raises(subject: Subject) -> object:
+    """Raises what no reader documents."""
+    return {}[subject.path.name]
+
+
+def hangs(subject: Subject) -> object:
+    """Never ends."""
+    while True:
+        time.sleep(0)
+
+
+def eats(subject: Subject) -> object:
+    """Takes more memory than its input is worth."""
+    return len(b"x" * ((MOST_MIB + 64) * 2**20))
+
+
+def crashes(subject: Subject) -> object:
+    """Reads where no memory is."""
+    return ctypes.string_at(0)
+
+
+def recurses(subject: Subject) -> object:
+    """Goes deeper than Python does."""
+    return recurses(subject)
+
+
+def sound(subject: Subject) -> object:
+    """Says what it documents."""
+    raise UnreadableModel("a test")
+
+
+def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
+    """What a run finds, in which a reader does wrong on one of eight inputs; a sound one is beside it."""
+
+    def sometimes(subject: Subject) -> object:
+        return wrong(subject) if subject.path.read_bytes() == bytes([TRIGGER]) else None
+
+    readers = {"structure": sound, "wrong": sometimes}
+    assert "wrong" not in DOCUMENTED
+    make = lambda index: Input(0, index, "test", bytes([index]))  # noqa: E731
+    return supervise(Run(make, 8, 2, lambda at: Bench(at, readers), hang_s=1.0))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        (raises, "KeyError at"),
+        (hangs, "hangs"),
+        (eats, "memory"),
+        (crashes, "ended by SIGSEGV"),
+        (recurses, "RecursionError at"),
+    ],
+)
+def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
+    """A reader that raises, hangs, eats memory, crashes or recurses is a find, with its input; all others are seen."""
+    result = looked(wrong, tmp_path)
+    (found,) = result.found
+
+    assert (found.index, found.find.reader) == (TRIGGER, "wrong")
+    assert found.find.what.startswith(what)
+    assert result.count == 8
+    assert result.foreign == []
+
+
+def test_an_input_is_what_seed_and_index_say() -> None:
+    """Kind and bytes depend on nothing else, and differ from index to index and from seed to seed."""
+    assert mutant(5, 7) == mutant(5, 7)
+    assert len({mutant(5, index).data for index in range(50)} | {mutant(6, index).data for index in range(50)}) > 90
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_makes_inputs(kind: str) -> None:
+    """None of them raises, and each does something."""
+    made = {mutant(1, index, (kind,)).data for index in range(4)}
+
+    assert len(made) > 1 or kind in ("deep-branches", "deep-graphs", "diamonds")
+
+
+def test_minimised() -> None:
+    """What is left is the least that still shows it."""
+    assert minimised(b"a" * 300 + b"xy" + b"b" * 300, lambda data: b"x" in data and b"y" in data) == b"xy"
+
+
+def test_slice() -> None:
+    """Some mutants through all readers: nothing is found."""
+    result = supervise(Run(functools.partial(mutant, 2024), SLICE, 2, functools.partial(Bench, costly_every=8)))
+
+    assert result.count == SLICE
+    assert result.found == []
+
+
+def test_slice_of_onnx() -> None:
+    """Some mutants through onnx's own C++ in children: whatever it does, each other one is answered."""
+    answers = ask(functools.partial(mutant, 2024), 60, 1)
+
+    assert sum(answers.inputs.values()) == 60
+    assert answers.faults == []
+    assert sum(answers.answered.values()) + len(answers.lost) == 60 * (1 + len(PARTS))

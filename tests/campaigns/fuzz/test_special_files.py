@@ -1,0 +1,233 @@
+"""What is no regular file where a model or its data should be: told in words, never read, never waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from campaigns.fuzz.large_models import external_model
+from onnxgate.core.file_hashes import open_regular
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import read_structure
+from tests.conftest import ROOT
+from tests.harness.models import write
+
+PATIENCE_S = 60
+FAR = 100 * 2**30
+
+
+def pipe(path: Path) -> None:
+    """A pipe that nobody writes to."""
+    os.mkfifo(path)
+
+
+def device(path: Path) -> None:
+    """A link to a device that never ends."""
+    path.symlink_to("/dev/zero")
+
+
+def listening(path: Path) -> None:
+    """A socket."""
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)  # the path may be longer than a socket's may be
+
+
+def ring(path: Path) -> None:
+    """A link that leads to itself."""
+    path.symlink_to(path.name)
+
+
+def dangling(path: Path) -> None:
+    """A link that leads nowhere."""
+    path.symlink_to("gone")
+
+
+def sparse(path: Path) -> None:
+    """A file of 100 GB, and nothing in it."""
+    with path.open("wb") as file:
+        file.truncate(FAR)
+
+
+def unreadable(path: Path) -> None:
+    """A file that we may not open."""
+    write(path)
+    path.chmod(0)
+
+
+def folder(path: Path) -> None:
+    """A folder."""
+    path.mkdir()
+
+
+def run(place: Path, *arguments: str) -> tuple[int, str]:
+    """What a command ends with, and says."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(place / ".cache")}
+    words = [sys.executable, "-m", "onnxgate", *arguments]
+    ended = subprocess.run(
+        words, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+AS_MODELS = {
+    pipe: "is no regular file, not an ONNX model",
+    device: "is no regular file, not an ONNX model",
+    listening: "is no regular file, not an ONNX model",
+    sparse: "is a file of zero bytes, not an ONNX model",
+    dangling: "is not there, not an ONNX model",
+    folder: "is a folder, not an ONNX model",
+    ring: "it cannot be opened: too many levels of symbolic links",
+}
+AS_DATA = {
+    pipe: "is no regular file",
+    device: "which is a link to a file outside the model's folder",
+    listening: "is no regular file",
+    folder: "is a folder",
+    dangling: "which is not there",
+    ring: "which is not there",
+}
+
+
+def said(place: Path) -> dict[str, str]:
+    """What a check of all models in the folder says or leaves undecided, by model; it closes the gate."""
+    status, output = run(place, "check", "--static", "--output", "json", ".")
+    report = json.loads(output)
+    found: dict[str, str] = {}
+    for each in report["findings"]:
+        found[each["model"]] = f"{found.get(each['model'], '')}{each['message']}\n"
+    for each in report["undecided"]:
+        found[each["model"]] = f"{found.get(each['model'], '')}{each['reason']}\n"
+    assert status == 1
+    return found
+
+
+def test_as_models(place: Path) -> None:
+    """The gate says of each what it is, beside a sound one."""
+    write(place / "good.onnx")
+    for make in AS_MODELS:
+        make(place / f"{make.__name__}.onnx")
+    found = said(place)
+
+    assert [make.__name__ for make, words in AS_MODELS.items() if words not in found[f"{make.__name__}.onnx"]] == []
+
+
+@pytest.mark.parametrize("make", [dangling, ring])
+def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
+    """A link that leads nowhere is no file, and the command is wrong."""
+    make(place / "m.onnx")
+
+    status, output = run(place, "check", "--static", "m.onnx")
+
+    assert (status, output.splitlines()[0]) == (2, "error: `m.onnx` does not exist")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (pipe, "`m.onnx` is no model: it is no regular file"),
+        (ring, "`m.onnx` cannot be read: too many levels of symbolic links"),
+        (sparse, "`m.onnx` is no model: it is a file of zero bytes"),
+    ],
+)
+def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) -> None:
+    """`diff` says it too, and what git asks for ends as well."""
+    make(place / "m.onnx")
+    write(place / "good.onnx")
+
+    status, output = run(place, "diff", "good.onnx", "m.onnx")
+
+    assert (status, words in output) == (2, True)
+    assert "Traceback" not in run(place, "diff", "--textconv", "m.onnx")[1]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read(place: Path) -> None:
+    """A file without permission is said to be one."""
+    unreadable(place / "m.onnx")
+
+    ended, output = run(place, "check", "--static", "m.onnx")
+
+    assert (ended, "permission denied" in output) == (1, True)
+
+
+def test_as_data(place: Path) -> None:
+    """External data that are no file close the gate, and are not opened."""
+    for make in AS_DATA:
+        make(place / f"{make.__name__}.bin")
+        (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
+    found = said(place)
+
+    assert [make.__name__ for make, words in AS_DATA.items() if words not in found[f"{make.__name__}.onnx"]] == []
+
+
+def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:
+    """What became a pipe after it was looked at is not waited for."""
+    pipe(place / "m.onnx")
+
+    with pytest.raises(OSError, match="no regular file"):
+        open_regular(place / "m.onnx")
+    with pytest.raises(OSError, match="no regular file"):
+        read_structure(place / "m.onnx")
+
+
+@pytest.fixture
+def restless(place: Path) -> Iterator[Path]:
+    """A model that is cut, extended and replaced all the time."""
+    path = write(place / "m.onnx")
+    whole, ended = path.read_bytes(), threading.Event()
+
+    def change() -> None:
+        for count in range(10**9):
+            if ended.is_set():
+                return
+            if count % 3 == 0:
+                path.write_bytes(whole[: count % len(whole)])
+            elif count % 3 == 1:
+                path.write_bytes(whole + b"\x0a" * 100)
+            else:
+                write(place / "other").replace(path)
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    yield path
+    ended.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_a_file_that_changes(restless: Path, large_bytes: int) -> None:
+    """Each reading gives a model or says that there is none."""
+    until = time.monotonic() + 0.5
+    read = 0
+    while time.monotonic() < until or not read:
+        with contextlib.suppress(UnreadableModel):
+            read_structure(restless, large_bytes=large_bytes, small_bytes=8)
+        read += 1
+
+    assert read
+
+
+def test_a_file_that_changes_under_the_gate(restless: Path) -> None:
+    """The gate ends with a verdict, whichever of them it saw."""
+    ended, output = run(restless.parent, "check", "--static", "m.onnx")
+
+    assert ended in (0, 1)
+    assert "bug in onnxgate" not in output
+    assert "Traceback" not in output

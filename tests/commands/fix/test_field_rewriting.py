@@ -1,0 +1,117 @@
+"""A file with some fields replaced: the rest is what it was, byte by byte."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onnxgate.commands.fix.model_file import Edits, FieldMatch, Span, rewrite_fields, total_size, write_parts
+from onnxgate.model.reading.file_format import UnreadableModel, encode_length_prefix, encode_varint
+from tests.harness.models import parse
+from tests.harness.models import write as write_model
+
+NESTED = (
+    "g (float[N, 4] x, bool c) => (float[N, 4] y) { y = If (c) <"
+    " then_branch = t () => (float[N, 4] a) { [inner] a = Relu (x) },"
+    " else_branch = e () => (float[N, 4] b) { b = Neg (x) }> }"
+)
+
+
+def made(path: Path, edits: Edits) -> bytes:
+    """The bytes of the rewritten file."""
+    target = path.with_suffix(".made")
+    parts = rewrite_fields(path, edits)
+    write_parts(parts, target)
+
+    assert target.stat().st_size == total_size(parts)
+    return target.read_bytes()
+
+
+def test_nothing_asked_nothing_changed(tmp_path: Path) -> None:
+    """Without an edit the file is one span of itself."""
+    path = write_model(tmp_path / "m.onnx", NESTED)
+
+    assert rewrite_fields(path, {}) == (Span(path, 0, path.stat().st_size),)
+
+
+def test_deep_inside(tmp_path: Path) -> None:
+    """A text that grows inside a graph inside a node makes all that holds it longer."""
+    path = write_model(tmp_path / "m.onnx", NESTED)
+    wanted = parse(NESTED)
+    wanted.graph.node[0].attribute[0].g.node[0].name = "a name that is longer " * 20
+
+    def renamed(found: FieldMatch) -> list[bytes] | None:
+        return found.replaced([b"a name that is longer " * 20]) if found.content() == b"inner" else None  # type: ignore[return-value]
+
+    assert onnx.ModelProto.FromString(made(path, {("NodeProto", "name"): renamed})) == wanted
+
+
+def test_unknown_fields_stay(tmp_path: Path) -> None:
+    """What the installed onnx does not know is copied, where it stood."""
+    unknown = encode_length_prefix(999, 3) + b"new" + encode_varint(1000 << 3) + encode_varint(7)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(unknown + parse(NESTED).SerializeToString())
+
+    found = made(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+
+    assert found.startswith(unknown)
+
+
+@settings(max_examples=25)
+@given(names=st.lists(st.text(max_size=300), max_size=6), weight=st.binary(max_size=3000))
+def test_like_protobuf(names: list[str], weight: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A rewritten file holds what protobuf would have written, whatever is in it."""
+    model = onnx.ModelProto(ir_version=300)
+    for name in names:
+        model.graph.node.add(name=name, op_type="Relu").attribute.add(name=name).t.raw_data = weight
+    path = tmp_path_factory.mktemp("m") / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    for node in model.graph.node:
+        node.name += "!"
+        node.attribute[0].t.raw_data = b"w" + weight
+
+    edits: Edits = {
+        ("NodeProto", "name"): lambda found: found.replaced([found.content(), b"!"]),
+        ("TensorProto", "raw_data"): lambda found: found.replaced([b"w", found.content()]),
+    }
+    again = onnx.ModelProto.FromString(made(path, edits))
+
+    for node in again.graph.node:  # protobuf writes no empty name, and so none was there to be edited
+        node.name = node.name or "!"
+    assert again == model
+
+
+@pytest.mark.parametrize("content", [b"\x3a\xff\xff\x03ab", b"\x3a\x03\x0a\x09ab", b"\x07"])
+def test_no_model(content: bytes, tmp_path: Path) -> None:
+    """What is cut, or no message, is said to be no model, and not written."""
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+
+    with pytest.raises(UnreadableModel):
+        rewrite_fields(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+
+
+def test_too_deep(tmp_path: Path) -> None:
+    """Nesting that protobuf refuses ends with words, and not with our own stack."""
+    inner = b""
+    for _ in range(120):  # graph > node > attribute > graph
+        for number in (6, 5, 1):
+            inner = encode_length_prefix(number, len(inner)) + inner
+    path = tmp_path / "m.onnx"
+    path.write_bytes(encode_length_prefix(7, len(inner)) + inner)
+
+    with pytest.raises(UnreadableModel, match="nested more than 100"):
+        rewrite_fields(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+
+
+def test_shrinking_source(tmp_path: Path) -> None:
+    """A file that ends before what is to be copied from it is an error, and no shorter copy."""
+    path = tmp_path / "short"
+    path.write_bytes(b"abc")
+
+    with pytest.raises(OSError, match="became shorter"):
+        write_parts([Span(path, 0, 10)], tmp_path / "copy")

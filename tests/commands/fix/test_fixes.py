@@ -1,0 +1,322 @@
+"""Each fix by itself: what it changes, what it leaves, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.reference
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxgate.commands.fix import FIXES
+from onnxgate.commands.fix.fixes.external_data import ExternalData
+from onnxgate.commands.fix.fixes.graph_interface import MissingTypes, Passthrough
+from onnxgate.commands.fix.fixes.metadata import IrVersion, LeakedPaths, Opset
+from onnxgate.commands.fix.model_file import Span
+from onnxgate.commands.fix.types import Change
+from onnxgate.model.checking.validity import find_leaked_paths
+from onnxgate.rules import by_id
+from tests.commands.fix.single_model import asked, changed, refused
+from tests.harness.models import make_external, parse, write
+
+WEIGHTED = (
+    "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1.0, 2.0, 3.0, 4.0}, float[4] b = {0.5, 0.5, 0.5, 0.5}>"
+    " { s = Mul (x, w) y = Add (s, b) }"
+)
+PASSED = "g (float[N, 4] x, float[N, 4] m) => (float[N, 4] y, float[N, 4] m) { y = Relu (x) }"
+
+
+def test_rules_are_rules() -> None:
+    """Each fix answers rules that there are, and no two fixes have one name."""
+    assert {rule for fix in FIXES for rule in fix.rules} <= by_id.keys()
+    assert len({fix.name for fix in FIXES}) == len(FIXES)
+
+
+# IR version
+
+
+def test_ir_lowered(tmp_path: Path) -> None:
+    """The number alone is another one; every other byte is the same."""
+    path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n'))
+    before = path.read_bytes()
+    proto, change = changed(IrVersion(), asked(path, ir_version=10))
+
+    assert proto.ir_version == 10
+    assert (tmp_path / "scratch" / "made.onnx").read_bytes() == before.replace(b"\x08\x0d", b"\x08\x0a", 1)
+    assert change.words == ("IR version 13 becomes 10: it needs no more than 8",)
+
+
+def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
+    """The weights of a large file are copied as a range of it."""
+    model = parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n')
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros(100_000, np.float32), "w"))
+    path = write(tmp_path / "m.onnx", model)
+    change = IrVersion().propose(asked(path, ir_version=10, large_bytes=1000))
+
+    assert isinstance(change, Change)
+    assert [type(part) for part in change.parts] == [bytes, Span]
+
+
+def test_ir_that_is_needed(tmp_path: Path) -> None:
+    """What is in the file is not stamped away from."""
+    path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 21]>\n'))
+
+    assert refused(IrVersion(), asked(path, ir_version=9)) == (
+        "what is in it needs IR version 10, and 9 is the newest that is allowed"
+    )
+
+
+def test_ir_is_never_raised(tmp_path: Path) -> None:
+    """A stamp within the bounds, or below them, is left alone."""
+    path = write(tmp_path / "m.onnx", WEIGHTED)
+
+    assert [IrVersion().propose(asked(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
+    assert IrVersion().propose(asked(path)) is None
+
+
+# Passthrough
+
+
+def test_identity(tmp_path: Path) -> None:
+    """The input keeps its name, the output gets a new one, and a node is between."""
+    proto, change = changed(Passthrough(), asked(write(tmp_path / "m.onnx", PASSED)))
+
+    assert [value.name for value in proto.graph.input] == ["x", "m"]
+    assert [value.name for value in proto.graph.output] == ["y", "m_out"]
+    assert change.renamed == {"m": "m_out"}
+    assert "`m` becomes `m_out`" in change.unsafe
+    onnx.checker.check_model(proto, full_check=True)
+    (y, m) = onnx.reference.ReferenceEvaluator(proto).run(
+        None, {"x": -np.ones((2, 4), np.float32), "m": np.full((2, 4), 7, np.float32)}
+    )
+    assert (y.max(), m.min()) == (0, 7)
+
+
+def test_identity_of_fresh_names(tmp_path: Path) -> None:
+    """No name of a value or a node is taken twice, also not one that a graph inside has."""
+    text = (
+        "g (float[4] m, bool m_out_2) => (float[4] m, float[4] m_out) { m_out = If (m_out_2) <"
+        " then_branch = t () => (float[4] m_out_3) { [m_identity] m_out_3 = Relu (m) },"
+        " else_branch = e () => (float[4] b) { b = Neg (m) }> }"
+    )
+    proto, _ = changed(Passthrough(), asked(write(tmp_path / "m.onnx", text)))
+
+    assert [value.name for value in proto.graph.output] == ["m_out_4", "m_out"]
+    assert proto.graph.node[-1].name == "m_identity_2"
+    onnx.checker.check_model(proto, full_check=True)
+
+
+def test_identity_for_each_output(tmp_path: Path) -> None:
+    """Several inputs handed through get a node each; strings are copied by every release, and left."""
+    text = "g (float[4] a, int64[2] b, string[1] s) => (float[4] a, int64[2] b, string[1] s) { }"
+    proto, _ = changed(Passthrough(), asked(write(tmp_path / "m.onnx", text)))
+
+    assert [(node.input[0], node.output[0]) for node in proto.graph.node] == [("a", "a_out"), ("b", "b_out")]
+    assert [value.name for value in proto.graph.output] == ["a_out", "b_out", "s"]
+
+
+def test_identity_of_a_sequence(tmp_path: Path) -> None:
+    """Containers go through an `Identity` of opset 14 on; before there is none for them."""
+    sequence = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)
+    graph = helper.make_graph([], "g", [sequence], [sequence])
+
+    def of(opset: int) -> Path:
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+        return write(tmp_path / f"{opset}.onnx", model)
+
+    proto, _ = changed(Passthrough(), asked(of(14)))
+    assert proto.graph.node[0].op_type == "Identity"
+    assert refused(Passthrough(), asked(of(13))) == "no `Identity` can be put there: `Identity` of opset 13 cannot"
+
+
+# External data
+
+
+def external(folder: Path, location: str = "w.bin", *, data: bytes | None = None) -> Path:
+    """A model with all its weights in a file beside it."""
+    model = parse(WEIGHTED)
+    content = make_external(model, location)
+    path = write(folder / "m.onnx", model)
+    target = folder / location
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content if data is None else data)
+    return path
+
+
+def test_data_moved_inside(tmp_path: Path) -> None:
+    """The weights are what they were, and the model names no file any more."""
+    proto, change = changed(ExternalData(), asked(external(tmp_path)))
+
+    values = {each.name: numpy_helper.to_array(each).tolist() for each in proto.graph.initializer}
+    assert values == {"w": [1, 2, 3, 4], "b": [0.5] * 4}
+    assert not any(each.external_data or each.data_location for each in proto.graph.initializer)
+    assert change.unlinked == ("w.bin",)
+
+
+def test_data_of_the_repository(tmp_path: Path) -> None:
+    """A file elsewhere in the repository is moved inside; what runtimes would read stands beside a copy."""
+    path = external(tmp_path / "models", "../w.bin")
+    _, change = changed(ExternalData(), asked(path, "external-data-escapes", root=tmp_path))
+
+    assert change.stand_in is not None
+    assert dict(change.stand_in.data) == {"w.bin": tmp_path / "w.bin"}
+
+
+@pytest.mark.parametrize("how", ["relative", "absolute", "link"])
+def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
+    """A model cannot have any file of the machine published in it."""
+    secret = tmp_path / "secret.bin"
+    inside = tmp_path / "repository" / "models"
+    location = {"relative": "../../secret.bin", "absolute": str(secret), "link": "link.bin"}[how]
+    model = parse(WEIGHTED)
+    secret.write_bytes(make_external(model, location))
+    path = write(inside / "m.onnx", model)
+    if how == "link":
+        (inside / "link.bin").symlink_to(secret)
+    question = asked(path, "external-data-escapes", root=tmp_path / "repository")
+
+    assert refused(ExternalData(), question) == (
+        f"`{location}` lies outside of the repository, and onnxgate does not read it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"\0" * 16, "`w.bin` ends before the last byte of `b`"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 32\n",
+            "`w.bin` is a Git LFS pointer",
+        ),
+    ],
+)
+def test_data_that_are_not_all_there(data: bytes, reason: str, tmp_path: Path) -> None:
+    """What is not the data does not become weights."""
+    assert refused(ExternalData(), asked(external(tmp_path, data=data))) == reason
+
+
+def test_data_that_are_missing(tmp_path: Path) -> None:
+    """A missing file, a folder and a range that is none are said."""
+    path = external(tmp_path)
+    (tmp_path / "w.bin").unlink()
+    assert refused(ExternalData(), asked(path)) == "`w.bin` is not there"
+
+    (tmp_path / "w.bin").mkdir()
+    assert refused(ExternalData(), asked(path)) == "`w.bin` is no regular file"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("length", "12"), ("offset", "-4"), ("offset", "x"), ("offset", str(2**63))]
+)
+def test_data_of_another_range(key: str, value: str, tmp_path: Path) -> None:
+    """A range that does not fit the tensor is no range to be copied."""
+    path = external(tmp_path)
+    model = onnx.load(str(path), load_external_data=False)
+    next(entry for entry in model.graph.initializer[0].external_data if entry.key == key).value = value
+    write(path, model)
+
+    assert "`w`" in refused(ExternalData(), asked(path))
+
+
+def test_data_that_are_too_large(tmp_path: Path) -> None:
+    """One file cannot hold 2 GiB; nothing of them is read to find that out."""
+    model = parse(WEIGHTED)
+    make_external(model, "w.bin")
+    tensor = model.graph.initializer[0]
+    tensor.dims[:] = [2**29]
+    del tensor.external_data[1:]
+    path = write(tmp_path / "m.onnx", model)
+    with (tmp_path / "w.bin").open("wb") as file:
+        file.truncate(2**31)
+
+    assert refused(ExternalData(), asked(path)).startswith("it would be one file of 2,147,48")
+
+
+# Missing types
+
+
+@pytest.mark.parametrize("lacking", ["type", "shape", "elem_type"])
+def test_types_filled(lacking: str, tmp_path: Path) -> None:
+    """What inference proves is written; the rest of the file stays."""
+    model = parse()
+    output = model.graph.output[0]
+    if lacking == "type":
+        output.ClearField("type")
+    else:
+        output.type.tensor_type.ClearField(lacking)  # type: ignore[arg-type]
+    proto, change = changed(MissingTypes(), asked(write(tmp_path / "m.onnx", model)))
+
+    assert proto == parse()
+    assert change.words == ("`y` says its type and shape: tensor(float) [N, 4]",)
+
+
+def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
+    """What a model takes nobody can infer, and what follows from it neither."""
+    model = parse()
+    model.graph.input[0].ClearField("type")
+    assert MissingTypes().propose(asked(write(tmp_path / "m.onnx", model))) is None
+
+    model.graph.output[0].ClearField("type")
+    assert refused(MissingTypes(), asked(write(tmp_path / "m.onnx", model))).startswith(
+        "shape inference does not tell the type of `y`"
+    )
+
+
+# Leaked paths
+
+
+def test_paths_taken_out(tmp_path: Path) -> None:
+    """Paths of the repository stay relative to it, those of packages to these; of others the name is left."""
+    model = parse()
+    root = Path("/home/ada/project")
+    node = model.graph.node[0]
+    node.doc_string = 'File "/home/ada/project/export/net.py", line 3'
+    node.metadata_props.add(key="trace", value='File "/home/ada/venv/lib/python3.11/site-packages/torch/nn.py", line 1')
+    model.graph.doc_string = r"C:\Users\ada\train.py"
+    model.metadata_props.add(key="/home/ada/key", value="/home/ada/x/y.py and /home/runner/z.py")
+    model.graph.initializer.add(name="/home/ada/weight").data_type = 1
+    path = write(tmp_path / "m.onnx", model)
+    proto, _ = changed(LeakedPaths(), asked(path, root=root))
+
+    assert proto.graph.node[0].doc_string == 'File "export/net.py", line 3'
+    assert proto.graph.node[0].metadata_props[0].value == 'File "torch/nn.py", line 1'
+    assert proto.graph.doc_string == "train.py"
+    assert proto.metadata_props[0].value == "y.py and /home/runner/z.py"
+    assert proto.graph.initializer[0].name == "/home/ada/weight"
+    assert find_leaked_paths(proto) == ()
+
+
+# Opset
+
+
+def test_opset_converted(tmp_path: Path) -> None:
+    """The converter's model, with the notes that it loses; interface and stamps stay."""
+    model = parse(WEIGHTED, '<ir_version: 10, opset_import: ["" : 21]>\n')
+    model.graph.node[0].metadata_props.add(key="a", value="b")
+    proto, change = changed(Opset(), asked(write(tmp_path / "m.onnx", model), opset=18))
+
+    assert (proto.opset_import[0].version, proto.ir_version) == (18, 10)
+    assert proto.graph.node[0].metadata_props[0].value == "b"
+    assert change.words == ("opset 21 of `ai.onnx` becomes 18, by onnx's converter",)
+
+
+def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
+    """That a newer one is implemented is no reason to convert."""
+    path = write(tmp_path / "m.onnx", WEIGHTED)
+
+    assert Opset().propose(asked(path, opset=20)) is None
+    assert changed(Opset(), asked(path, opset=20, pinned=True))[0].opset_import[0].version == 20
+
+
+def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
+    """What the converter has no way for, or would lose, is left with the reason."""
+    head = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>\n'
+    relu = write(tmp_path / "relu.onnx")
+    text = "g (float[4] x) => (float[4] y) { y = my.f (x) }"
+    body = '<domain: "my", opset_import: ["" : 18]> f (a) => (b) { b = Relu (a) }'
+    function = parse(f"{text}\n{body}", head)
+
+    assert "No Adapter" in refused(Opset(), asked(relu, opset=13))
+    assert "local functions" in refused(Opset(), asked(write(tmp_path / "f.onnx", function), opset=17))

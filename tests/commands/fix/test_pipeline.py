@@ -1,0 +1,198 @@
+"""Models repaired and proven on ONNX's reference evaluator; a wrong repair is refused, whatever it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import onnx
+import pytest
+
+from onnxgate.commands.fix import FIXES
+from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models
+from onnxgate.commands.fix.types import Change, Fix, FixRequest
+from onnxgate.gate.request import GateRequest
+from tests.harness import fix_cases
+from tests.harness.models import parse, write
+
+ALL = FixOptions(unsafe=True)
+TOO_NEW = "ir-version-too-new/stamped-by-newest-onnx"
+
+
+class Repairs(Protocol):
+    """What comes of the one model of a project, where no runtime can be started."""
+
+    def __call__(
+        self, request: GateRequest, scratch: Path, wish: FixOptions = ALL, fixes: tuple[Fix, ...] = FIXES
+    ) -> FixResult:
+        """The one."""
+        ...
+
+
+@pytest.fixture(scope="module")
+def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
+    """All of them have one host, whose evaluator is started once."""
+    folder = tmp_path_factory.mktemp("host")
+    with fix_cases.make(TOO_NEW, folder).open_host() as host:
+
+        def only(
+            request: GateRequest, scratch: Path, wish: FixOptions = ALL, fixes: tuple[Fix, ...] = FIXES
+        ) -> FixResult:
+            scratch.mkdir()
+            (one,) = fix_models(request, wish, host, scratch, fixes, runs=False)
+            return one
+
+        yield only
+
+
+class Wrong:
+    """A fix for IR versions that does something else."""
+
+    name = "wrong"
+    rules = frozenset({"ir-version-too-new"})
+
+    def __init__(self, edit: Callable[[onnx.ModelProto], object]) -> None:
+        self.edit = edit
+
+    def propose(self, asked: FixRequest) -> Change:
+        """The model with the stamp lowered, and edited."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(asked.proto)
+        proto.ir_version = 10
+        self.edit(proto)
+        return Change((proto.SerializeToString(),), ("all is well",))
+
+
+def negate(proto: onnx.ModelProto) -> None:
+    """Compute something else."""
+    proto.graph.node[0].op_type = "Neg"
+
+
+def keep(proto: onnx.ModelProto) -> None:
+    """Repair nothing."""
+    proto.ir_version = 13
+
+
+def break_it(proto: onnx.ModelProto) -> None:
+    """Repair it, and break it otherwise."""
+    proto.graph.node[0].op_type = "NoSuchOperator"
+
+
+def rename(proto: onnx.ModelProto) -> None:
+    """Repair it, and change what callers ask for."""
+    proto.graph.output[0].name = proto.graph.node[0].output[0] = "other"
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        (negate, "it would not compute the same"),
+        (keep, "`wrong` does not repair what was found"),
+        (break_it, "the result would have another fault: `"),
+        (rename, "it would not compute the same"),
+    ],
+)
+def test_wrong_repairs(
+    edit: Callable[[onnx.ModelProto], object], reason: str, repaired: Repairs, tmp_path: Path
+) -> None:
+    """A fix that is wrong is found out by what the model computes, and by what the rules say of it."""
+    (tmp_path / "r").mkdir()
+    request = fix_cases.make(TOO_NEW, tmp_path / "r")
+    before = dict(fix_cases.files(tmp_path / "r"))
+    found = repaired(request, tmp_path / "s", fixes=(Wrong(edit),))
+
+    assert (found.state, found.reason[: len(reason)]) == ("refuted", reason)
+    assert dict(fix_cases.files(tmp_path / "r")) == before
+
+
+STATES = {
+    "external-data-escapes/absolute": "left",
+    "external-data-refused/accepted-absolute-path": "left",
+    "invalid-model/types-that-do-not-fit": "unproven",
+}
+SOUND = (
+    *("ignore-expired/last-day", "ignore-expired/past", "ignore-unused/listed-one-is-gone", "ignore-unused/used"),
+    *("ignore-unused/other-content", "unknown-operator/opset-too-new-says-it"),
+    *("external-data-refused/hugging-face-cache", "invalid-model/operator-newer-than-opset"),
+    *("invalid-model/two-nodes-of-one-name", "invalid-model/wrong-declared-shape", "ir-version-mismatch/not-the-one"),
+    *("opset-too-new/in-a-local-function", "opset-too-new/machine-learning-domain", "opset-too-new/one-too-new"),
+)
+"""Those that are no fault on the four runtimes, and faults of these rules that nothing can repair."""
+
+
+@pytest.mark.parametrize("name", fix_cases.names())
+def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
+    """Before, after and proof; what is repaired has nothing left to fix."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    request = fix_cases.make(name, folder)
+    before = dict(fix_cases.files(folder))
+    found = repaired(request, tmp_path / "s")
+
+    assert found.state == ("sound" if name in SOUND else STATES.get(name, "repaired"))
+    assert dict(fix_cases.files(folder)) == before
+    if found.state == "repaired":
+        assert found.fresh is not None
+        assert found.proof is not None
+        assert found.proof.verdict == "proven"
+        found.model.absolute.write_bytes(found.fresh.read_bytes())
+        assert repaired(request, tmp_path / "again").state == "sound"
+
+
+def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
+    """Another rule's repair is none of this one's; a rename waits for `--unsafe`; what is accepted is left."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    request = fix_cases.make("input-passthrough/input-is-output", folder)
+
+    assert repaired(request, tmp_path / "1", FixOptions(frozenset({"path-leaked"}), unsafe=True)).state == "sound"
+    waiting = repaired(request, tmp_path / "2", FixOptions())
+    assert (waiting.state, waiting.fresh) == ("unsafe", None)
+    ignored = (folder / "onnxgate.toml").read_text() + '\n[[ignore]]\nrule = "input-passthrough"\nreason = "known"\n'
+    (folder / "onnxgate.toml").write_text(ignored)
+    assert repaired(fix_cases.request(folder, None), tmp_path / "3").state == "sound"
+
+
+def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
+    """Faults of one model are repaired together, and proven together."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    fix_cases.make(TOO_NEW, folder)
+    model = parse("g (float[N, 4] x, float[N, 4] m) => (float[N, 4] y, float[N, 4] m) { y = Relu (x) }")
+    model.ir_version = 13
+    model.doc_string = "/home/ada/net.py"
+    write(folder / "model.onnx", model)
+    found = repaired(fix_cases.request(folder, None), tmp_path / "s")
+
+    assert found.state == "repaired"
+    assert {each.rule for each in found.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
+    assert found.fresh is not None
+    proto = onnx.load(str(found.fresh))
+    assert (proto.ir_version, proto.doc_string, proto.graph.output[1].name) == (10, "net.py", "m_out")
+
+
+def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
+    """The converter would write types itself, which is refused: a model that lacks both is repaired in one go."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    fix_cases.make(TOO_NEW, folder)
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu (x) }", '<ir_version: 13, opset_import: ["" : 25]>')
+    model.graph.output[0].ClearField("type")
+    write(folder / "model.onnx", model)
+    found = repaired(fix_cases.request(folder, None), tmp_path / "s")
+
+    assert (found.state, found.left) == ("repaired", ())
+    assert {each.rule for each in found.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
+
+
+def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
+    """A Git LFS pointer is fetched, and not repaired."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    request = fix_cases.make(TOO_NEW, folder)
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 99\n"
+    (folder / "model.onnx").write_text(pointer)
+    found = repaired(request, tmp_path / "s")
+
+    assert (found.state, found.hint) == ("away", 'git lfs pull --include "model.onnx"')

@@ -1,0 +1,82 @@
+"""A preview claims nothing of runtimes that could not be tried: here none of them can be installed."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+from pathlib import Path
+
+from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+from onnxgate.core.findings import ALL_STAGES
+from onnxgate.core.upgrade_preview import Preview
+from onnxgate.formats import upgrade_preview
+from onnxgate.gate.request import GateRequest
+from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.lock.update import lock_models
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from tests.harness.locks import package, project_of, runtime
+from tests.harness.models import parse, write
+
+CONFIG = """
+models = ["*.onnx"]
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.25"
+"""
+NET = "g (float[N, 4] x) => (float[N, 4] y) { y = Abs(x) }"
+OPSET_22 = '<ir_version: 10, opset_import: ["" : 22]>\n'
+
+
+def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Preview:
+    """What is said of an upgrade of a model that releases before 1.21 refuse."""
+    folder.mkdir()
+    write(folder / "new.onnx", parse(NET, OPSET_22))
+    project = project_of(folder, CONFIG)
+
+    def locked(releases: tuple[str, ...]) -> Lock:
+        runtimes = tuple(map(runtime, releases))
+        policy = target_policy(project.config.targets["server"])
+        pins = sorted({tuple(pin.split("==")) for each in runtimes for pin in each.packages})
+        return Lock(
+            targets={"server": LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))},
+            packages=tuple(package(name, version) for name, version in pins),
+            models=lock_models(project.models(), {}, {}),
+        )
+
+    lock, numbers = locked(old), itertools.count()
+    request = GateRequest(
+        project=project,
+        lock=lock,
+        lock_text=render_lock(lock),
+        lock_name="onnxgate.lock",
+        models=project.models(),
+        stages=frozenset(ALL_STAGES),
+        today=datetime.date(2026, 1, 1),
+        open_host=lambda: WorkerPool(Environments(folder / "cache", offline=True), 1),
+    )
+    return preview_upgrade(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")
+
+
+def rules(found: Preview) -> list[str]:
+    """What would be repaired."""
+    return [each.rule for each in found.repairs]
+
+
+def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
+    """Nobody knows whether the model works there: nothing is repaired, and it is not said that nothing breaks."""
+    found = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
+    said = upgrade_preview.format(found).splitlines()
+
+    assert [each.state for each in found.arrivals] == ["undecided"]
+    assert (rules(found), found.breaks) == ([], ())
+    assert said[-1].startswith("preview: what would break could not all be found out; nothing was written")
+
+
+def test_runtime_that_only_leaves(tmp_path: Path) -> None:
+    """What was wrong there is wrong nowhere any more, whatever is not known of those that stay."""
+    found = previewed(tmp_path / "leaves", ("1.18.1", "1.24.4"), ("1.24.4",))
+
+    assert found.arrivals == ()
+    assert rules(found) == ["opset-too-new"]

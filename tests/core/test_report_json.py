@@ -1,0 +1,41 @@
+"""The report as data."""
+
+from __future__ import annotations
+
+import json as standard_json
+
+import jsonschema
+
+from onnxgate.core import report_json
+from tests.harness.reports.sample_reports import finding, report, sample
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    """A report survives being written."""
+    assert sample() == report_json.decode_report(report_json.format(sample()))
+
+
+def test_the_sample_holds_to_the_published_schema() -> None:
+    """The schema takes what is written, and nothing of another shape."""
+    schema = report_json.report_schema()
+    written = standard_json.loads(report_json.format(sample()))
+
+    jsonschema.validate(written, schema)
+    written["findings"][0]["level"] = "fatal"
+
+    assert not jsonschema.Draft202012Validator(schema).is_valid(written)
+
+
+def test_a_file_name_that_is_no_text_is_spelled_out() -> None:
+    """A lone surrogate, as Python reads an odd byte of a name, does not end the command."""
+    assert (
+        report_json.decode_report(report_json.format(report(findings=(finding(model="m\udcff.onnx"),))))
+        .findings[0]
+        .model
+        == r"m\udcff.onnx"
+    )
+
+
+def test_ends_with_a_newline() -> None:
+    """It is a text file."""
+    assert report_json.format(report()).endswith("}\n")

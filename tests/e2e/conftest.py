@@ -1,0 +1,181 @@
+"""Repositories as users have them, with the installed command, real git and real runtimes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.conftest import ROOT
+from tests.harness.marked_processes import marked
+from tests.harness.models import write
+from tests.harness.repositories.checkout import NOBODY, commit, copy_tree
+from tests.harness.repositories.export_script import join, make_repository
+from tests.harness.repositories.user_repository import INDEX_VARIABLES, Repository, usual_environment
+
+PROJECTS = Path("fixtures/projects")
+SMALL = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.20"
+
+[[model]]
+path = "models/**"
+sizes = { N = [1, 3] }
+"""
+
+ENDLESS = (
+    "g (float[N, 4] x) => (float[N, 4] y) <int64 rounds = {9223372036854775807}, bool go = {1}> {"
+    " y = Loop(rounds, go, x) <body = body (int64 round, bool on, float[N, 4] state) => (bool still, float[N, 4] next)"
+    " { still = Identity(on) next = Neg(state) }> }"
+)
+
+Make = Callable[[Path], None]
+Variables = dict[str, str | Path | None]
+
+
+@pytest.fixture(scope="session")
+def cache(shared_folder: Path) -> Path:
+    """The cache of locked environments that all tests share, but for those that want a cold one."""
+    return shared_folder / "a cache"
+
+
+@pytest.fixture(scope="session")
+def command(installed: Path, cache: Path) -> Repository:
+    """The installed command, in no folder yet."""
+    return Repository(installed, Path(), {**usual_environment(), **NOBODY, "ONNXGATE_CACHE_DIR": str(cache)})
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder: Path) -> Callable[[str, Make], Path]:
+    """Makes a folder once for all processes of the run; who changes something in it works on a copy."""
+
+    def made(name: str, make: Make) -> Path:
+        folder = shared_folder / name
+        with FileLock(shared_folder / f"{name}.lock"):
+            if not (folder / "ready").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                make(folder)
+                (folder / "ready").touch()
+        return folder
+
+    return made
+
+
+@pytest.fixture
+def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
+    """Copies a project of the fixtures to the same place below the root of a new git repository."""
+
+    def copied(name: str) -> Repository:
+        folder = copy_tree(ROOT / PROJECTS / name, tmp_path / "repository" / PROJECTS / name)
+        commit(tmp_path / "repository")
+        return command.at(folder)
+
+    return copied
+
+
+@pytest.fixture
+def small(command: Repository, tmp_path: Path) -> Repository:
+    """A repository of one small model, to run on two releases; its lock was made without any index."""
+    repository = command.at(tmp_path / "small")
+    write(repository.folder / "models" / "small.onnx")
+    repository.write("onnxgate.toml", SMALL)
+    shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", repository.folder)
+    commit(repository.folder)
+    repository.run("lock", "--offline")
+    return repository
+
+
+@pytest.fixture
+def files(command: Repository, cold: Variables, tmp_path: Path) -> Repository:
+    """A folder that is no repository, in which nothing can be installed."""
+    (tmp_path / "files").mkdir()
+    return command.at(tmp_path / "files").given(**cold)
+
+
+@pytest.fixture
+def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
+    """A repository that exports with a script of its own, and that has joined."""
+    exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
+
+    def make(folder: Path) -> None:
+        make_repository(folder / "repository", toolchain)
+        join(exporting.at(folder / "repository"))
+
+    shutil.copytree(made_once("joined", make) / "repository", tmp_path / "joined")
+    return exporting.at(tmp_path / "joined")
+
+
+@pytest.fixture
+def endless(small: Repository) -> Repository:
+    """The same with a model that never ends, and a limit that lets it run for five minutes."""
+    write(small.folder / "models" / "endless.onnx", ENDLESS)
+    small.run("lock", "--offline")
+    return small
+
+
+@pytest.fixture
+def cold(tmp_path: Path) -> Variables:
+    """Variables that name an index that is not there, and empty caches."""
+    return unanswered("http://127.0.0.1:9/simple", tmp_path)
+
+
+def unanswered(index: str, folder: Path) -> Variables:
+    """Variables with which nothing can be had but from that index."""
+    caches = {"UV_CACHE_DIR": folder / "uv cache", "ONNXGATE_CACHE_DIR": folder / "cold cache"}
+    own = {"UV_DEFAULT_INDEX": index, "UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_HTTP_RETRIES": "0"}
+    return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own}
+
+
+@dataclass
+class SilentIndex:
+    """An index that takes every connection, and never says a word."""
+
+    url: str
+    taken: list[socket.socket] = field(default_factory=list)
+
+    def serve(self, server: socket.socket) -> None:
+        """Take connections until the server is shut down."""
+        with contextlib.suppress(OSError):
+            while True:
+                self.taken.append(server.accept()[0])
+
+
+@pytest.fixture
+def silent_index() -> Iterator[SilentIndex]:
+    """One that a test must make use of."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        index = SilentIndex(f"http://127.0.0.1:{server.getsockname()[1]}/simple")
+        thread = threading.Thread(target=index.serve, args=(server,))
+        thread.start()
+        yield index
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for each in index.taken:
+        each.close()
+    assert index.taken, "nobody asked"
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A mark that all processes of a test inherit; none of them outlives the test."""
+    if not Path("/proc/self").is_dir():
+        pytest.skip("needs /proc")
+    name = uuid.uuid4().hex
+    yield name
+    left = marked(name)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert left == []

@@ -1,0 +1,35 @@
+"""The project in which everything is broken once: exactly the expected findings, each in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+
+
+def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `expected.json` says of findings, in its order."""
+    kept = [{key: each[key] for key in ("rule", "level", "model", "runtimes")} | _place(each) for each in findings]
+    return sorted(kept, key=lambda each: (each["model"], each["rule"]))
+
+
+def _place(finding: dict[str, Any]) -> dict[str, Any]:
+    return {"place": {key: finding["place"][key] for key in ("path", "line")}}
+
+
+def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
+    """One finding per fault, however many runtimes it hits; nothing else is found or left undecided."""
+    broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
+    report = broken.report(status=1)
+
+    assert told(report["findings"]) == json.loads(broken.read("expected.json"))
+    assert (report["verdict"], report["undecided"], report["skipped"]) == ("fail", [], [])
+    healthy = [cell["state"] for cell in report["cells"] if cell["model"] == "models/classifier.onnx"]
+    assert healthy == ["pass"] * 4

@@ -1,0 +1,90 @@
+"""Budgets through the command: sizes at every commit, time and memory beside another revision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository, brief
+from tests.runtimes.engines.test_benchmark import chain
+
+pytestmark = pytest.mark.index
+
+BUDGET = "{ size-mib = 12, slower-than-baseline = 1.5, memory-over-baseline = 1.5 }"
+CONFIG = f"""models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+
+[[model]]
+path = "models/*.onnx"
+sizes = {{ N = [3] }}
+budget = {BUDGET}
+"""
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """A repository with a model of ten matrices, of 1 MiB each."""
+    made = command.at(tmp_path / "budgets")
+    (made.folder / "models").mkdir(parents=True)
+    chain(made.folder / "models" / "chain.onnx", 10)
+    made.write("onnxgate.toml", CONFIG)
+    commit(made.folder)
+    made.run("lock")
+    commit(made.folder)
+    return made
+
+
+def test_three_times_the_work(repository: Repository) -> None:
+    """Each budget is a finding of its own; the figures are ratios, and no time is in the report."""
+    chain(repository.folder / "models" / "chain.onnx", 30)
+    repository.run("lock", "--offline")
+    static = repository.report("--static", status=1)
+    report = repository.report("--against", "HEAD", status=1)
+    rules = ("memory-over-budget", "size-over-budget", "slower-than-budget")
+
+    assert [brief(each) for each in static["findings"]] == [("error", "size-over-budget", "models/chain.onnx")]
+    changed = ("operators-changed", "size-grew", "weights-changed")
+    expected = [("error", rule, "models/chain.onnx") for rule in rules]
+    expected += [("note", rule, "models/chain.onnx") for rule in changed]
+    assert [brief(each) for each in report["findings"]] == expected
+    assert (report["undecided"], report["skipped"]) == ([], [])
+    ratios = [each for each in report["measured"] if each["metric"] in ("time ratio", "memory ratio")]
+    assert [each["pair"] for each in ratios] == ["onnxruntime 1.31.1 against `models/chain.onnx` at `HEAD`"] * 2
+    assert all(each["value"] > each["bound"] == 1.5 for each in ratios)
+
+
+def test_same_and_new_models(repository: Repository) -> None:
+    """What did not change is within its budget; what was not there yet is skipped, and said."""
+    same = repository.report("--against", "HEAD")
+    chain(repository.folder / "models" / "new.onnx", 1)
+    repository.run("lock", "--offline")
+    new = repository.report("--against", "HEAD")
+
+    assert (same["verdict"], same["findings"], same["undecided"], same["skipped"]) == ("pass", [], [], [])
+    assert [(each["model"], each["reason"]) for each in new["skipped"]] == [
+        ("models/new.onnx", "its budget: `models/new.onnx` is not at `HEAD`")
+    ]
+
+
+def test_without_a_baseline(repository: Repository) -> None:
+    """A ratio that was not asked for is skipped, and it is said what to give; no stage that runs, no ratio."""
+    report = repository.report()
+    (skipped,) = report["skipped"]
+
+    assert (report["undecided"], skipped["reason"]) == ([], "its budget was not measured: no baseline was asked for")
+    assert repository.report("--static")["skipped"] == []
+
+
+def test_usage(repository: Repository, tmp_path: Path) -> None:
+    """A revision that git does not know, and one that nothing is asked of."""
+    unknown = repository.run("check", "--against", "nowhere", status=2)
+    (tmp_path / "elsewhere").mkdir()
+    chain(tmp_path / "elsewhere" / "m.onnx", 1)
+    unconfigured = repository.at(tmp_path / "elsewhere").run("check", "--against", "HEAD", "m.onnx", status=2)
+
+    assert "`--against nowhere`: git knows no such revision here" in unknown.err
+    assert "`--against` means nothing without a config" in unconfigured.err

@@ -1,0 +1,160 @@
+"""Any exporter by `command`: here a plain script without a framework, which writes a model with `onnx.helper`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository, brief
+
+SCRIPT = """import sys
+
+import numpy
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+WEIGHTS = numpy.arange(8, dtype=numpy.float32).reshape(4, 2)
+
+
+def build(opset):
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 2])
+    nodes = [helper.make_node("MatMul", ["x", "weights"], ["y"], name="multiply")]
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(WEIGHTS, "weights")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+onnx.save(build(int(sys.argv[2])), sys.argv[1])
+"""
+CONFIG = """
+opset = { "ai.onnx" = 18 }
+
+[toolchain]
+python = "%s"
+
+[[model]]
+path = "models/made.onnx"
+command = ["{python}", "make.py", "{output}", "{opset}"]
+"""
+MODEL = "models/made.onnx"
+ALONE = """
+import os
+import time
+
+os.close(os.open("working", os.O_CREAT | os.O_EXCL))
+time.sleep(1)
+"""
+
+
+@pytest.fixture
+def made(small: Repository) -> Repository:
+    """A repository whose one model a script makes."""
+    config = small.read("onnxgate.toml").partition("\n")
+    small.write("onnxgate.toml", config[0] + CONFIG % Path(sys.executable).as_posix() + config[2])
+    small.write("make.py", SCRIPT)
+    (small.folder / "models" / "small.onnx").unlink()
+    subprocess.run([sys.executable, "make.py", MODEL, "18"], cwd=small.folder, check=True)
+    commit(small.folder)
+    small.run("lock", "--offline")
+    return small
+
+
+def exported(repository: Repository, status: int) -> list[tuple[str, str, str]]:
+    """What the export stage finds."""
+    report = repository.report("--stage", "export", status=status)
+    assert (report["undecided"], report["skipped"]) == ([], [])
+    return [brief(each) for each in report["findings"]]
+
+
+@pytest.mark.index
+def test_unchanged(made: Repository) -> None:
+    """The model passes in every stage, and what the command writes is what is committed."""
+    report = made.report()
+
+    assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
+    assert (report["counts"]["ran"], report["counts"]["without_source"]) == (2, 0)
+
+
+def test_the_same_in_other_words(made: Repository) -> None:
+    """A script that names values and nodes otherwise, and adds metadata, makes the same model."""
+    made.edit("make.py", '["y"], name="multiply"', '["z"], name="other"), helper.make_node("Identity", ["z"], ["y"]')
+    changed = exported(made, 1)
+    made.write("make.py", SCRIPT.replace('name="multiply"', 'name="other", doc_string="words"'))
+    same = exported(made, 0)
+
+    assert changed == [("error", "export-stale", MODEL)]
+    assert same == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("numpy.arange(8,", "numpy.arange(1, 9,", "weight `weights` differs in 8 of 8 elements"),
+        ('"MatMul", ["x", "weights"], ["y"]', '"Gemm", ["x", "weights"], ["y"]', "`Gemm`, was `MatMul`"),
+        ('["N", 4]', '["M", 4]', "`M`"),
+    ],
+)
+def test_stale(made: Repository, old: str, new: str, said: str) -> None:
+    """What the script would write now is held against the file, and the difference is named."""
+    made.edit("make.py", old, new)
+    (finding,) = made.report("--stage", "export", status=1)["findings"]
+
+    assert brief(finding) == ("error", "export-stale", MODEL)
+    assert said in finding["message"]
+
+
+def test_exporting_mends_it(made: Repository) -> None:
+    """What the finding's fix says to do, is what makes it pass."""
+    made.edit("make.py", "numpy.arange(8,", "numpy.arange(1, 9,")
+    made.run("export", MODEL)
+    made.run("lock", "--offline", MODEL)
+
+    assert exported(made, 0) == []
+    assert made.report("--static")["findings"] == []
+
+
+def test_another_opset(made: Repository) -> None:
+    """A script that does not heed the opset that it is asked for is found out."""
+    made.edit("make.py", "int(sys.argv[2])", "17")
+
+    assert ("error", "export-opset-ignored", MODEL) in exported(made, 1)
+
+
+def test_a_command_that_fails(made: Repository) -> None:
+    """Its last words and the line in the script are the finding."""
+    made.edit("make.py", "    return helper", "    raise ValueError('no model today')\n    return helper")
+    (finding,) = made.report("--stage", "export", status=1)["findings"]
+
+    assert brief(finding) == ("error", "export-failed", MODEL)
+    assert "ValueError: no model today" in finding["message"]
+    assert (finding["place"]["path"], finding["place"]["line"]) == ("make.py", 15)
+
+
+def test_nothing_is_written_into_the_repository(made: Repository) -> None:
+    """Exporting again leaves the work tree as it was."""
+    commit(made.folder)
+    exported(made, 0)
+    changed = subprocess.run(["git", "status", "--porcelain"], cwd=made.folder, capture_output=True, check=True).stdout
+
+    assert changed == b""
+
+
+def test_never_twice_at_once(made: Repository) -> None:
+    """A script that works in a file beside itself finds it as it left it, also when it is run a second time."""
+    made.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
+
+    assert exported(made, 0) == []
+    assert made.read("runs") == "once more once more "
+
+
+def test_what_fails_is_not_asked_again(made: Repository) -> None:
+    """A command that hangs costs its limit once."""
+    made.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
+    made.write("onnxgate.toml", made.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
+
+    assert exported(made, 1) == [("error", "export-failed", MODEL)]
+    assert made.read("runs") == "once more "

@@ -1,0 +1,233 @@
+"""A history of twelve commits, replayed: what each is found to change, in the clones that CI makes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import need
+from tests.e2e.conftest import Make
+from tests.harness.repositories.checkout import git
+from tests.harness.repositories.commit_history import MOVED, NET, OTHER, STEPS, clone, make_history, publish
+from tests.harness.repositories.user_repository import Repository, brief
+
+OTHER_BYTES = ("axis made static", "data file", "metadata lost", "weights")
+"""Steps after which an old content decides nothing: what a release looks at is the same."""
+Origin = Callable[[bool], Path]
+Findings = list[tuple[str, str, str]]
+
+
+@pytest.fixture(scope="session")
+def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origin:
+    """The history in a bare repository, plain or in Git LFS."""
+
+    def made(lfs: bool) -> Path:
+        def make(folder: Path) -> None:
+            make_history(command.at(folder / "work"), lfs=lfs)
+            publish(folder / "work", folder / "origin.git", lfs=lfs)
+
+        return made_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
+
+    return made
+
+
+def status_of(findings: Findings) -> int:
+    """What `check` ends with."""
+    return 1 if any(level == "error" for level, _, _ in findings) else 0
+
+
+def expected(index: int) -> Findings:
+    """What the step is about, of the one model that changed."""
+    step = STEPS[index - 1]
+    return [(level, rule, step.net.path) for level, rule in step.findings]
+
+
+def without(rule: str, findings: Findings) -> Findings:
+    """The others."""
+    return [each for each in findings if each[1] != rule]
+
+
+def order(finding: tuple[str, str, str]) -> tuple[int, str, str]:
+    """How a report sorts."""
+    level, rule, model = finding
+    return ("error", "warning", "note").index(level), model, rule
+
+
+def replay(repository: Repository, findings: Findings, *arguments: str, status: int | None = None) -> dict[str, Any]:
+    """The report on the last commit against the one before, which has just these findings."""
+    expected = status_of(findings) if status is None else status
+    report = repository.report("--static", "--against", "HEAD^1", *arguments, status=expected)
+
+    assert [brief(each) for each in report["findings"]] == findings
+    return report
+
+
+@pytest.mark.parametrize(("depth", "arguments"), [(2, ["--offline"]), (1, [])], ids=["depth 2", "depth 1"])
+def test_plain(command: Repository, origin: Origin, tmp_path: Path, depth: int, arguments: list[str]) -> None:
+    """Each commit has the findings of its one change, whether its parent is there or has to be fetched."""
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(False), tmp_path / f"c{index}", f"c{index}", depth, lfs=False, smudged=False)
+        report = replay(command.at(folder), expected(index), *arguments)
+
+        assert (report["undecided"], report["remarks"]) == ([], []), step.said
+        (change,) = report["changes"]
+        assert (change["model"], change["kind"]) == (step.net.path, "renamed" if step.net.path == MOVED else "changed")
+
+
+def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """The same in Git LFS, of which CI fetched the last commit: an old content is fetched where it decides something.
+
+    Where stamps and operators are the same, the lock of then tells what the model was; weights are not compared, and
+    that is said.
+    """
+    need("git-lfs")
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(True), tmp_path / f"c{index}", f"c{index}", 1, lfs=True, smudged=True)
+        report = replay(command.at(folder), without("weights-changed", expected(index)))
+
+        assert (report["undecided"], bool(report["remarks"])) == ([], step.said in OTHER_BYTES), step.said
+        assert all("its content is not here (`git lfs fetch origin " in each for each in report["remarks"])
+
+
+@pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])
+def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudged: bool) -> None:
+    """Nothing of the commit before can be had but its lock, which is enough for all that facts tell.
+
+    Which releases loaded the model they do not: where a promised one refuses it now, there is no verdict.
+    """
+    need("git-lfs")
+    for index, step in enumerate(STEPS, 1):
+        folder = clone(origin(True), tmp_path / f"c{index}", f"c{index}", 2, lfs=True, smudged=smudged)
+        findings = without("minimum-runtime-raised", without("weights-changed", expected(index)))
+        if not smudged:
+            findings += [("note", "lfs-pointer", path) for path in (step.net.path, OTHER)]
+        status = 3 if step.said == "newer opset" else None
+        report = replay(command.at(folder), sorted(findings, key=order), "--offline", status=status)
+
+        assert [(each["stage"], each["model"]) for each in report["undecided"]] == [("lock", NET)] * (status == 3)
+        assert bool(report["remarks"]) == (smudged and step.said != "file renamed"), step.said
+
+
+def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """Which releases are concerned, what is lacking, and the command that gets it; with it there is a verdict."""
+    need("git-lfs")
+    index = next(index for index, step in enumerate(STEPS, 1) if step.said == "newer opset")
+    folder = clone(origin(True), tmp_path / "clone", f"c{index}", 2, lfs=True, smudged=True)
+    repository = command.at(folder)
+    (undecided,) = replay(repository, [], "--offline", status=3)["undecided"]
+    git(folder, *shlex.split(undecided["hint"])[1:])
+
+    assert undecided["reason"].startswith(
+        "whether it loaded at `HEAD^1` on onnxruntime 1.17.0 to 1.17.3, where it does not load now, "
+        f"cannot be told: `{NET}` at `HEAD^1` is a Git LFS pointer, and its content is not here"
+    )
+    assert replay(repository, expected(index), "--offline")["undecided"] == []
+
+
+def pull_request(origin: Path, index: int, *, name: str = "refs/pull/7/merge") -> str:
+    """The merge that GitHub makes of a step and the commit before it, as a ref of the origin."""
+    base, head = (git(origin, "rev-parse", f"c{number}") for number in (index - 1, index))
+    merge = git(origin, "commit-tree", f"{head}^{{tree}}", "-p", base, "-p", head, "-m", "merge")
+    git(origin, "update-ref", name, merge)
+    return merge
+
+
+def checkout(origin: Path, folder: Path, ref: str) -> Path:
+    """What `actions/checkout` does: one commit, and no branch."""
+    git(folder.parent, "init", "--quiet", str(folder))
+    git(folder, "remote", "add", "origin", origin.as_uri())
+    git(folder, "fetch", "--quiet", "--no-tags", "--depth=1", "origin", ref)
+    git(folder, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+    return folder
+
+
+def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, **variables: str) -> Repository:
+    """The command as a workflow runs it."""
+    (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
+    own = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_REF": ref, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    return repository.given(**own, **variables)
+
+
+@pytest.fixture
+def copy(origin: Origin, tmp_path: Path) -> Path:
+    """The plain history, to add refs to."""
+    return Path(shutil.copytree(origin(False), tmp_path / "origin.git"))
+
+
+def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """One commit is checked out, the token can only read, and nobody said `--against`: the base is found."""
+    merge = pull_request(copy, 2)
+    folder = checkout(copy, tmp_path / "clone", "refs/pull/7/merge")
+    head = {"ref": "main", "sha": "a" * 40, "repo": {"fork": True, "full_name": "stranger/repository"}}
+    event = {"action": "synchronize", "before": "b" * 40, "pull_request": {"head": head, "base": {"ref": "main"}}}
+    own = {"GITHUB_SHA": merge, "GITHUB_BASE_REF": "main", "GITHUB_HEAD_REF": "main"}
+    repository = in_actions(command.at(folder), tmp_path, "refs/pull/7/merge", event, **own)
+    report = repository.report("--static", status=1)
+
+    assert [brief(each) for each in report["findings"]] == expected(2)
+    assert report["against"] == {"name": "HEAD^1", "commit": git(copy, "rev-parse", "c1")}
+    assert "at `HEAD^1`" in report["findings"][0]["message"]
+    assert repository.report("--static", "--against", "none")["against"] is None
+
+
+def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """A group of several pull requests is held against what it is to be merged onto."""
+    base = git(copy, "rev-parse", "c1")
+    ref = "refs/heads/gh-readonly-queue/main/pr-7"
+    folder = checkout(copy, tmp_path / "clone", "refs/heads/c3")
+    event = {"action": "checks_requested", "merge_group": {"base_sha": base, "head_ref": ref}}
+    report = in_actions(command.at(folder), tmp_path, ref, event).report("--static", status=1)
+
+    assert [each["rule"] for each in report["findings"]] == ["input-renamed", "input-type-changed"]
+    assert report["against"] == {"name": base[:12], "commit": base}
+
+
+def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
+    """Its first push is held against where it left the default branch; of that, nothing is known."""
+    git(copy, "update-ref", "refs/heads/main", "c4")
+    folder = checkout(copy, tmp_path / "clone", "refs/heads/c6")
+    git(folder, "fetch", "--quiet", "--unshallow", "origin", "+refs/heads/*:refs/remotes/origin/*")
+    event = {"before": "0" * 40, "created": True, "repository": {"default_branch": "main"}}
+    report = in_actions(command.at(folder), tmp_path, "refs/heads/c6", event).report("--static", status=1)
+    first = in_actions(command.at(folder), tmp_path, "refs/heads/main", event).report("--static")
+
+    assert [each["rule"] for each in report["findings"]] == ["output-removed"]
+    assert report["against"] == {"name": "origin/main", "commit": git(copy, "rev-parse", "c4")}
+    assert (first["against"], first["changes"], first["remarks"]) == (
+        None,
+        [],
+        ["no baseline: nothing tells what was there before; give `--against REF`"],
+    )
+
+
+def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """Git mistrusts it, as in containers; the baseline is read and fetched all the same."""
+    if os.name == "nt" or os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
+    for path in (folder, *folder.rglob("*")):
+        os.lchown(path, 12345, 12345)
+    mistrusted = subprocess.run(["git", "-C", folder, "status"], capture_output=True, text=True, check=False)
+
+    assert "dubious ownership" in mistrusted.stderr
+    replay(command.at(folder), expected(1))
+
+
+def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """By default; what was asked for and is not there is a fault of the usage, with what helps."""
+    folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
+    repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
+    text = repository.run("check", "--static").out
+    asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
+
+    assert "no baseline: nothing tells what was there before; give `--against REF`" in text
+    assert "`--against HEAD^1`: it is `" in asked.err
+    assert "`fetch-depth: 2` for `HEAD^1`" in asked.err

@@ -1,0 +1,75 @@
+"""Custom operators: a target whose extensions register them, and one beside it that does not have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+CONFIG = """models = ["models/*.onnx"]
+
+[targets.plain]
+runtime = "onnxruntime==1.18.*"
+
+[targets.extended]
+runtime = "onnxruntime==1.18.*"
+extensions = ["onnxruntime-extensions==0.15.*"]
+
+[targets.own]
+runtime = "onnxruntime==1.18.*"
+python = ".venv"
+required = false
+"""
+MODEL = """
+<ir_version: 8, opset_import: ["" : 17, "{0}" : 1]>
+g (string[N] x) => (string[N] y) {{ y = {0}.StringUpper(x) }}
+"""
+DOMAINS = {"models/known.onnx": "ai.onnx.contrib", "models/foreign.onnx": "my.domain"}
+PLAIN = "onnxruntime 1.18.1"
+EXTENDED = "onnxruntime+onnxruntime-extensions==0.15.* 1.18.1"
+
+pytestmark = pytest.mark.index
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Any) -> Repository:
+    """A repository of two models with custom operators; the extension has those of one alone."""
+    made = command.at(tmp_path / "custom")
+    (made.folder / "models").mkdir(parents=True)
+    for path, domain in DOMAINS.items():
+        onnx.save(onnx.parser.parse_model(MODEL.format(domain)), made.folder / path)
+    made.write("onnxgate.toml", CONFIG)
+    commit(made.folder)
+    return made
+
+
+def accused(report: dict[str, Any], model: str, *levels: str) -> set[tuple[str, str]]:
+    """Rules that accuse a model, each with a runtime."""
+    found = [each for each in report["findings"] if each["model"] == model and each["level"] in levels]
+    return {(each["rule"], runtime) for each in found for runtime in each["runtimes"]}
+
+
+def test_custom_operators(repository: Repository) -> None:
+    """What the extension registers passes with it and is refused without; what it does not register is refused."""
+    locked = repository.run("lock")
+    repository.run("lock", "--check")
+    report = repository.report(status=1)
+    cells = {(each["model"], each["runtime"]): each["state"] for each in report["cells"]}
+
+    assert "note: target `own`: `.venv` is not there; it is not locked" in locked.out
+    assert {
+        ("models/known.onnx", EXTENDED): "pass",
+        ("models/known.onnx", PLAIN): "fail",
+        ("models/foreign.onnx", EXTENDED): "fail",
+        ("models/foreign.onnx", PLAIN): "fail",
+    } == cells
+    assert {runtime for _, runtime in accused(report, "models/known.onnx", "error", "warning", "note")} == {PLAIN}
+    assert ("unknown-domain", PLAIN) in accused(report, "models/known.onnx", "error")
+    assert EXTENDED in {runtime for _, runtime in accused(report, "models/foreign.onnx", "error")}
+    assert [each["reason"] for each in report["skipped"]] == [
+        "target `own` is not locked: `.venv` had no build of `onnxruntime==1.18.*`"
+    ]

@@ -1,0 +1,133 @@
+"""Engines beside ONNX Runtime, in their locked environments: what they agree on, and what is said where they do not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.harness.models import parse, write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+ENGINES = ["onnx 1.23.2", "onnxruntime 1.31.1", "openvino 2026.4.1", "tract 0.23.9"]
+QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart" / "models"
+CONFIG = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+
+[targets.edge]
+runtime = "openvino==2026.4.1"
+
+[targets.rust]
+runtime = "tract==0.23.9"
+
+[targets.specification]
+runtime = "onnx==1.23.2"
+"""
+# Attention of a sequence to itself as quantizers write it: each product is rounded to int8, and so are its weights.
+ATTENTION = """
+<ir_version: 10, opset_import: ["" : 21]>
+attention (float[batch, 6, 8] x) => (float[batch, 6, 8] y)
+<float s = {0.02}, uint8 z = {128}, float score_s = {0.1}, float weight_s = {0.00392157}, uint8 weight_z = {0}>
+{
+    rounded = QuantizeLinear(x, s, z)
+    tokens = DequantizeLinear(rounded, s, z)
+    turned = Transpose<perm = [0, 2, 1]>(tokens)
+    [score] scores = MatMul(tokens, turned)
+    score_q = QuantizeLinear(scores, score_s, z)
+    score_d = DequantizeLinear(score_q, score_s, z)
+    [weigh] weights = Softmax<axis = -1>(score_d)
+    weight_q = QuantizeLinear(weights, weight_s, weight_z)
+    weight_d = DequantizeLinear(weight_q, weight_s, weight_z)
+    [mix] y = MatMul(weight_d, tokens)
+}
+"""
+CUSTOM = """
+<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>
+g (float[N, 4] x) => (float[N, 4] y) {
+    [first] a = my.domain.Twist(x)
+    [second] b = my.domain.Bend(a)
+    [third] y = my.domain.Twist(b)
+}
+"""
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """Four engines, locked without any index; what they run is still to come."""
+    found = command.at(tmp_path / "engines")
+    (found.folder / "models").mkdir(parents=True)
+    found.write("onnxgate.toml", CONFIG)
+    shutil.copy(ROOT / "fixtures" / "locks" / "engines.lock", found.folder / "onnxgate.lock")
+    return found
+
+
+def check(repository: Repository, status: int) -> dict[str, Any]:
+    """The report of a full run over what is in the repository by now."""
+    commit(repository.folder)
+    repository.run("lock", "--offline")
+    return repository.report(status=status)
+
+
+def engine_findings(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is found, but for the note that nothing is predicted of three of the engines."""
+    return [each for each in report["findings"] if each["rule"] != "no-support-data"]
+
+
+def test_four_engines_agree(repository: Repository) -> None:
+    """Both models of the quickstart compute the same on all four, at several sizes; each was really compared."""
+    for model in QUICKSTART.glob("*.onnx"):
+        shutil.copy(model, repository.folder / "models")
+    report = check(repository, status=0)
+    compared = {(each["model"], each["pair"]) for each in report["measured"]}
+    models = ["models/classifier.onnx", "models/encoder.onnx"]
+    others = [each for each in ENGINES if not each.startswith("onnxruntime")]
+
+    assert (report["verdict"], engine_findings(report), report["undecided"]) == ("pass", [], [])
+    assert [(each["model"], each["runtime"]) for each in report["cells"]] == [(m, e) for m in models for e in ENGINES]
+    assert compared >= {(model, f"{engine} against onnxruntime 1.31.1") for model in models for engine in others}
+    assert all(each["value"] <= each["bound"] for each in report["measured"])
+
+
+def test_providers(repository: Repository) -> None:
+    """Only ONNX Runtime has execution providers, and the report names none for the others."""
+    write(repository.folder / "models" / "small.onnx")
+    report = check(repository, status=0)
+    providers = {each["engine"]: each["providers"] for each in report["runtimes"]}
+
+    assert providers == {"onnx": [], "onnxruntime": ["CPUExecutionProvider"], "openvino": [], "tract": []}
+
+
+def test_known_limit(repository: Repository) -> None:
+    """A quantized attention is computed wrongly by one engine: it closes the gate, and is said to be a known limit."""
+    write(repository.folder / "models" / "attention.onnx", parse(ATTENTION, head=""))
+    report = check(repository, status=1)
+    states = {each["runtime"]: each["state"] for each in report["cells"]}
+    (found,) = engine_findings(report)
+
+    assert states == {**dict.fromkeys(ENGINES, "pass"), "tract 0.23.9": "fail"}
+    assert (found["rule"], found["runtimes"]) == ("engine-mismatch", ["tract 0.23.9"])
+    assert "(a known limit of tract: it computes a Softmax between DequantizeLinear and Quant" in found["message"]
+
+
+def test_unsupported_operators(repository: Repository) -> None:
+    """OpenVINO lists all operators that it does not have: each is a finding, at the first node that asks for it."""
+    write(repository.folder / "models" / "custom.onnx", parse(CUSTOM, head=""))
+    report = check(repository, status=1)
+    found = [
+        (each["node"], each["message"].partition(";")[0])
+        for each in report["findings"]
+        if "openvino 2026.4.1" in each["runtimes"] and each["rule"] == "load-failed"
+    ]
+
+    assert found == [
+        ("second", "does not load: `my.domain.Bend` is refused: node `second`"),
+        ("first", "does not load: `my.domain.Twist` is refused: node `first`, and 1 more"),
+    ]

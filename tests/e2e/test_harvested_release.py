@@ -1,0 +1,112 @@
+"""A release that the shipped data do not know: noted, harvested where it is run, and predicted like the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables import limits, operators
+from tests.e2e.test_isolated_nodes import MISSES, given, said
+from tests.harness import altered_package
+from tests.harness.repositories.user_repository import Repository, wait
+
+pytestmark = pytest.mark.index
+
+OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
+
+
+def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, tmp_path: Path) -> None:
+    """Then it is predicted as by its shipped rows: the same findings, from the same table and limits."""
+    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = whole.given(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
+    expected = whole.report("--static", status=1)
+
+    before = lacking.report("--static", status=1)
+    assert {("missing-kernel", (OLD,)), ("no-support-data", (NEW,))} == rules(before)
+    run = lacking.report(status=1)
+    assert {("missing-kernel", (OLD, NEW))} == rules(run)
+    assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
+    assert expected == lacking.report("--static", status=1)
+    (kept,) = (tmp_path / "a cache" / "support").iterdir()
+    found = table_builder.decode_harvest(kept.read_bytes())
+    assert found is not None
+    assert (table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
+        found.table,
+        found.limits,
+    )
+
+
+def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
+    """What is said of which runtimes."""
+    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in said(report)}
+
+
+def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
+    """They have no environments; what is kept of another build is not taken for this one."""
+    package = altered_package.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    folder = tmp_path / "a cache" / "support"
+    folder.mkdir(parents=True)
+    other = table_builder.HarvestRecord(
+        limits=limits.load_limit_table().releases["1.19.2"],
+        table=table_builder.select_releases(operators.load_shipped_table(), ["1.19.2"]),
+    )
+    (folder / f"{table_builder.make_harvest_key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(
+        table_builder.encode_harvest(other)
+    )
+
+    assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))
+    assert sorted(path.name for path in (tmp_path / "a cache").iterdir()) == ["static", "support"]
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, tmp_path: Path) -> None:
+    """A cache that cannot be written to is no reason to know less; no path of this machine is in the report."""
+    package = altered_package.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    (tmp_path / "a cache").mkdir()
+    (tmp_path / "a cache" / "support").touch()
+    run = lacking.report(status=1)
+
+    assert {("missing-kernel", (OLD, NEW))} == rules(run)
+    assert ["what it implements cannot be kept for the next run: File exists"] == [
+        each["reason"] for each in run["skipped"]
+    ]
+
+
+def test_two_gates_harvest_at_once(small: Repository, tmp_path: Path) -> None:
+    """Neither is disturbed by the other, and one table is kept."""
+    package = altered_package.without(tmp_path / "package", "1.19.2")
+    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
+        ended = [wait(each) for each in (one, other)]
+
+    assert [1, 1] == [each.status for each in ended], [each.err for each in ended]
+    assert ended[0].out == ended[1].out
+    assert 1 == len(list((tmp_path / "a cache" / "support").iterdir()))
+
+
+def ready(environments: Path, pattern: str) -> list[Path]:
+    """The environments of that name that are built to the end; other tests may have made, or be making, some more."""
+    states = sorted(environments.glob(f"{pattern}/ready.json"))
+    return [path.parent / "attempts" / msgspec.json.decode(path.read_bytes())["attempt"] for path in states]
+
+
+def test_a_build_of_ones_own_is_harvested(small: Repository, tmp_path: Path) -> None:
+    """Whatever release it calls itself; by its libraries, so that another build is another one."""
+    small.run("check")
+    built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))
+    own = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    own.write("onnxgate.toml", f'[targets.own]\nruntime = "onnxruntime>=1.19"\npython = "{built.as_posix()}"\n')
+    own.run("lock", "--offline")
+
+    before = {rule for rule, _ in rules(own.report("--static"))}
+    run = said(own.report(status=1))
+    after = said(own.report("--static", status=1))
+    assert {"no-support-data"} == before
+    assert [("missing-kernel", True)] * 3 == [(rule, confirmed) for rule, _, _, confirmed in run]
+    assert [each[:3] for each in run] == [each[:3] for each in after]

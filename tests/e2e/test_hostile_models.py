@@ -1,0 +1,190 @@
+"""Models that crash, hang, ask for 200 GB or speak to whoever reads about them: each harms only itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import threading
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx.helper
+import pytest
+
+from tests.conftest import ROOT
+from tests.e2e.conftest import ENDLESS, PROJECTS, Make
+from tests.e2e.test_broken_project import told
+from tests.harness.github.workflow_commands import commands
+from tests.harness.marked_processes import MARK, marked
+from tests.harness.models import RELU, parse, write
+from tests.harness.repositories.checkout import commit, copy_tree
+from tests.harness.repositories.user_repository import PATIENCE_S, Repository
+
+pytestmark = pytest.mark.index
+HOSTILE = PROJECTS / "hostile"
+FILES = {"json": "report.json", "github": "report.github", "summary": "report.md"}
+LOG = ("stdout", "stderr", "report.json", "report.md")
+NAME = "models/\u202exnno \x1b[31mred\x9b31m ##[error]obeyed.onnx"
+SPEECH = "\n::error::obeyed\r##[error]obeyed\x1b[31mred\x1b]0;title\x07\u202e\u2066%0A::error::obeyed"
+NODE = "::error::obeyed ##[error]obeyed \u202e\u2066%0A::error::obeyed"
+FOLD = "g (float[N, 4] rows) => (float[N, 3] folded) <int64[2] shape = {0, 3}> { folded = Reshape(rows, shape) }"
+
+
+@pytest.fixture(scope="session")
+def said(command: Repository, made_once: Callable[[str, Make], Path]) -> dict[str, str]:
+    """All that one run prints or writes, by where; and "left", the processes that it leaves."""
+
+    def make(folder: Path) -> None:
+        copy_tree(ROOT / HOSTILE, folder / "root" / HOSTILE)
+        commit(folder / "root")
+        repository = command.at(folder / "root" / HOSTILE).given(**{MARK: folder})
+        for name, text in check(repository, folder).items():
+            (folder / name).write_bytes(text.encode())
+        (folder / "left").write_text(" ".join(map(str, marked(str(folder)))))
+
+    folder = made_once("hostile", make)
+    return {name: (folder / name).read_bytes().decode() for name in (*LOG, "report.github", "left")}
+
+
+def check(repository: Repository, folder: Path) -> dict[str, str]:
+    """What a check that fails says in every format; the files are written to the folder."""
+    files = [f"{name}={folder / file}" for name, file in FILES.items()]
+    outputs = [word for output in ("text", *files) for word in ("--output", output)]
+    ended = repository.run("check", "--verbose", *outputs, status=1)
+    written = {file: (folder / file).read_bytes().decode() for file in FILES.values()}
+    return {"stdout": ended.out, "stderr": ended.err, **written}
+
+
+def hidden(text: str) -> list[str]:
+    """What a terminal may obey, or what turns text round."""
+    return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each != "\n"]
+
+
+def test_each_is_one_finding(said: dict[str, str]) -> None:
+    """A segfault, a loop without end and 200 GB are findings, beside what was predicted; nothing is left undecided."""
+    report = json.loads(said["report.json"])
+
+    assert told(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
+    assert (report["undecided"], report["skipped"]) == ([], [])
+
+
+def test_the_healthy_model_is_judged(said: dict[str, str]) -> None:
+    """The model beside them ran and passed."""
+    states = {cell["model"]: cell["state"] for cell in json.loads(said["report.json"])["cells"]}
+
+    assert states.pop("models/healthy.onnx") == "pass"
+    assert set(states.values()) == {"fail"}
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
+def test_no_process_is_left(said: dict[str, str]) -> None:
+    """What crashed, hung or was out of memory is gone when the gate has ended."""
+
+    assert said["left"] == ""
+
+
+@pytest.mark.parametrize("where", LOG)
+def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
+    """No line of any output is a command to GitHub's runner, and none holds what a terminal obeys."""
+
+    assert list(commands(said[where])) == []
+    assert hidden(said[where]) == []
+    assert where == "stderr" or "obeyed" in said[where]
+
+
+def test_annotations_are_ours(said: dict[str, str]) -> None:
+    """The runner sees one annotation per finding, in files of the repository, and no other command."""
+    obeyed = list(commands(said["report.github"]))
+    places = [(each.name, each.properties["file"], each.properties["line"]) for each in obeyed]
+    expected = json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
+
+    assert places == [("error", f"{HOSTILE}/onnxgate.lock", str(each["place"]["line"])) for each in expected]
+    assert {key for each in obeyed for key in each.properties} == {"file", "line", "title"}
+    assert hidden(said["report.github"]) == []
+
+
+@pytest.fixture
+def speaking(small: Repository) -> Repository:
+    """A repository with two models of which all names speak: one runs, one fails in a node that speaks."""
+    folding, running = parse(FOLD), parse(RELU)
+    folding.graph.node[0].name = NODE
+    for model in (folding, running):
+        model.graph.node[0].output[0] = model.graph.output[0].name = SPEECH
+        model.producer_name = model.doc_string = SPEECH
+        onnx.helper.set_model_props(model, {SPEECH: SPEECH})
+    write(small.folder / NAME, folding)
+    write(small.folder / "models" / "loud.onnx", running)
+    return small
+
+
+def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
+    """Names of nodes and outputs are shown in every format that tells them, and obeyed in none."""
+    speaking.run("lock", "--offline")
+    said = check(speaking, tmp_path)
+    (finding,) = json.loads(said["report.json"])["findings"]
+    outputs = {each["output"] for each in json.loads(said["report.json"])["measured"]}
+
+    assert finding["node"].startswith("::error::obeyed ")
+    assert outputs == {"y", SPEECH}
+    assert [name for name, text in said.items() if hidden(text)] == []
+    assert [command.name for text in said.values() for command in commands(text)] == ["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("lock",), ("lock", "--check"), ("init", "-y"), ("check", "--static"), ("check", f"no {NAME}")]
+)
+def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, ...]) -> None:
+    """Whatever names a model or a path shows it, and lets nothing in it act."""
+    commit(speaking.folder)
+    with speaking.start(*arguments) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert "obeyed" in out + err
+    assert list(commands(out + err)) == []
+    assert hidden(out + err) == []
+
+
+def test_terminal(speaking: Repository) -> None:
+    """On a terminal, with colours and progress, what is in a model reaches the terminal only as visible text."""
+    write(speaking.folder / NAME, ENDLESS)
+    speaking.run("lock", "--offline")
+    speaking.write("onnxgate.toml", speaking.read("onnxgate.toml") + "[limits]\ntime-s = 1\n")
+    shown = on_a_terminal(speaking, "check")
+
+    assert "  run \\u202exnno " in shown
+    assert "runtime-timed-out" in shown
+    assert [part for part in ("\x1b[31mred", "\x1b]", "\x9b", "\u202e", "\x07") if part in shown] == []
+    assert list(commands(shown)) == []
+
+
+def on_a_terminal(repository: Repository, *arguments: str) -> str:
+    """All that a terminal is sent."""
+    ours, theirs = pty.openpty()
+    chunks: list[bytes] = []
+    environment = {**repository.environment, "TERM": "xterm-256color", "COLUMNS": "200"}
+    process = subprocess.Popen(
+        [repository.program, *arguments],
+        cwd=repository.folder,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    reader = threading.Thread(target=_read, args=(ours, chunks))
+    reader.start()
+    process.wait(PATIENCE_S)
+    reader.join()
+    os.close(ours)
+    return b"".join(chunks).decode()
+
+
+def _read(terminal: int, chunks: list[bytes]) -> None:
+    try:
+        while chunk := os.read(terminal, 4096):
+            chunks.append(chunk)
+    except OSError:  # so Linux says that nobody writes to it any more
+        return

@@ -1,0 +1,318 @@
+"""An old repository adopts the gate with one command, stays green, and goes red on what is new."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from onnxgate.project.toml import loads
+from tests.harness.models import parse, write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository, brief
+
+MODELS = 40
+OF_EACH = [
+    ("error", "ir-version-mismatch"),
+    ("error", "missing-kernel"),
+    ("error", "opset-mismatch"),
+    ("error", "unknown-operator"),
+    ("error", "unknown-operator"),
+]
+PINS = 'ir-version = "<=7"\nopset = { "ai.onnx" = 17 }\n'
+STATIC = ("check", "--static")
+Entry = dict[str, Any]
+
+
+def write_model(
+    repository: Repository,
+    name: str,
+    operators: Sequence[str] = ("Foo", "Bar"),
+    *,
+    before: int = 0,
+    pinned: bool = False,
+) -> None:
+    """A model that asks for operators that there are not, behind so many layers that nothing is wrong with."""
+    layers = "".join(f"[node_Abs_{n}] a{n + 1} = Abs (a{n}) " for n in range(before))
+    number = before
+    nodes = f"[node_Det_{number}] d = Det (a{number}) "
+    for operator in operators:
+        number += 1
+        nodes += f"[node_{operator}_{number}] v_{number} = {operator} (z) "
+    text = f"g (double[N, 4, 4] a0, float[N] z) => (double[N] d) {{ {layers}{nodes} }}"
+    head = '<ir_version: 7, opset_import: ["" : 17]>\n' if pinned else '<ir_version: 8, opset_import: ["" : 18]>\n'
+    write(repository.folder / "models" / name, parse(text, head))
+
+
+def relock(repository: Repository) -> None:
+    """The lock as it is after `onnxgate lock`."""
+    repository.run("lock", "--offline")
+
+
+def counted(report: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What is not ignored."""
+    return [brief(each) for each in report["findings"] if not each["ignored"]]
+
+
+def entries(repository: Repository) -> list[Entry]:
+    """The ignores of its config."""
+    found: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
+    return found
+
+
+@pytest.fixture
+def old(small: Repository) -> Repository:
+    """A repository that has 200 findings."""
+    for number in range(MODELS):
+        write_model(small, f"m{number:02}.onnx")
+    (small.folder / "models" / "small.onnx").unlink()
+    small.write("onnxgate.toml", f"# ours\n{PINS}{small.read('onnxgate.toml')}# the end\n")
+    relock(small)
+    commit(small.folder)
+    return small
+
+
+@pytest.fixture
+def adopted(old: Repository) -> Repository:
+    """The same after it adopted the gate."""
+    old.run(*STATIC, "--write-ignores")
+    commit(old.folder)
+    return old
+
+
+def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> None:
+    """All of them and what they hid are accepted, one by one; nothing else in the file changes; again is no change."""
+    before = old.read("onnxgate.toml")
+    found = counted(old.report("--static", status=1))
+    said = old.run(*STATIC, "--write-ignores").out
+    after = old.read("onnxgate.toml")
+    report = old.report("--static")
+
+    assert sorted(found) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
+    assert len(found) == 200
+    assert after.startswith(before)
+    assert "`onnxgate.toml` accepts 240 findings that are there now" in said
+    assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes; 240 ignored; ")
+    assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
+    assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
+    assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
+    again = old.run(*STATIC, "--write-ignores").out
+    assert "`onnxgate.toml` is as it was" in again
+    assert old.read("onnxgate.toml") == after
+
+
+def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
+    """In a new model, of a known rule in a known model, or as a content that is not locked: each alone is red."""
+    write_model(adopted, "new.onnx", ("Foo",), pinned=True)
+    relock(adopted)
+    new = [("error", "missing-kernel", "models/new.onnx"), ("error", "unknown-operator", "models/new.onnx")]
+    assert counted(adopted.report("--static", status=1)) == new
+    (adopted.folder / "models" / "new.onnx").unlink()
+
+    write_model(adopted, "m07.onnx", ("Foo", "Bar", "Baz"))
+    relock(adopted)
+    report = adopted.report("--static", status=1)
+    assert counted(report) == [("error", "unknown-operator", "models/m07.onnx")]
+    (message,) = (each["message"] for each in report["findings"] if not each["ignored"])
+    assert message.startswith("`Baz` is no operator")
+
+    write_model(adopted, "m07.onnx", before=1)
+    assert ("error", "model-changed", "models/m07.onnx") in counted(adopted.report("--static", status=1))
+
+
+def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> None:
+    """Other node names, numbers, lines and an edited config are no new findings, and no ignore is said to be unused."""
+    for number in range(MODELS):
+        write_model(adopted, f"m{number:02}.onnx", ("Bar", "Foo"), before=1 + number % 3)
+    write(adopted.folder / "models" / "a-first-one.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
+    adopted.write("onnxgate.toml", "# more\n# words\n" + adopted.read("onnxgate.toml"))
+    relock(adopted)
+
+    assert counted(adopted.report("--static")) == []
+
+
+def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Repository) -> None:
+    """The gate stays open, also where warnings close it; the same command takes out what is gone, and no more."""
+    before = adopted.read("onnxgate.toml")
+    write_model(adopted, "m03.onnx", ("Bar",))
+    write(adopted.folder / "models" / "m04.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
+    relock(adopted)
+    report = adopted.report("--static", "--fail-on", "warning")
+    notes = [each["message"] for each in report["findings"] if not each["ignored"]]
+
+    assert {brief(each) for each in report["findings"] if not each["ignored"]} == {("note", "ignore-unused", "")}
+    assert "the ignore of `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 is gone" in notes
+    assert "the ignore of `missing-kernel` for `models/m04.onnx` matches no finding any more: done, remove it" in notes
+    adopted.run(*STATIC, "--write-ignores", "models/m05.onnx")
+    assert adopted.read("onnxgate.toml") == before  # what was not asked for is left alone
+    adopted.run(*STATIC, "--write-ignores")
+    assert counted(adopted.report("--static")) == []
+    assert [each["rule"] for each in entries(adopted) if each["model"] == "models/m04.onnx"] == []
+    lines = {*before.splitlines()} - {*adopted.read("onnxgate.toml").splitlines()}
+    assert all(re.search("fingerprints = |models/m0[34]", line) for line in lines)
+
+
+def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> None:
+    """What somebody wrote into an entry is theirs; a finding that comes to it is not accepted for their reason."""
+    text = adopted.read("onnxgate.toml").replace(
+        'reason = "present when the gate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
+    )
+    adopted.write("onnxgate.toml", text)
+    adopted.run(*STATIC, "--write-ignores")
+    assert adopted.read("onnxgate.toml") == text
+
+    edited = entries(adopted)[0]
+    assert edited["rule"] == "invalid-model"
+    write_model(adopted, "m00.onnx", ("Foo", "Bar", "Baz"))
+    relock(adopted)
+    adopted.run(*STATIC, "--write-ignores", "--until", "2999-12-31")
+    added = [each for each in entries(adopted) if str(each.get("until")) == "2999-12-31"]
+    assert edited in entries(adopted)
+    assert [(each["rule"], len(each["fingerprints"])) for each in added] == [("unknown-operator", 1)]
+
+
+def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
+    """What was accepted for a while and is still there closes the gate, and is not accepted a second time."""
+    text = adopted.read("onnxgate.toml")
+    adopted.write("onnxgate.toml", text.replace('adopted"\n', 'adopted"\nuntil = 2026-01-01\n', 1))
+    ended = adopted.run(*STATIC, "--write-ignores", status=1)
+
+    assert "`ignore-expired` is not accepted by `--write-ignores`" in ended.out
+    assert "1 finding not accepted again: the ignore of each has ended" in ended.out
+    assert adopted.read("onnxgate.toml").count("until") == 1
+
+
+NARROWED = "g (float[N, 4] x, float[N, 4] old) => (float[N, 4] y) { y = Add(x, old) }"
+CHANGED = "g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"
+CHANGED_AGAIN = "g (float[N, 4] z, float[N, 4] w) => (float[N, 4] y) { y = Mul(z, w) }"
+
+
+def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
+    """In exactly its content; after the merge the entry has done its work, which is a note, whatever comes next."""
+    write(small.folder / "models" / "small.onnx", NARROWED)
+    relock(small)
+    base = commit(small.folder)
+    write(small.folder / "models" / "small.onnx", CHANGED)
+    relock(small)
+    against = ("--static", "--against", base)
+    assert counted(small.report(*against, status=1))[0] == ("error", "input-removed", "models/small.onnx")
+    small.run("check", *against, "--write-ignores")
+    (entry,) = entries(small)
+    merged = commit(small.folder)
+    assert (entry["rule"], len(entry["sha256"])) == ("input-removed", 64)
+
+    after = ("--static", "--fail-on", "warning", "--against", merged)
+    (note,) = [each for each in small.report(*after)["findings"] if each["rule"] == "ignore-unused"]
+    assert note["level"] == "note"
+    assert note["message"].endswith("matches no finding any more: done, remove it")
+    assert small.report("--static", "--fail-on", "warning")["findings"] == []  # without a baseline nothing is known
+
+    write(small.folder / "models" / "small.onnx", CHANGED_AGAIN)
+    relock(small)
+    report = small.report("--static", "--against", base, status=1)
+    (done,) = [each["message"] for each in report["findings"] if each["rule"] == "ignore-unused"]
+    assert done.endswith("is of a content that no model has any more: done, remove it")
+    assert any(level == "error" for level, _, _ in counted(report))
+    small.run("check", "--static", "--against", merged, "--write-ignores")
+    assert entry["sha256"] not in {each.get("sha256") for each in entries(small)}
+
+
+def test_a_snippet_accepts_its_finding(old: Repository) -> None:
+    """What is printed is TOML as it stands, needs a reason, and accepts that finding alone."""
+    old.run("check", "--static", "models/m00.onnx", status=1)
+    out = old.run("check", "--static", "--show-ignores", "models/m00.onnx", status=1).out
+    found = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
+    assert found is not None
+    text = old.read("onnxgate.toml")
+    old.write("onnxgate.toml", text + found[0])
+    assert "expected a reason" in old.run(*STATIC, status=2).err
+    old.write("onnxgate.toml", text + found[0].replace('""', '"known"'))
+    report = old.report("--static", "models/m00.onnx", status=1)
+
+    assert [each["rule"] for each in report["findings"] if each["ignored"]] == ["unknown-operator"]
+    assert len(counted(report)) == 4
+
+
+def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> None:
+    """Under its own table, behind everything, in the line ends that the file has."""
+    config = old.read("onnxgate.toml").replace("[targets", "[tool.onnxgate.targets")
+    config = config.replace("[[model", "[[tool.onnxgate.model").replace("# ours", "[tool.onnxgate]")
+    text = f"[project]\nname = 'x'\n{config}[tool.other]\nx = 1\n".replace("\n", "\r\n").encode()
+    (old.folder / "onnxgate.toml").unlink()
+    (old.folder / "pyproject.toml").write_bytes(text)
+    old.run(*STATIC, "--write-ignores")
+    written = (old.folder / "pyproject.toml").read_bytes()
+
+    assert written.startswith(text + b"\r\n[[tool.onnxgate.ignore]]\r\n")
+    assert written.count(b"\n") == written.count(b"\r\n")
+    assert counted(old.report("--static")) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--write-ignores", "--no-ignores"), "writes what `--no-ignores` does not read"),
+        (("--write-ignores", "--shard", "1/2"), "needs the verdict over all models"),
+        (("--write-ignores", "--until", "2020-01-01"), "is over"),
+        (("--until", "2999-01-01"), "means nothing without `--write-ignores`"),
+        (("--write-ignores", "--target", "onnxruntime>=1.18"), "means nothing without a config"),
+        (("--show-ignores", "--target", "onnxruntime>=1.18"), "means nothing without a config"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+    """Before any work is done, and nothing is written."""
+    before = small.read("onnxgate.toml")
+
+    assert said in small.run(*STATIC, *arguments, status=2).err
+    assert small.read("onnxgate.toml") == before
+
+
+def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
+    """A file that is marked as read-only, and one whose entries are written inline."""
+    config = old.folder / "onnxgate.toml"
+    config.chmod(stat.S_IRUSR)
+    assert "is read-only" in old.run(*STATIC, "--write-ignores", status=2).err
+    config.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    inline = "ignore = [{ rule = 'lock-stale', reason = 'x' }]\n" + old.read("onnxgate.toml")
+    old.write("onnxgate.toml", inline)
+
+    assert "cannot be edited as they are written there" in old.run(*STATIC, "--write-ignores", status=2).err
+    assert old.read("onnxgate.toml") == inline
+    assert [path.name for path in old.folder.glob(".onnxgate*")] == []
+
+
+def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) -> None:
+    """A stale lock stays an error, and the command says what to do; without a lock nothing is written at all."""
+    old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
+    ended = old.run(*STATIC, "--write-ignores", status=1)
+    assert "`lock-stale` is not accepted by `--write-ignores`" in ended.out
+    assert "lock-stale" not in old.read("onnxgate.toml")
+    (old.folder / "onnxgate.lock").unlink()
+    written = old.read("onnxgate.toml")
+
+    old.run(*STATIC, "--write-ignores", status=2)
+    assert old.read("onnxgate.toml") == written
+
+
+def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
+    """A checkout without Git LFS accepts nothing for those that have it, and what is no model is to be excluded."""
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
+    old.write("models/m00.onnx", pointer)
+    old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
+    ended = old.run(*STATIC, "--write-ignores", status=1)
+
+    assert "`lfs-pointer` is not accepted by `--write-ignores`: it says what this checkout lacks" in ended.out
+    assert "`not-a-model` is not accepted by `--write-ignores`: nothing of such a file can be judged" in ended.out
+    assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
+    assert "models/m02.onnx" in {each["model"] for each in entries(old)}
+
+
+def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
+    """Known faults are accepted, and the exit status is that of what is left."""
+    offline = old.given(**cold)
+    offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
+
+    assert {each["model"] for each in entries(old)} == {"models/m00.onnx"}

@@ -1,0 +1,41 @@
+"""A repository whose own script calls `torch.onnx.export` joins with `init` and one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.repositories.export_script import MODEL
+from tests.harness.repositories.user_repository import Repository, brief
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+
+
+def test_passes(joined: Repository) -> None:
+    """The model runs, and the script writes the same model again."""
+    report = joined.report()
+
+    assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
+    assert report["stages"][-1] == "export"
+    assert (report["counts"]["ran"], report["counts"]["without_source"]) == (1, 0)
+
+
+def test_a_changed_script(joined: Repository) -> None:
+    """Other weights are found, before anybody commits the file."""
+    joined.edit("export.py", "SEED = 7", "SEED = 8")
+    report = joined.report("--stage", "export", status=1)
+
+    assert [brief(each) for each in report["findings"]] == [("error", "export-stale", MODEL)]
+    assert "weight `mix.weight` differs" in report["findings"][0]["message"]
+
+
+def test_a_script_that_fails(joined: Repository) -> None:
+    """Its line is the place of the finding."""
+    joined.edit("export.py", "    torch.manual_seed(SEED)\n", "    torch.manual_seed(NO_SEED)\n")
+    report = joined.report("--stage", "export", status=1)
+    place = report["findings"][0]["place"]
+
+    assert [brief(each) for each in report["findings"]] == [("error", "export-failed", MODEL)]
+    assert (place["path"], joined.read("export.py").splitlines()[place["line"] - 1].strip()) == (
+        "export.py",
+        "torch.manual_seed(NO_SEED)",
+    )

@@ -1,0 +1,86 @@
+"""What is wrong at one size, at one level or in a second run only, and what seems to be and is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.harness.models import parse, write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+CONFIG = """models = ["models/*.onnx", "wide/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+
+[[model]]
+path = "models/*.onnx"
+sizes = { batch = [2, 4] }
+
+[[model]]
+path = "wide/*.onnx"
+sizes = { h = [32, 28] }
+"""
+FORMULAS = {"twice": "2*batch", "thrice": "3*batch"}
+MODELS = {
+    # int(x.shape[0]) in forward, written by TorchScript: a batch of 4 gets an answer for 2, without any error.
+    "baked": "g (float[batch, 4] x) => (float[batch, 1] y) <int64[2] s = {2, 1}>"
+    " { m = ReduceMean(x)  y = Expand(m, s) }",
+    # The same with Dim.AUTO: the numbers are right, and the file is wrong about itself.
+    "stamped": "g (float[batch, 4] x) => (float[2, 1] y) <int64[1] a = {1}> { y = ReduceMean(x, a) }",
+    "doubled": "g (float[batch, 4] x) => (float[twice, 4] y) { y = Concat<axis = 0>(x, x) }",
+    "undoubled": "g (float[batch, 4] x) => (float[thrice, 4] y) { y = Concat<axis = 0>(x, x) }",
+    "found": "g (float[batch, 4] x) => (int64[2, found] y, int64[2, found] z)"
+    " { n = Neg(x)  y = NonZero(x)  r = Relu(n)  z = NonZero(r) }",
+    "reshaped": "g (float[batch, 4] x) => (float[batch, 2, 2] y) <int64[3] s = {2, 2, 2}> { y = Reshape(x, s) }",
+    "../wide/flattened": "g (float[batch, 1, h, 8] x) => (float[batch, 3] y) <int64[2] s = {256, 3}>"
+    " { w = ConstantOfShape(s)  f = Flatten(x)  y = MatMul(f, w) }",
+    "training": "g (float[batch, 64] x) => (float[batch, 64] y) <float r = {0.5}, bool t = {1}>"
+    " { y = Dropout(x, r, t) }",
+    "noisy": "g (float[batch, 64] x) => (float[batch, 64] y) { n = RandomNormalLike(x)  y = Add(x, n) }",
+}
+
+
+def _formulas(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The text form of ONNX has no formulas for axes."""
+    for dim in (dim for value in model.graph.output for dim in value.type.tensor_type.shape.dim):
+        if dim.dim_param in FORMULAS:
+            dim.dim_param = FORMULAS[dim.dim_param]
+    return model
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """A repository of these models."""
+    made = command.at(tmp_path / "dimensions")
+    for name, text in MODELS.items():
+        write(made.folder / "models" / f"{name}.onnx", _formulas(parse(text)))
+    made.write("onnxgate.toml", CONFIG)
+    commit(made.folder)
+    made.run("lock")
+    return made
+
+
+def test_dimensions(repository: Repository) -> None:
+    """Each is found where it is wrong, with the sizes that show it; data that decide a size, and noise, are neither."""
+    report = repository.report("--stage", "runtime,parity", status=1)
+    found = {each["model"]: (each["rule"], each["message"].partition("; ")[0]) for each in report["findings"]}
+
+    assert found == {
+        "models/baked.onnx": ("output-shape-wrong", "output `y` has the shape (2, 1) at batch=4"),
+        "models/stamped.onnx": ("output-shape-wrong", "output `y` has the shape (4, 1) at batch=4"),
+        "models/undoubled.onnx": ("output-shape-wrong", "output `y` has the shape (4, 4) at batch=2"),
+        "models/reshaped.onnx": ("dynamic-axis-broken", "does not run at batch=4, runs at batch=2"),
+        "wide/flattened.onnx": ("dynamic-axis-broken", "does not run at h=28, runs at h=32"),
+        "models/training.onnx": (
+            "output-unstable",
+            "output `y` differs when the same inputs are run again: a `Dropout` is left in training mode",
+        ),
+    }
+    assert report["undecided"] == []
+    assert len(report["findings"]) == len(found)

@@ -1,0 +1,78 @@
+"""A gate that is interrupted ends at once, with 130, whatever it is doing; one that is killed leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import SilentIndex, unanswered
+from tests.e2e.test_offline import PAGE
+from tests.harness.marked_processes import MARK, busiest_s, marked, until
+from tests.harness.models import write
+from tests.harness.repositories.user_repository import Ended, Repository, wait
+
+SOON_S = 20
+SLEEPS = 'import pathlib, time; pathlib.Path("started").touch(); time.sleep(600)'
+
+
+def interrupt(process: subprocess.Popen[str]) -> Ended:
+    """Press Ctrl-C, and see that it ends soon."""
+    process.send_signal(signal.SIGINT)
+    return wait(process, SOON_S)
+
+
+@pytest.mark.index
+def test_while_a_model_runs(endless: Repository, mark: str) -> None:
+    """In the middle of native code; 130 also where a model is already known to be broken."""
+    write(endless.folder / "models" / "page.onnx")
+    endless.run("lock", "--offline")
+    endless.write("models/page.onnx", PAGE)
+    process = endless.given(**{MARK: mark}).start("check")
+    until(lambda: busiest_s(mark) > 2, running=process)
+    ended = interrupt(process)
+
+    assert (ended.status, ended.out, ended.err) == (130, "", "interrupted\n")
+    assert marked(mark) == []
+
+
+@pytest.mark.index
+def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
+    """No worker outlives a gate that had no time to end it."""
+    process = endless.given(**{MARK: mark}).start("check")
+    until(lambda: busiest_s(mark) > 2, running=process)
+    process.kill()
+
+    assert wait(process).status == -signal.SIGKILL
+    until(lambda: marked(mark) == [], SOON_S)
+
+
+def test_while_an_environment_is_built(small: Repository, silent_index: SilentIndex, tmp_path: Path, mark: str) -> None:
+    """uv is ended as well, and nothing half built stays."""
+    variables = unanswered(silent_index.url, tmp_path)
+    process = small.given(**variables, **{MARK: mark}).start("check")
+    cache = Path(str(variables["ONNXGATE_CACHE_DIR"]))
+    until(lambda: silent_index.taken != [], running=process)
+    half_built = list(cache.glob("environments/*/attempts/*"))
+    ended = interrupt(process)
+
+    assert half_built
+    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert marked(mark) == []
+    assert list(cache.glob("environments/*/attempts/*")) == []
+
+
+def test_while_a_command_exports(small: Repository, mark: str) -> None:
+    """The user's own command is ended with the toolchain's worker."""
+    python = f'[toolchain]\npython = "{Path(sys.executable).as_posix()}"\n'
+    command = f"[[model]]\npath = 'models/small.onnx'\ncommand = ['{{python}}', '-c', '''{SLEEPS}''', '{{output}}']\n"
+    small.write("onnxgate.toml", small.read("onnxgate.toml") + python + command)
+    process = small.given(**{MARK: mark}).start("check", "--stage", "export")
+    until((small.folder / "started").exists, running=process)
+    ended = interrupt(process)
+
+    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert marked(mark) == []

@@ -1,0 +1,126 @@
+"""Predictions held against real runtimes, node by node; nodes that nobody predicted are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from onnx import ModelProto
+
+from onnxgate.support.tables.operators import KernelRow
+from tests.harness import altered_package
+from tests.harness.models import parse, write
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
+BOTH = [OLD, NEW]
+# No release has kernels of double for Det and Conv; uint16 is in Mul since 1.21.
+MISSES = (
+    "g (double[2, 2] x, double[1, 1, 4, 4] y, uint16[N] v) => (double d, double[1, 1, 3, 3] e, uint16[N] p, float[2] q)"
+    " { d = Det (x) w = Constant <value = double[1, 1, 2, 2] {1.0, 1.0, 1.0, 1.0}> ()"
+    " [conv] e = Conv (y, w) [mul] p = Mul (v, v) c = Constant <value = float[2] {1.0, 2.0}> () [fine] q = Abs (c) }"
+)
+
+
+def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
+    """Rule, node, runtimes, and whether a run confirms it."""
+    found = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
+    return sorted(found)
+
+
+def given(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
+    """The repository with another model, judged by another onnxgate."""
+    write(small.folder / "models" / "small.onnx", text)
+    small.run("lock", "--offline")
+    return small.given(PYTHONPATH=package) if package else small
+
+
+def test_every_miss_is_confirmed_although_the_model_stops_at_the_first(small: Repository) -> None:
+    """Each by its node alone; the failed load says nothing more."""
+    report = given(small, MISSES).report(status=1)
+
+    assert [
+        ("missing-kernel", "", BOTH, True),
+        ("missing-kernel", "conv", BOTH, True),
+        ("missing-kernel", "mul", BOTH, True),
+    ] == said(report)
+    assert ([], []) == (report["skipped"], report["undecided"])
+
+
+def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Repository, tmp_path: Path) -> None:
+    """A table without a kernel that the release has: the node loads alone. The others are confirmed."""
+    package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
+    model = given(small, MISSES, package)
+
+    assert ("missing-kernel", "fine", BOTH, False) in said(model.report("--static", status=1))
+    report = model.report(status=1)
+    assert [
+        ("missing-kernel", "", BOTH, True),
+        ("missing-kernel", "conv", BOTH, True),
+        ("missing-kernel", "mul", BOTH, True),
+        ("prediction-contradicted", "fine", BOTH, False),
+    ] == said(report)
+    (message,) = [each["message"] for each in report["findings"] if each["rule"] == "prediction-contradicted"]
+    assert message.startswith("`Abs` loads alone, though `missing-kernel` said that it would be refused: node `fine`")
+
+
+def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -> None:
+    """Without asking its nodes."""
+    package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
+    report = given(small, "g (float[N] x) => (float[N] y) { y = Abs (x) }", package).report()
+
+    assert [("prediction-contradicted", "", BOTH, False)] == said(report)
+
+
+def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -> None:
+    """A table with kernels that the release has not predicts too little; the node, without a name, is found alone."""
+
+    def takes_all(kernel: KernelRow) -> KernelRow:
+        return msgspec.structs.replace(kernel, constraints=())
+
+    package = altered_package.mistaken(tmp_path / "package", "Det", takes_all)
+    model = given(small, "g (double[2, 2] x) => (double z) { y = Neg (x) d = Det (y) z = Abs (d) }", package)
+
+    assert [] == said(model.report("--static"))
+    report = model.report(status=1)
+    assert [("load-failed", "", BOTH, False)] == said(report)
+    assert report["findings"][0]["message"].startswith("does not load: `Det` is refused: the node that makes `d`; each")
+
+
+def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
+    """Of a release that does not say its kernels, what is refused is observed, all at once."""
+    small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
+    small.run("lock")
+    report = given(small, MISSES).report(status=1)
+    found = [each for each in said(report) if each[0] == "load-failed"]
+
+    old = ["onnxruntime 1.15.1"]
+    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == found
+    assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in said(report)}
+
+
+def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
+    """Here the support stage is not asked."""
+    report = given(small, MISSES).report("--stage", "file,runtime", status=1)
+
+    assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
+
+
+def test_static_shapes_are_kept(small: Repository) -> None:
+    """1.15.1 has no kernel for `Shape(19)`, and folds that of a static input: it is refused where it is dynamic."""
+    small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
+    small.edit("onnxgate.toml", "[targets.server]\n", '[targets.server]\noptimization = ["all"]\n')
+    small.run("lock")
+    text = (
+        "g (float[N, 4] x, double[2, 2] d) => (int64[2] s, int64[2] t, double e)"
+        " { y = Constant <value = float[1, 2] {1.0, 2.0}> () z = Identity (y) [still] s = Shape (z)"
+        " [moving] t = Shape (x) e = Det (d) }"
+    )
+    model = parse(text, '<ir_version: 8, opset_import: ["" : 19]>\n')
+    report = given(small, model).report(status=1)
+
+    assert {"", "moving"} == {node for rule, node, _, _ in said(report) if rule == "load-failed"}

@@ -1,0 +1,55 @@
+"""The same repository with its model in Git LFS: what a pointer proves, and what it leaves undecided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.repositories.checkout import git
+from tests.harness.repositories.export_script import MODEL
+from tests.harness.repositories.lfs import clone_of_pointers
+from tests.harness.repositories.user_repository import Repository, brief
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+
+
+@pytest.fixture
+def pointers(joined: Repository, tmp_path: Path) -> Repository:
+    """A clone of which nothing was fetched from Git LFS."""
+    return clone_of_pointers(joined, tmp_path, "*.onnx")
+
+
+def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
+    """It proves identity: a note, and the static stages judge what the lock knows of the model: not its operators."""
+    report = pointers.report("--static")
+
+    assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")
+    assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert [cell["state"] for cell in report["cells"]] == ["not predicted"]
+    assert pointers.run("lock", "--check").status == 0
+
+
+def test_it_cannot_be_run(pointers: Repository) -> None:
+    """The other stages are undecided, and what fetches the model is said."""
+    report = pointers.report(status=3)
+
+    assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
+    assert {each["hint"] for each in report["undecided"]} == {f'git lfs pull --include "{MODEL}"'}
+
+
+def test_a_pointer_to_other_content(pointers: Repository) -> None:
+    """A model that was pushed without its lock is an error, even if nobody fetched it."""
+    oid = next(line for line in pointers.read(MODEL).splitlines() if line.startswith("oid "))
+    pointers.edit(MODEL, oid, f"oid sha256:{'0' * 64}")
+    report = pointers.report(status=1)
+
+    assert [brief(each) for each in report["findings"]] == [("error", "lfs-pointer", MODEL)]
+
+
+def test_after_fetching(pointers: Repository) -> None:
+    """What the hint says makes it pass."""
+    git(pointers.folder, "lfs", "pull", "--include", MODEL)
+    report = pointers.report()
+
+    assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])

@@ -1,0 +1,178 @@
+"""`onnxgate lock`: the same bytes whoever writes it, wherever and whenever; and no more than was asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from uv import find_uv_bin
+
+from tests.e2e.conftest import Variables
+from tests.harness.models import RELU, write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG = """models = ["**/*.onnx"]
+
+[targets.range]
+runtime = "onnxruntime>=1.19,<1.22"
+
+[targets.ends]
+runtime = "onnxruntime>=1.18,<1.20"
+select = "bounds"
+"""
+PLATFORMS = (
+    *("manylinux.*_x86_64.whl", "manylinux.*_aarch64.whl"),
+    *("macosx.*_(x86_64|universal2).whl", "macosx.*_(arm64|universal2).whl", "win_amd64.whl"),
+)
+NAMES = ("models/a.onnx", "models/Größe 模型.onnx", "models/İi.onnx", "models/below/Z.onnx", "models/below/a.onnx")
+
+
+def read_lock(repository: Repository) -> dict[str, Any]:
+    """The lock as TOML."""
+    return tomllib.loads(repository.read("onnxgate.lock"))
+
+
+def make(repository: Repository, names: Iterable[str], seconds: int) -> None:
+    """Write the same files in another order, and date them."""
+    for name in names:
+        write(repository.folder / name)
+    repository.write("onnxgate.toml", CONFIG)
+    for path in repository.folder.rglob("*"):
+        os.utime(path, (seconds, seconds))
+    commit(repository.folder)
+
+
+@pytest.mark.index
+def test_same_bytes_everywhere(command: Repository, tmp_path: Path) -> None:
+    """Folder, user, home, time zone, language, dates, hash seed, order of files and uv's cache leave no trace."""
+    uv_cache = subprocess.run([find_uv_bin(), "cache", "dir"], capture_output=True, text=True, check=True).stdout
+    one = command.at(tmp_path / "one").given(
+        TZ="Pacific/Kiritimati", LC_ALL="C", LANG="C", PYTHONHASHSEED="1", SOURCE_DATE_EPOCH="0"
+    )
+    other = command.at(tmp_path / "elsewhere" / "the other").given(
+        HOME=tmp_path / "home",
+        USER="somebody",
+        LOGNAME="somebody",
+        UV_CACHE_DIR=uv_cache.strip(),
+        TZ="America/St_Johns",
+        LC_ALL="tr_TR.UTF-8",
+        LANGUAGE="tr",
+        PYTHONHASHSEED="2",
+        SOURCE_DATE_EPOCH="2000000000",
+    )
+    make(one, NAMES, 1_000_000_000)
+    make(other, reversed(NAMES), 1_700_000_000)
+    for each in (one, other):
+        each.run("lock")
+    written = one.read("onnxgate.lock")
+
+    assert written == other.read("onnxgate.lock")
+    assert set(read_lock(one)["models"]) == set(NAMES)
+    assert not [word for word in (str(tmp_path), "somebody", "http") if word in written]
+    assert "`onnxgate.lock` is up to date: 5 models, 5 pins kept" in other.run("lock").out
+    assert other.read("onnxgate.lock") == written
+
+
+@pytest.mark.index
+def test_wheels_for_every_platform(command: Repository, tmp_path: Path) -> None:
+    """Each package has wheels for five platforms, whichever of them locks it."""
+    repository = command.at(tmp_path / "one")
+    make(repository, NAMES[:1], 1_000_000_000)
+    repository.run("lock")
+    wheels = {each["name"]: [wheel["file"] for wheel in each["wheels"]] for each in read_lock(repository)["packages"]}
+
+    assert set(wheels) == {"numpy", "onnxruntime"}
+    assert [(name, each) for name in wheels for each in PLATFORMS if not _has(wheels[name], each)] == []
+
+
+def _has(wheels: Iterable[str], platform: str) -> bool:
+    return any(re.search(platform, each) for each in wheels)
+
+
+@pytest.mark.parametrize("arguments", [("--offline",), ()], ids=["asked to be offline", "no index"])
+def test_offline(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
+    """A new and a removed model are locked where every pin still fits, which stays as it is."""
+    before = read_lock(small)
+    write(small.folder / "models" / "new.onnx", RELU.replace("Relu", "Tanh"))
+    (small.folder / "models" / "small.onnx").unlink()
+    said = small.given(**cold).run("lock", *arguments).out
+    after = read_lock(small)
+
+    assert said.splitlines() == [
+        "added `models/new.onnx`",
+        "removed `models/small.onnx`",
+        "wrote `onnxgate.lock`: 1 model, 2 pins kept",
+    ]
+    assert {**after, "models": {}} == {**before, "models": {}}
+    assert list(after["models"]) == ["models/new.onnx"]
+
+
+@pytest.mark.parametrize("path", ["models/b.onnx", "models/deep", "./models/../models/b.onnx"])
+def test_paths(small: Repository, cold: Variables, path: str) -> None:
+    """Of three models that changed, only the entries that are named are written."""
+    names = ("models/b.onnx", "models/deep/c.onnx", "models/small.onnx")
+    small.edit("onnxgate.toml", '"models/*.onnx"', '"models/**/*.onnx"')
+    for name in names:
+        write(small.folder / name)
+    small.run("lock", "--offline")
+    before = read_lock(small)
+    for name in names:
+        write(small.folder / name, RELU.replace("Relu", "Tanh"))
+    small.given(**cold).run("lock", path)
+    after = read_lock(small)
+    named = "models/deep/c.onnx" if path == "models/deep" else "models/b.onnx"
+
+    assert {**after, "models": {}} == {**before, "models": {}}
+    assert [name for name in names if after["models"][name] != before["models"][name]] == [named]
+    assert after["models"][named]["operators"] == {"Tanh": 1}
+
+
+def widen(repository: Repository) -> None:
+    """Promise another minor."""
+    repository.edit("onnxgate.toml", "<1.20", "<1.21")
+
+
+def change(repository: Repository) -> None:
+    """Commit another model under the same name."""
+    write(repository.folder / "models" / "small.onnx", RELU.replace("Relu", "Tanh"))
+
+
+def add(repository: Repository) -> None:
+    """Commit one more model."""
+    write(repository.folder / "models" / "new.onnx")
+
+
+def move(repository: Repository) -> None:
+    """Commit the model under another name."""
+    (repository.folder / "models" / "small.onnx").rename(repository.folder / "models" / "moved.onnx")
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (widen, "target `server` was locked for another policy than `onnxruntime>=1.18,<1.21`"),
+        (change, "`models/small.onnx` changed since it was locked"),
+        (add, "`models/new.onnx` is not locked"),
+        (move, "`models/small.onnx` is locked, and the project has it no longer"),
+    ],
+)
+def test_check(small: Repository, cold: Variables, done: Callable[[Repository], None], said: str) -> None:
+    """What differs from the lock is said with status 1, nothing is written, and no index is asked."""
+    done(small)
+    before = small.read("onnxgate.lock")
+    ended = small.given(**cold).run("lock", "--check", status=1)
+
+    assert ended.out.startswith(said)
+    assert small.read("onnxgate.lock") == before

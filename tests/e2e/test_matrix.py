@@ -1,0 +1,287 @@
+"""`onnxgate matrix`: on which releases models load, predicted and really tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from onnxgate.formats import support_matrix
+from tests.harness.repositories.user_repository import Repository
+from tests.harness.version_models import EQUAL, RELEASES, UNKNOWN, stamped, write_model
+
+QUANTIZED = (
+    "g (float[1, 32] x) => (float[1, 1] y) <uint8[1, 1, 16] b = {" + ", ".join("0" * 16) + "}, float[1] s = {1.0}> {"
+    " [product] y = com.microsoft.MatMulNBits <K = 32, N = 1, bits = 4, block_size = 32> (x, b, s) }"
+)
+
+
+TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] y = Abs(z) }"
+
+
+def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str, Any]:
+    """What it says as JSON, which holds to the published schema."""
+    said: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
+    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(said)
+    assert said["exit"] == status
+    return said
+
+
+def by_release(model: dict[str, Any], field: str = "predicted") -> dict[str, str]:
+    """One field of one model by release."""
+    return {each["runtime"].removeprefix("onnxruntime "): each[field] for each in model["runtimes"]}
+
+
+def test_every_release_that_there_is_data_of(files: Repository) -> None:
+    """With what refuses the model there, and where only the limits of a release are known."""
+    stamped(files, "model.onnx", 8, 15)
+    [model] = matrix(files, "model.onnx")["models"]
+    predicted = by_release(model)
+
+    assert list(predicted) == list(RELEASES)
+    assert [predicted[each] for each in ("1.8.1", "1.9.0", "1.15.1", "1.16.0", "1.31.1")] == [
+        *("refused", "unknown", "unknown", "loads", "loads")
+    ]
+    assert model["runtimes"][0]["reasons"] == [
+        {
+            "rule": "ir-version-too-new",
+            "node": "",
+            "message": "is stamped with IR version 8",
+            "detail": "reads up to 7",
+        },
+        {
+            "rule": "opset-too-new",
+            "node": "",
+            "message": "imports opset 15 of `ai.onnx`",
+            "detail": "implements up to 14",
+        },
+    ]
+    assert model["runtimes"][2]["reasons"] == [
+        {"rule": "no-support-data", "node": "", "message": "the kernels of this release are not known", "detail": ""}
+    ]
+    assert model["runtimes"][-1]["reasons"] == []
+
+
+def test_kernels_and_patches_are_told_apart(files: Repository) -> None:
+    """Types decide, and releases of one minor may differ."""
+    write_model(files, "equal.onnx", 8, 14, EQUAL)
+    write_quantized(files)
+    equal, quantized = matrix(files, "equal.onnx", "quantized.onnx", "--target", "onnxruntime>=1.16,<1.22")["models"]
+
+    assert by_release(equal)["1.20.1"] == "refused"
+    assert by_release(equal)["1.21.0"] == "loads"
+    assert {r: p for r, p in by_release(quantized).items() if r < "1.17"} == {
+        "1.16.0": "refused",
+        "1.16.1": "refused",
+        "1.16.2": "loads",
+        "1.16.3": "loads",
+    }
+    assert {(each["rule"], each["node"]) for each in quantized["runtimes"][0]["reasons"]} == {
+        ("unknown-operator", "product")
+    }
+
+
+def write_quantized(repository: Repository) -> None:
+    """A model of which the patches of 1.16 differ."""
+    import onnx.parser
+
+    from tests.harness.models import write
+
+    head = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>\n'
+    write(repository.folder / "quantized.onnx", onnx.parser.parse_model(head + QUANTIZED))
+
+
+@pytest.mark.parametrize(
+    ("target", "verdict", "status"),
+    [
+        ("onnxruntime", "pass", 0),
+        ("onnxruntime<1.18", "fail", 1),
+        ("onnxruntime<1.9", "fail", 1),
+    ],
+)
+def test_the_verdict(files: Repository, target: str, verdict: str, status: int) -> None:
+    """Open where each model loads on a release that was asked for, closed where one loads on none."""
+    stamped(files, "old.onnx", 7, 13)
+    stamped(files, "new.onnx", 10, 21)
+
+    assert matrix(files, "old.onnx", "new.onnx", "--target", target, status=status)["verdict"] == verdict
+
+
+def test_what_is_not_known_is_no_pass(files: Repository) -> None:
+    """Releases without kernels in the support data promise nothing."""
+    stamped(files, "model.onnx", 7, 13)
+    ended = files.run("matrix", "model.onnx", "--target", "onnxruntime<1.16", status=3)
+
+    assert "is not known to load on any of 13 releases; kernels are not known on 1.8.0 to 1.15.1\n" in ended.out
+    assert ended.out.splitlines()[-1] == (
+        "undecided: 1 model on 13 releases; 1 is not known to load on any; predicted, nothing was run"
+    )
+
+
+@pytest.mark.parametrize(
+    ("select", "releases"),
+    [
+        ("all", ["1.16.0", "1.16.1", "1.16.2", "1.16.3", "1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1"]),
+        ("minors", ["1.16.3", "1.17.3", "1.18.1"]),
+        ("bounds", ["1.16.3", "1.18.1"]),
+        ("newest", ["1.18.1"]),
+    ],
+)
+def test_select(files: Repository, select: str, releases: list[str]) -> None:
+    """The same words as those of a target."""
+    stamped(files, "model.onnx", 7, 13)
+    said = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16,<1.19", "--select", select)
+
+    assert list(by_release(said["models"][0])) == releases
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        ("", "not-a-model"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n", "lfs-pointer"),
+    ],
+)
+def test_a_file_that_is_no_model(files: Repository, content: str, rule: str) -> None:
+    """Every release refuses it; the one beside it is judged all the same."""
+    files.write("broken.onnx", content)
+    stamped(files, "good.onnx", 8, 18)
+    broken, good = matrix(files, "broken.onnx", "good.onnx", status=1)["models"]
+
+    assert set(by_release(broken).values()) == {"refused"}
+    assert {each["rule"] for entry in broken["runtimes"] for each in entry["reasons"]} == {rule}
+    assert by_release(good)["1.31.1"] == "loads"
+
+
+def test_a_model_that_is_not_valid(files: Repository) -> None:
+    """What no release promises to load is not predicted to load, and why is said."""
+    write_model(files, "model.onnx", 8, 18, TWINS)
+    [model] = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16", status=3)["models"]
+
+    assert set(by_release(model).values()) == {"unknown"}
+    assert {(each["rule"], each["node"]) for entry in model["runtimes"] for each in entry["reasons"]} == {
+        ("invalid-model", "twin")
+    }
+
+
+def test_an_operator_that_no_release_has(files: Repository) -> None:
+    """What old releases leave open does not open the gate, and is said."""
+    write_model(files, "model.onnx", 8, 18, UNKNOWN)
+    said = files.run("matrix", "model.onnx", status=1).out
+
+    assert "; 1.31 refuses it: `Clipped` is no operator of opset 18 of `ai.onnx`: the node that makes " in said
+    assert "; not known on 1.14.0 to 1.15.1\n" in said
+    assert "  refused by onnxruntime 1.16.0 to 1.31.1\n    unknown-operator: `Clipped` is no operator" in said
+    assert "  not known on onnxruntime 1.14.0 to 1.15.1\n    invalid-model: " in said
+
+
+def test_folders_and_files(files: Repository) -> None:
+    """A folder stands for all models below it; each has a row."""
+    stamped(files, "some/deep/b.onnx", 8, 18)
+    stamped(files, "some/a.onnx", 8, 18)
+    stamped(files, "c.onnx", 8, 18)
+
+    assert [each["path"] for each in matrix(files, "some", "c.onnx")["models"]] == [
+        *("some/a.onnx", "some/deep/b.onnx", "c.onnx")
+    ]
+
+
+def test_hidden_folders_are_not_entered(files: Repository) -> None:
+    """The `onnx` package in a `.venv` has thousands of models, which nobody asks for; one that is named is taken."""
+    stamped(files, "some/.venv/lib/a.onnx", 8, 18)
+    stamped(files, "some/b.onnx", 8, 18)
+
+    assert [each["path"] for each in matrix(files, "some")["models"]] == ["some/b.onnx"]
+    assert [each["path"] for each in matrix(files, "some/.venv")["models"]] == ["some/.venv/lib/a.onnx"]
+
+
+def test_a_model_that_is_named_twice(files: Repository) -> None:
+    """By its folder and by itself: it is one model."""
+    stamped(files, "some/a.onnx", 8, 18)
+
+    assert [each["path"] for each in matrix(files, "some", "some/a.onnx", "./some/a.onnx")["models"]] == ["some/a.onnx"]
+
+
+def test_no_config_is_read(files: Repository) -> None:
+    """Neither a broken one, nor one that has other targets."""
+    files.write("onnxgate.toml", "nonsense = [")
+    stamped(files, "model.onnx", 8, 18)
+
+    assert len(matrix(files, "model.onnx")["models"][0]["runtimes"]) == len(RELEASES)
+
+
+def test_outputs(files: Repository) -> None:
+    """Each format to a file of its own, beside the text."""
+    stamped(files, "model.onnx", 10, 21)
+    ended = files.run("matrix", "model.onnx", "--output", "json=out/m.json", "--output", "markdown=out/m.md")
+
+    assert json.loads(files.read("out/m.json"))["verdict"] == "pass"
+    assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |\n" in files.read("out/m.md")
+    assert (
+        "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 does not read IR version 10 (the first of 2 reasons)\n"
+        in ended.out
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "Missing argument 'MODELS...'"),
+        (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
+        (("model.onnx", "--target", "onnxruntime>=99"), "error: no release that there is data of fits"),
+        (("model.onnx", "--output", "jsn"), "error: unknown format `jsn`; did you mean `json`"),
+        (("model.onnx", "--output", "github"), "error: unknown format `github`"),
+        (("model.onnx", "--select", "some"), "Invalid value for '--select'"),
+    ],
+)
+def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
+    """What is asked wrongly is an error of usage."""
+    stamped(files, "model.onnx", 7, 13)
+
+    assert said in files.run("matrix", *arguments, status=2).err
+
+
+def test_verification_that_cannot_be_done(files: Repository) -> None:
+    """Without an index there is no verdict; what is predicted stands, and why it was not verified."""
+    stamped(files, "model.onnx", 8, 18)
+    arguments = ("model.onnx", "--verify", "--target", "onnxruntime>=1.18,<1.20", "--select", "minors")
+    said = matrix(files, *arguments, status=3)
+    [model] = said["models"]
+
+    assert said["verdict"] == "undecided"
+    assert set(by_release(model).values()) == {"loads"}
+    assert set(by_release(model, "observed").values()) == {"unavailable"}
+    assert all("the package index cannot be asked" in error for error in by_release(model, "error").values())
+
+
+@pytest.mark.index
+def test_verified(command: Repository, tmp_path: Path) -> None:
+    """Every model is loaded in every release; what was seen is what was predicted, and nothing is locked."""
+    files = command.at(tmp_path)
+    write_quantized(files)
+    stamped(files, "new.onnx", 10, 21)
+    files.write("broken.onnx", "<html></html>")
+    names = ("broken.onnx", "new.onnx", "quantized.onnx")
+    said = matrix(files, *names, "--verify", "--target", "onnxruntime>=1.16.1,<1.19,!=1.16.2", status=1)
+    seen = [by_release(model, "observed") for model in said["models"]]
+
+    assert [by_release(model) for model in said["models"]] == seen
+    assert set(seen[0].values()) == {"refused"}
+    assert {release for release, what in seen[1].items() if what == "loads"} == {"1.18.0", "1.18.1"}
+    assert {release for release, what in seen[2].items() if what == "refused"} == {"1.16.1"}
+    assert "MatMulNBits" in by_release(said["models"][2], "error")["1.16.1"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(names)
+
+
+@pytest.mark.index
+def test_verified_where_it_was_not_known(command: Repository, tmp_path: Path) -> None:
+    """A release without kernels in the support data is looked at, and then counts."""
+    files = command.at(tmp_path)
+    stamped(files, "model.onnx", 8, 18)
+    ended = files.run("matrix", "model.onnx", "--verify", "--target", "onnxruntime==1.15.1")
+
+    assert "loads on onnxruntime 1.15.1\n" in ended.out
+    assert ended.out.splitlines()[-1] == "pass: 1 model on 1 release; 1 load tried, no prediction wrong"

@@ -1,0 +1,38 @@
+"""Where nothing was predicted, no table says that it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_isolated_nodes import NEW, OLD
+from tests.harness import altered_package
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+
+@pytest.fixture
+def lacking(small: Repository, tmp_path: Path) -> Repository:
+    """A repository, judged by an onnxgate that does not know one of its two releases."""
+    package = altered_package.without(tmp_path / "package", "1.19.2")
+    return small.given(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+
+
+def test_a_release_without_data(lacking: Repository) -> None:
+    """Its cell is not that of a release that is predicted to load the model."""
+    report = lacking.report("--static")
+
+    assert {each["runtime"]: each["state"] for each in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
+
+
+def test_in_words(lacking: Repository) -> None:
+    """The terminal and the job's summary say what it means."""
+    said = lacking.run("check", "--static").out
+    summary = lacking.run("check", "--static", "--output", "summary").out
+
+    assert "models/small.onnx  predicted  not predicted\n" in said
+    assert "not predicted: there is no support data, or it cannot be told; nothing was run\n" in said
+    assert "| 🔮 | ❓ |\n" in summary
+    assert "❓ not predicted, not run" in summary

@@ -1,0 +1,94 @@
+"""Without a package index and with cold caches nothing hangs, what is known is said, and what is not is no pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import SilentIndex, Variables, unanswered
+from tests.harness.models import write
+from tests.harness.repositories.user_repository import Repository, brief
+
+PAGE = "<!DOCTYPE html><html><body>Sign in</body></html>\n"
+PASSTHROUGH = "g (float[N, 4] x) => (float[N, 4] y, float[N, 4] x) { y = Relu (x) }"
+REFUSED = "cannot be fetched: no package index answers"
+
+
+@pytest.mark.torch
+def test_quickstart_is_undecided(project: Callable[[str], Repository], cold: Variables, toolchain: Path) -> None:
+    """Every model on every release is undecided, with the reason; nothing else is, since the sources could be run."""
+    quickstart = project("quickstart").given(**cold).given(UV_HTTP_RETRIES=None, VIRTUAL_ENV=toolchain.parent.parent)
+    report = quickstart.report(status=3)
+    cells = {(cell["model"], cell["runtime"]) for cell in report["cells"]}
+
+    assert (report["verdict"], report["findings"], len(cells)) == ("undecided", [], 16)
+    assert {(each["model"], each["runtime"]) for each in report["undecided"]} == cells
+    assert {each["stage"] for each in report["undecided"]} == {"runtime"}
+    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+    assert {cell["state"] for cell in report["cells"]} == {"undecided"}
+
+
+def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> None:
+    """What is broken as a file is known to be broken, whatever else could not be decided."""
+    write(small.folder / "models" / "through.onnx", PASSTHROUGH)
+    small.run("lock", "--offline")
+    report = small.given(**cold).report(status=1)
+
+    assert [brief(each) for each in report["findings"]] == [("error", "input-passthrough", "models/through.onnx")]
+    assert {each["model"] for each in report["undecided"]} == {"models/small.onnx", "models/through.onnx"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("lock", "--check"), ("lock",), ("check", "--static"), ("check", "--static", "--offline")]
+)
+def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
+    """The lock's check, a lock with nothing to resolve, and the static stages pass; no environment is made."""
+    small.given(**cold).run(*arguments, patience_s=60)
+
+    assert [path.name for path in Path(str(cold["ONNXGATE_CACHE_DIR"])).glob("*") if path.name != "static"] == []
+    assert not Path(str(cold["UV_CACHE_DIR"])).exists()
+
+
+def test_offline(small: Repository, cold: Variables) -> None:
+    """`--offline` on a cold cache asks nobody and says that it was asked for."""
+    report = small.given(**cold).report("--offline", status=3)
+
+    assert report["counts"]["undecided"] == 2
+    assert {each["hint"] for each in report["undecided"]} == {"run it once without"}
+
+
+def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
+    """Where environments cannot be stored nothing can be run, and the way out is said."""
+    report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
+
+    assert {each["hint"] for each in report["undecided"]} == {"`ONNXGATE_CACHE_DIR` names another folder for it"}
+
+
+def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
+    """A target that was never locked cannot be locked, which is no fault of the config; the lock stays as it is."""
+    small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
+    before = small.read("onnxgate.lock")
+    ended = small.given(**cold).run("lock", status=3)
+
+    assert "the package index cannot be asked" in ended.err
+    assert small.read("onnxgate.lock") == before
+
+
+def test_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
+    """It is given up after uv's time limit, for each release alike."""
+    patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1", UV_HTTP_RETRIES="1")
+    report = patient.report(status=3)
+
+    assert {each["runtime"] for each in report["undecided"]} == {"onnxruntime 1.18.1", "onnxruntime 1.19.2"}
+    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+
+
+def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
+    """Resolving gives up as well."""
+    (small.folder / "onnxgate.lock").unlink()
+    patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1")
+    ended = patient.run("lock", status=3)
+
+    assert "the package index cannot be asked" in ended.err

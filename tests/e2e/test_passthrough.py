@@ -1,0 +1,62 @@
+"""An input that is an output: said of the file, and shown by the run on exactly the releases that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.models import write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+RELEASES = ("1.16.3", "1.19.2", "1.23.2", "1.31.1")
+WRONG = ["onnxruntime 1.19.2", "onnxruntime 1.23.2"]
+THROUGH = "g (float[N, 4] x, bool[N] mask) => (float[N, 4] y, bool[N] mask) { y = Relu(x) }"
+IDENTITY = "g (float[N, 4] x, bool[N] mask) => (float[N, 4] y, bool[N] kept) { y = Relu(x) kept = Identity(mask) }"
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """A repository of that model and of its repair, promised on four releases."""
+    made = command.at(tmp_path / "through")
+    write(made.folder / "models" / "through.onnx", THROUGH)
+    write(made.folder / "models" / "identity.onnx", IDENTITY)
+    targets = [f'[targets.r{index}]\nruntime = "onnxruntime=={release}"\n' for index, release in enumerate(RELEASES)]
+    made.write("onnxgate.toml", 'models = ["models/*.onnx"]\n\n' + "\n".join(targets))
+    commit(made.folder)
+    made.run("lock")
+    return made
+
+
+def test_pass_through(repository: Repository) -> None:
+    """One finding, confirmed on the two releases that hand out the caller's memory; all others pass."""
+    static = repository.report("--static", status=1)
+    report = repository.report(status=1)
+    (predicted,), (found,) = static["findings"], report["findings"]
+
+    assert [(each["rule"], each["level"], each["runtimes"], each["confirmed"]) for each in (predicted, found)] == [
+        ("input-passthrough", "error", WRONG, False),
+        ("input-passthrough", "error", WRONG, True),
+    ]
+    assert (report["undecided"], report["skipped"]) == ([], [])
+    assert {(each["model"], each["runtime"]): each["state"] for each in report["cells"]} == {
+        (f"models/{name}.onnx", f"onnxruntime {release}"): "fail"
+        if name == "through" and f"onnxruntime {release}" in WRONG
+        else "pass"
+        for name in ("through", "identity")
+        for release in RELEASES
+    }
+
+
+def test_the_run_alone(repository: Repository) -> None:
+    """Without the file stage, the rule of the run says it of the same releases."""
+    (found,) = repository.report("--stage", "runtime,parity", status=1)["findings"]
+
+    assert (found["rule"], found["runtimes"]) == ("output-unstable", WRONG)
+    assert found["message"] == (
+        "output `mask` is the caller's own memory: it changes when the input is reused or freed; "
+        "on onnxruntime 1.19.2 and 1.23.2"
+    )

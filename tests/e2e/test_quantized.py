@@ -1,0 +1,97 @@
+"""Int8 models made by onnxruntime.quantization, on three releases and at both levels, beside their float model."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from uv import find_uv_bin
+
+from tests.conftest import ROOT
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+QUANTIZER = ("onnx==1.19.1", "onnxruntime==1.23.2")
+RELEASES = ["onnxruntime 1.18.1", "onnxruntime 1.23.2", "onnxruntime 1.31.1"]
+FINE = ("dynamic", "good", "network", "operators")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The project with its models, quantized in an environment of their own."""
+    folder = tmp_path_factory.mktemp("quantized") / "project"
+    shutil.copytree(ROOT / "fixtures" / "projects" / "quantized", folder)
+    subprocess.run([find_uv_bin(), "venv", "-q", "--python", sys.executable, folder.parent / "venv"], check=True)
+    python = folder.parent / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    subprocess.run([find_uv_bin(), "pip", "install", "-q", "--python", python, *QUANTIZER], check=True)
+    subprocess.run([python, "quantize.py"], cwd=folder, check=True, capture_output=True)
+    commit(folder)
+    return folder
+
+
+@pytest.fixture
+def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
+    """A copy of it, locked."""
+    shutil.copytree(made, tmp_path / "project")
+    repository = command.at(tmp_path / "project")
+    repository.run("lock")
+    return repository
+
+
+def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What was found of each model; nothing but drift is found of these."""
+    assert {each["rule"] for each in report["findings"]} <= {"quantization-drift"}
+    return {Path(each["model"]).stem: each for each in report["findings"]}
+
+
+def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
+    """On every release; the worst layer is the one that was calibrated badly, or spoiled; all else passes."""
+    report = repository.report(status=1)
+    found = drifting(report)
+    states = {(Path(each["model"]).stem, each["state"]) for each in report["cells"]}
+
+    assert sorted(found) == ["bad", "spoiled"]
+    assert [each["runtimes"] for each in found.values()] == [RELEASES, RELEASES]
+    assert "most is lost at the input `pixels` of `Conv` node `conv1`" in found["bad"]["message"]
+    assert "most is lost at the output of `Relu` node `relu2`" in found["spoiled"]["message"]
+    assert (found["bad"]["node"], found["spoiled"]["node"]) == ("conv1", "relu2")
+    assert states == {*((name, "pass") for name in FINE), ("bad", "fail"), ("spoiled", "fail")}
+    assert (report["undecided"], report["skipped"]) == ([], [])
+
+
+def test_every_figure_has_its_bound(repository: Repository) -> None:
+    """The report says of each quantized model what it keeps, what it must keep, and who says so."""
+    report = repository.report(status=1)
+    figures = [each for each in report["measured"] if each["pair"].endswith("against models/network.onnx")]
+    bounds = {(each["metric"], each["bound"], each["bound_from"]) for each in figures if each["bound"] is not None}
+
+    assert {Path(each["model"]).stem for each in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
+    assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type"), ("top1", 0.98, "type")}
+
+
+def test_recorded_figures_are_held(repository: Repository) -> None:
+    """What `lock --measure` recorded is the bound, also of a model that was quantized again and keeps less."""
+    said = repository.run("lock", "--measure").out
+    recorded = repository.report(status=0)
+    lock = repository.folder / "onnxgate.lock"
+    better, count = re.subn(
+        r'(good.onnx"\.quantization]\nscores = { sqnr-db = )[0-9.]+', r"\g<1>59.9", lock.read_text()
+    )
+    lock.write_text(better)
+    with (repository.folder / "models" / "good.onnx").open("ab") as model:
+        model.write(onnx.ModelProto(doc_string="quantized again").SerializeToString())
+    repository.run("lock", "models/good.onnx")
+    found = drifting(repository.report(status=1))
+
+    assert said.count("recorded, that much is accepted from now on") == 2
+    assert recorded["findings"] == []
+    assert (count, list(found)) == (1, ["good"])
+    assert "where 56.9 dB are needed by what the lock recorded" in found["good"]["message"]

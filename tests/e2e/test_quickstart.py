@@ -1,0 +1,103 @@
+"""The project that a newcomer runs first: every locked release is run, and every output compared with its source."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.conftest import ROOT
+from tests.e2e.conftest import PROJECTS, Make, Variables
+from tests.harness.repositories.checkout import commit, copy_tree
+from tests.harness.repositories.user_repository import Repository
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+QUICKSTART = ROOT / PROJECTS / "quickstart"
+MODELS = ["models/classifier.onnx", "models/encoder.onnx"]
+
+
+@pytest.fixture(scope="session")
+def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
+    """The project, checked once: what was said is in `report.json`."""
+
+    def make(folder: Path) -> None:
+        repository = command.at(copy_tree(QUICKSTART, folder / "project"))
+        commit(repository.folder)
+        ended = repository.given(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
+        (folder / "report.json").write_text(ended.out, encoding="utf-8")
+
+    folder = made_once("quickstart", make)
+    return command.at(folder / "project").given(VIRTUAL_ENV=toolchain.parent.parent)
+
+
+@pytest.fixture(scope="session")
+def report(quickstart: Repository) -> dict[str, Any]:
+    """What the first run said."""
+    said: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
+    return said
+
+
+@pytest.fixture(scope="session")
+def locked() -> list[str]:
+    """Every runtime of the committed lock."""
+    targets = tomllib.loads((QUICKSTART / "onnxgate.lock").read_text())["targets"].values()
+    return sorted({f"onnxruntime {each['release']}" for target in targets for each in target["runtimes"]})
+
+
+def test_passes(report: dict[str, Any]) -> None:
+    """Nothing was found, left out, or left undecided, in any stage."""
+    said = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
+
+    assert said == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
+    assert report["stages"] == ["file", "lock", "support", "runtime", "parity", "export"]
+
+
+def test_every_release_ran(report: dict[str, Any], locked: list[str]) -> None:
+    """Both models ran on each locked release, six at least, and were compared with their source there."""
+    cells = {(cell["model"], cell["runtime"]): (cell["state"], cell["compared"]) for cell in report["cells"]}
+
+    assert len(locked) >= 6
+    assert cells == dict.fromkeys(itertools.product(MODELS, locked), ("pass", True))
+    assert (report["counts"]["ran"], report["counts"]["compared"]) == (2 * len(locked), 2 * len(locked))
+
+
+def test_every_comparison_is_measured(report: dict[str, Any], locked: list[str]) -> None:
+    """Each release has a figure against the source for each model, within its bound."""
+    against_source = [each for each in report["measured"] if each["pair"].endswith(" against the source")]
+    measured = {(each["model"], each["pair"].removesuffix(" against the source")) for each in against_source}
+
+    assert measured == set(itertools.product(MODELS, locked))
+    assert [each for each in against_source if not each["value"] <= each["bound"]] == []
+
+
+def test_environments_are_those_of_the_lock(report: dict[str, Any], locked: list[str], cache: Path) -> None:
+    """Each release has an environment in which exactly that release is installed."""
+    names = {name.removeprefix("onnxruntime ") for name in locked}
+    installed = {path.name.removesuffix(".dist-info").split("-")[1] for path in _installed(cache)}
+
+    assert report["verdict"] == "pass"
+    assert names <= installed
+
+
+def _installed(cache: Path) -> list[Path]:
+    return list(cache.glob("environments/*/attempts/*/lib/python*/site-packages/onnxruntime-*.dist-info"))
+
+
+def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
+    """A second run needs no index, builds nothing, and says the same to the byte."""
+    ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
+    warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
+    ended = warm.run("check", "--offline", "--no-cache", "--output", "json")
+
+    assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == ended.out
+    assert {path: path.stat().st_mtime_ns for path in ready} == ready

@@ -1,0 +1,260 @@
+"""A check in parts, by the installed command: planned, judged by several jobs, merged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onnxgate.gate.sharding import plan as sharding_plan
+from onnxgate.project.toml import loads
+from tests.harness.models import parse, write
+from tests.harness.repositories.user_repository import Repository, wait
+
+IGNORES = """
+[[ignore]]
+rule = "ir-version-too-new"
+model = "models/future.onnx"
+reason = "used in one shard"
+
+[[ignore]]
+rule = "invalid-model"
+reason = "used in none"
+
+[[ignore]]
+rule = "unlocked-model"
+reason = "used in several"
+"""
+
+
+@pytest.fixture
+def many(small: Repository) -> Repository:
+    """Five models: no release loads one of them, and the newest two are not locked."""
+    write(small.folder / "models" / "b.onnx", "g (float[N, 4] x) => (float[N, 4] y) { y = Neg(x) }")
+    future = parse()
+    future.ir_version = 13
+    write(small.folder / "models" / "future.onnx", future)
+    small.run("lock", "--offline")
+    for name in ("new", "newer"):
+        write(small.folder / "models" / f"{name}.onnx")
+    small.write("onnxgate.toml", small.read("onnxgate.toml") + IGNORES)
+    return small
+
+
+def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
+    """The entries of the matrix."""
+    said = repository.run("plan", *arguments).out
+    assert said.count("\n") == 1
+    include: list[dict[str, Any]] = json.loads(said)["include"]
+    return include
+
+
+def judge(repository: Repository, shards: list[dict[str, Any]], folder: Path, *arguments: str) -> Iterator[int]:
+    """Each part by a job of its own, with its exit status."""
+    for each in shards:
+        file = folder / f"{each['index']}.json"
+        with repository.start("check", *arguments, "--shard", each["shard"], "--output", f"json={file}") as process:
+            yield wait(process).status
+
+
+@pytest.mark.parametrize("shards", [1, 2, 5])
+def test_merged_is_whole(many: Repository, tmp_path: Path, shards: int) -> None:
+    """Byte for byte, and with the status of the undivided check."""
+    whole = many.run("check", "--static", "--output", "json").out
+    plan = planned(many, "--shards", str(shards))
+    statuses = list(judge(many, plan, tmp_path / "reports", "--static"))
+    merged = many.run("merge", str(tmp_path / "reports"), "--output", "json").out
+
+    assert shards == len(plan)
+    assert [0] * shards == statuses
+    assert whole == merged
+    assert ["ignore-unused"] == [each["rule"] for each in json.loads(merged)["findings"] if not each["ignored"]]
+
+
+def test_by_hand(many: Repository, tmp_path: Path) -> None:
+    """Without a plan every job divides alike, and says that it judged a part."""
+    whole = many.run("check", "--static", "--output", "json").out
+    for index in (1, 2):
+        last = many.run("check", "--static", "--shard", f"{index}/2", "--output", f"json={tmp_path}/{index}.json").out
+        assert f"shard {index} of 2: the other " in last.splitlines()[-1]
+    files = [f"{tmp_path}/{index}.json" for index in (2, 1)]
+
+    assert whole == many.run("merge", *files, "--output", "json").out
+
+
+def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
+    """Its report is empty: nothing passes, and what nobody judged is named."""
+    plan = planned(many, "--shards", "3")
+    list(judge(many, plan, tmp_path / "out", "--static"))
+    (tmp_path / "out" / "2.json").write_text("")
+    ended = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
+    report = json.loads((tmp_path / "out" / "merged.json").read_text())
+    named = {each["model"] for each in report["undecided"]} - {""}
+
+    assert plan[1]["models"] == len(named)
+    assert "shard 2 of 3 is missing" in ended.out
+    assert "2.json` was not merged: it is empty: the job that writes it did not end" in ended.out
+    assert ended.out.splitlines()[-1].startswith("undecided: ")
+
+
+def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) -> None:
+    """1 and 3 are 1."""
+    many.edit("onnxgate.toml", 'rule = "ir-version-too-new"', 'rule = "path-leaked"')
+    plan = planned(many, "--shards", "5")
+    statuses = list(judge(many, plan, tmp_path, "--static"))
+    (tmp_path / f"{plan[statuses.index(0)]['index']}.json").unlink()
+
+    assert sorted(statuses) == [0, 0, 0, 0, 1]
+    assert "is missing" in many.run("merge", str(tmp_path), status=1).out
+
+
+def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
+    """In a checkout of something else, what was judged is no verdict on that; nor with the key of another plan."""
+    plan = planned(many, "--shards", "2")
+    list(judge(many, plan, tmp_path, "--static"))
+    many.run("merge", str(tmp_path), "--key", plan[0]["key"])
+    other = many.run("merge", str(tmp_path), "--key", "0123456789ab", status=3)
+    many.write("onnxgate.lock", many.read("onnxgate.lock") + "\n")
+    stale = many.run("merge", str(tmp_path), status=3)
+    refused = many.run("check", "--static", "--shard", plan[0]["shard"], status=2)
+
+    assert "and `0123456789ab` was asked for" in other.out
+    assert "by another lock than the one that is here" in stale.out
+    assert "`--shard` is of another plan" in refused.err
+
+
+def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
+    """The reports are all that a merge needs."""
+    whole = many.run("check", "--static", "--output", "json").out
+    list(judge(many, planned(many, "--shards", "2"), tmp_path / "out", "--static"))
+
+    assert whole == many.at(tmp_path).run("merge", "out", "--output", "json").out
+
+
+def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
+    """A folder that no job wrote into, or that is not there, is no pass; each model is named in its checkout."""
+    (tmp_path / "empty").mkdir()
+    for name in ("empty", "nowhere"):
+        ended = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
+        report = json.loads((tmp_path / "report.json").read_text())
+
+        assert ended.out.splitlines()[-1].startswith("undecided: ")
+        assert 5 == len({each["model"] for each in report["undecided"]} - {""})
+
+
+def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
+    """Shards without a model are not planned; whoever asks for one judges nothing, and that is no gap."""
+    plan = planned(small, "--shards", "4")
+    list(judge(small, plan, tmp_path, "--static"))
+    small.run("check", "--static", "--shard", "3/4", "--output", f"json={tmp_path}/3.json")
+
+    assert [1] == [each["index"] for each in plan]
+    assert (
+        small.run("check", "--static", "--output", "json").out
+        == small.run("merge", str(tmp_path), "--output", "json").out
+    )
+
+
+def test_no_model_is_meant(small: Repository) -> None:
+    """PATHS that are no models give an empty matrix, as they give an empty check."""
+    (small.folder / "docs").mkdir()
+
+    assert [] == planned(small, "docs", "--shards", "2")
+
+
+def test_some_models(many: Repository, tmp_path: Path) -> None:
+    """PATHS are planned, judged and merged like all."""
+    paths = ("models/new.onnx", "models/small.onnx", "models/b.onnx")
+    whole = many.run("check", "--static", *paths, "--output", "json").out
+    plan = planned(many, *paths, "--shards", "2")
+    list(judge(many, plan, tmp_path, "--static", *paths))
+
+    assert whole == many.run("merge", str(tmp_path), "--output", "json").out
+    assert json.loads(whole)["scope"].endswith("2 other models not asked for")
+
+
+def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
+    """The plan as a table."""
+    said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+
+    assert said.startswith("shard 1 of 2: 3 models, about ")
+    assert said.endswith("5 models in 2 shards, by estimates: none was measured here\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
+        (("check", "--shard", "x"), "expected `i/N`"),
+        (("check", "--shard", "1/2", "--case", "sample"), "exclude each other"),
+        (("check", "--shard", "1/2", "--target", "onnxruntime"), "means nothing without a config"),
+        (("merge", "out", "--no-ignores"), "is decided when shards are judged"),
+        (("merge", "out", "--key", "x"), "expected what `onnxgate plan` wrote as `key`"),
+        (("merge",), "Missing argument"),
+        (("plan",), "Missing option '--shards'"),
+        (("plan", "--shards", "257"), "257 is not in the range"),
+    ],
+)
+def test_usage(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+    """What cannot be meant is 2."""
+    assert said in small.run(*arguments, status=2).err
+
+
+def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_path: Path) -> None:
+    """The broken project, with drawings, what no model has, and findings about the lock that every shard says."""
+    broken = project("broken")
+    broken.edit("onnxgate.toml", "onnxruntime>=1.31,<1.32", "onnxruntime>=1.31,<1.33")
+    broken.edit("onnxgate.toml", "sizes = { batch = [1, 3] }", "sizes = { batch = [1, 3], nowhere = [1] }")
+    whole = broken.run("check", "--static", "--output", "json", status=1).out
+    list(judge(broken, planned(broken, "--shards", "3"), tmp_path / "reports", "--static"))
+    said = json.loads(whole)
+
+    assert said["drawings"]
+    assert "lock-stale" in {each["rule"] for each in said["findings"]}
+    assert whole == broken.run("merge", str(tmp_path / "reports"), "--output", "json", status=1).out
+
+
+def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
+    """Each job has its own folder, and the merge's is what the next plan has; hostile costs only balance."""
+    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold")
+    plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
+    list(judge(many, plan, artifacts, "--static"))
+    before = many.run("merge", str(artifacts), "--output", "json").out
+    measured = {"onnxruntime 1.18.1": 1000.0}
+    lock = loads(many.read("onnxgate.lock"))["models"]
+    digests = [each["sha256"] for each in lock.values()]
+    sharding_plan.save_costs(artifacts / "costs", digests[0], measured)
+    (artifacts / "costs" / digests[1]).write_text('{"onnxruntime 1.18.1": -1}')
+    (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
+    there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
+    merged = there.run("merge", str(artifacts), "--output", "json").out
+    again = planned(there, "--shards", "2")
+
+    assert before == merged
+    assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
+    assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
+    assert "." in again[0]["shard"].partition("@")[2]
+    assert "1 of them measured" in there.run("plan", "--shards", "2", "--output", "text").out
+    assert "none was measured" in many.run("plan", "--shards", "2", "--output", "text").out
+    list(judge(many, again, tmp_path / "again", "--static"))
+    assert merged == there.run("merge", str(tmp_path / "again"), "--output", "json").out
+
+
+@pytest.mark.index
+def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
+    """With real runtimes: the same report, and the next plan goes by what the models cost."""
+    write(many.folder / "models" / "future.onnx")
+    many.run("lock", "--offline")
+    list(judge(many, planned(many, "--shards", "2"), tmp_path, "--offline", "--no-cache"))
+    whole = many.run("check", "--output", "json", "--offline", "--no-cache").out
+    again = planned(many, "--shards", "2")
+
+    assert whole == many.run("merge", str(tmp_path), "--output", "json").out
+    assert "." in again[0]["shard"].partition("@")[2]
+    assert "of them measured" in many.run("plan", "--shards", "2", "--output", "text").out
+    (tmp_path / "again").mkdir()
+    list(judge(many, again, tmp_path / "again", "--offline", "--no-cache"))
+    assert whole == many.run("merge", str(tmp_path / "again"), "--output", "json").out

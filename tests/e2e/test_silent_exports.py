@@ -1,0 +1,168 @@
+"""What an exporter does to a module without a word, and what the gate says of it; beside it, what it leaves be."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.e2e.conftest import PROJECTS, Make
+from tests.harness.repositories.checkout import commit, copy_tree
+from tests.harness.repositories.user_repository import Repository, usual_environment
+
+pytestmark = pytest.mark.torch
+
+Said = tuple[str, str, str]
+"""Level, rule, and the source's line on which it is said."""
+
+EXPORTED: dict[str, set[Said]] = {
+    "branch": {("error", "source-not-exportable", "if x.sum() > 0:")},
+    "branch_traced": {("error", "source-not-exportable", "if x.sum() > 0:")},
+    "size_branch": {("warning", "dynamic-axis-lost", "def size_branch():")},
+    "size_branch_traced": {("warning", "source-not-exportable", "if x.shape[0] > 2:")},
+    "fixed_size": {("error", "dynamic-axis-lost", "def fixed_size():")},
+    "fixed_size_auto": {("error", "dynamic-axis-lost", "def fixed_size_auto():")},
+    "fixed_size_traced": {
+        ("error", "dynamic-axis-lost", "def fixed_size_traced():"),
+        ("warning", "source-not-exportable", "rows = int(x.shape[0])"),
+    },
+    "wrong_axis_name": {("error", "dynamic-axis-lost", "def wrong_axis_name():")},
+    "constrained": {("error", "source-not-exportable", "def constrained():")},
+    "item_traced": {("warning", "source-not-exportable", "taken = count.item()")},
+    "dropped": {("error", "training-mode-left", "return functional.dropout(x, 0.5, training=True) * 2")},
+    "dropped_traced": {("error", "training-mode-left", "def dropped_traced():")},
+    "batch_statistics_traced": {("error", "training-mode-left", "def batch_statistics_traced():")},
+    "in_training": {("note", "training-mode-left", "def in_training():")},
+    "counter": {("error", "export-drops-mutation", "def counter():")},
+    "counter_traced": {("error", "export-drops-mutation", "def counter_traced():")},
+    "quiet": {("warning", "export-drops-mutation", "def quiet():")},
+    "keys": {("warning", "output-dropped", "def keys():")},
+    "nothing": {("warning", "output-dropped", "def nothing():")},
+    "nothing_named": {("error", "output-dropped", "def nothing_named():")},
+    "nothing_last": {("note", "output-dropped", "def nothing_last():")},
+    "alias": {("warning", "source-not-exportable", "def alias():")},
+    "number": {("note", "source-not-exportable", "def number():")},
+    "number_named": {
+        ("error", "source-not-exportable", "def number_named():"),
+        ("note", "source-not-exportable", "def number_named():"),
+    },
+    "unused_traced": {("error", "source-not-exportable", "def unused_traced():")},
+    "drawn": {("error", "export-unstable", "def drawn():")},
+    "unsorted": {("error", "export-unstable", "def unsorted():")},
+    "decomposed": {("error", "source-not-exportable", "return torch.linalg.svd(x)[1]")},
+    "decomposed_traced": {("error", "source-not-exportable", "def decomposed_traced():")},
+    "noise": set(),  # nothing is wrong with the export: its outputs are what no two runs agree on
+    "one_tensor_twice": set(),  # the run alone tells that the exporter took one input for the other
+}
+RUN = {
+    "one_tensor_twice": {"source-mismatch"},
+    "size_branch": {"source-mismatch"},
+    "size_branch_traced": {"source-mismatch"},
+    "batch_statistics_traced": {"source-mismatch", "output-unstable"},
+    "counter_traced": {"source-mismatch"},
+    "noise": set(),
+    "fine_unused": set(),
+    "fine_where": set(),
+    "fine_size_traced": set(),
+}
+OPSETS: dict[int, dict[str, set[Said]]] = {
+    13: {
+        "fine_opset": {("error", "export-opset-ignored", "def fine_opset():")},
+        "fine_where_traced": set(),
+    },
+    17: {"halves": {("error", "export-failed", "def halves():")}, "fine_opset": set()},
+    26: {
+        "attending": {
+            ("error", "export-failed", "def attending():"),
+            ("error", "export-opset-ignored", "def attending():"),
+        },
+        "fine_where_traced": {("error", "export-failed", "def fine_where_traced():")},
+    },
+}
+NEAREST = {13: "pin opset 18", 17: "pin opset 18", 26: "pin opset 25"}
+
+
+def test_exports(by_hand: Repository) -> None:
+    """Each is said with its level, on its line; what is exported as it is gets no finding."""
+    report = by_hand.report("--stage", "file,export", status=1)
+    expected = {f"models/{name}.onnx": EXPORTED.get(name, set()) for name in _names(by_hand)}
+
+    assert said(by_hand, report) == expected
+    assert (report["undecided"], report["skipped"]) == ([], [])
+    assert [name for name in _names(by_hand) if name not in EXPORTED and not name.startswith("fine_")] == []
+
+
+@pytest.mark.index
+def test_runs(by_hand: Repository) -> None:
+    """What the export cannot show is found by running: the numbers are wrong."""
+    by_hand.run("lock")
+    paths = [f"models/{name}.onnx" for name in RUN]
+    report = by_hand.report("--stage", "runtime,parity", *paths, status=1)
+    found = {path: {each["rule"] for each in report["findings"] if each["model"] == path} for path in paths}
+
+    assert found == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
+    assert "random by design (`RandomNormalLike`)" in str(report["skipped"])
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path) -> None:
+    """An opset that the exporter does not write is said with the nearest that it does and that every target takes."""
+    repository = by_hand.at(copy_tree(ROOT / PROJECTS / "exporters", tmp_path / "project"))
+    expected = {f"models/{name}.onnx": found for name, found in OPSETS[opset].items()}
+    config = f'opset = {{ "ai.onnx" = {opset} }}\n[targets.server]\nruntime = "onnxruntime==1.31.1"\n'
+    entry = '[[model]]\npath = "models/{0}.onnx"\nsource = "export/sources.py:{0}"\n'
+    repository.write("onnxgate.toml", config + "".join(entry.format(name) for name in OPSETS[opset]))
+    _export(repository.folder, toolchain, list(OPSETS[opset]))
+    commit(repository.folder)
+    _lock(repository)
+    report = repository.report("--stage", "file,export", status=1)
+    fixes = [each["fix"] for each in report["findings"] if each["rule"] == "export-opset-ignored" or opset == 17]
+
+    assert said(repository, report, without="export-stale") == expected
+    assert any(fix.startswith(NEAREST[opset]) for fix in fixes)
+
+
+def said(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Said]]:
+    """What was said of each model."""
+    found: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
+    for each in report["findings"]:
+        if each["rule"] != without:
+            lines = repository.read(each["place"]["path"]).splitlines()
+            line = lines[each["place"]["line"] - 1].strip()
+            found[each["model"]].add((each["level"], each["rule"], line))
+    return found
+
+
+def _names(repository: Repository) -> list[str]:
+    lines = repository.read("export/sources.py").splitlines()
+    names = [line[4:-3] for line in lines if line.startswith("def ") and line.endswith("():")]
+    return [name for name in names if f"models/{name}.onnx" in repository.read("onnxgate.toml")]
+
+
+@pytest.fixture(scope="session")
+def by_hand(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
+    """The project with models as the exporter alone wrote them, locked without any index."""
+    exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
+
+    def make(folder: Path) -> None:
+        project = copy_tree(ROOT / PROJECTS / "exporters", folder / "project")
+        _export(project, toolchain, _names(exporting.at(project)))
+        commit(project)
+        _lock(exporting.at(project))
+
+    return exporting.at(made_once("exporters", make) / "project")
+
+
+def _export(folder: Path, toolchain: Path, names: Sequence[str]) -> None:
+    environment = {**usual_environment(), "PYTHONHASHSEED": "0"}
+    command = [toolchain, "by_hand.py", *names]
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+
+def _lock(repository: Repository) -> None:
+    repository.write("onnxgate.lock", (ROOT / PROJECTS / "exporters" / "onnxgate.lock").read_text(encoding="utf-8"))
+    repository.run("lock", "--offline")

@@ -1,0 +1,159 @@
+"""`lock --upgrade --preview`: what it says comes true, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnx.parser
+import pytest
+
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+CONFIG = """
+models = ["*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime>=1.18,<1.24"
+select = "newest"
+"""
+SOUND = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Softmax<axis = 1>(x) }'
+PASSTHROUGH = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] x, float[N, 4] y) { y = Neg(x) }'
+)
+TOO_NEW = '<ir_version: 10, opset_import: ["" : 22]> g (float[N, 4] x) => (float[N, 4] y) { y = Abs(x) }'
+NEVER = TOO_NEW.replace("22", "24")
+
+CEIL_POOL = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 2, 6, 6] x) => (float[1, 2, 3, 3] y)'
+    " { y = AveragePool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1,"
+    " count_include_pad = 1>(x) }"
+)
+"""Releases since 1.29 divide the last windows by another number."""
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """A folder of its own."""
+    folder = tmp_path / "repository"
+    (folder / ".git").mkdir(parents=True)
+    return command.at(folder)
+
+
+@pytest.fixture
+def upgradable(repository: Repository) -> Repository:
+    """A project that is locked on ONNX Runtime 1.18.1 and may go up to 1.23."""
+    for name, text in (("sound", SOUND), ("passthrough", PASSTHROUGH), ("newer", TOO_NEW), ("never", NEVER)):
+        (repository.folder / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    (repository.folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
+    repository.run("lock")
+    repository.run("lock", "--upgrade", "onnxruntime=1.18.1")
+    return repository
+
+
+def checked(repository: Repository, status: int) -> tuple[dict[str, Any], str]:
+    """The report of `check`, and its last line."""
+    ended = repository.run("check", "--output", "json=report.json", "--output", "text", status=status)
+    return json.loads((repository.folder / "report.json").read_text(encoding="utf-8")), ended.out.splitlines()[-1]
+
+
+def rules(report: dict[str, Any]) -> set[tuple[str, str]]:
+    """Rule and model of each error."""
+    return {(each["rule"], each["model"]) for each in report["findings"] if each["level"] == "error"}
+
+
+def section(text: str, title: str) -> set[tuple[str, str]]:
+    """Rule and model of each finding below a heading."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line == title:
+            break
+    listed = set()
+    for line in lines:
+        if not line:
+            break
+        if line.startswith("  error"):
+            listed.add(tuple(line.split()[1:3]))
+    return listed  # type: ignore[return-value]
+
+
+def test_what_it_says_comes_true(upgradable: Repository) -> None:
+    """What would break, be repaired and stay is what `check` says before and after the upgrade."""
+    before, _ = checked(upgradable, status=1)
+    lock = upgradable.folder / "onnxgate.lock"
+    locked = lock.read_bytes()
+    said = upgradable.run("lock", "--upgrade", "--preview", status=1).out
+
+    assert locked == lock.read_bytes()
+    assert {("input-passthrough", "passthrough.onnx")} == section(said, "would break")
+    assert {("opset-too-new", "newer.onnx")} == section(said, "would be repaired")
+    assert {("opset-too-new", "never.onnx")} == section(said, "stays as it is")
+
+    upgradable.run("lock", "--upgrade")
+    after, verdict = checked(upgradable, status=1)
+
+    assert rules(after) - rules(before) == section(said, "would break")
+    assert rules(before) - rules(after) == section(said, "would be repaired")
+    assert f"after the upgrade: {verdict}" in said.splitlines()
+    assert said.endswith("nothing was written; `onnxgate lock --upgrade` writes it\n")
+    assert "sound.onnx\n  onnxruntime 1.23.2: gives the same outputs" in said
+
+
+def test_newest_that_is_another(repository: Repository) -> None:
+    """What stays is held against what comes: that nothing was wrong with it today is no promise."""
+    (repository.folder / "pool.onnx").write_bytes(onnx.parser.parse_model(CEIL_POOL).SerializeToString())
+    repository.write("onnxgate.toml", CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.25"))
+    repository.run("lock")
+    checked(repository, status=0)
+    wider = CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.32").replace("newest", "bounds")
+    repository.write("onnxgate.toml", wider)
+    said = repository.run("lock", "--upgrade", "--preview", status=1).out
+
+    assert section(said, "would break") == {("runtime-mismatch", "pool.onnx")}
+    assert section(said, "stays as it is") == set()
+
+    repository.run("lock", "--upgrade")
+    checked(repository, status=1)
+
+    assert "nothing would change" in repository.run("lock", "--upgrade", "--preview").out
+
+
+def test_nothing_newer(upgradable: Repository) -> None:
+    """Where the lock has the newest releases, nothing is run."""
+    upgradable.run("lock", "--upgrade")
+
+    assert "preview: nothing would change" in upgradable.run("lock", "--upgrade", "--preview").out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--preview"], ["--preview", "--upgrade", "--measure"], ["--preview", "--check"]]
+)
+def test_misuse(upgradable: Repository, arguments: list[str]) -> None:
+    """A preview is one of an upgrade, and of nothing else."""
+    assert "error:" in upgradable.run("lock", *arguments, status=2).err
+
+
+def test_no_lock(repository: Repository) -> None:
+    """What is not locked yet cannot be upgraded."""
+    (repository.folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
+
+    assert "run `onnxgate lock`" in repository.run("lock", "--upgrade", "--preview", status=2).err
+
+
+def test_index_away(upgradable: Repository) -> None:
+    """What cannot be resolved is no preview."""
+    away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
+
+    assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
+
+
+def test_every_folder_goes(upgradable: Repository, tmp_path: Path) -> None:
+    """What was kept to be compared is gone at the end."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    upgradable.given(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
+
+    assert [] == list(scratch.glob("onnxgate-*"))

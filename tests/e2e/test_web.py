@@ -1,0 +1,102 @@
+"""A repository that promises ONNX Runtime Web beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxgate.runtimes.pool.scheduler import WORKER_FOLDER
+from tests.conftest import need
+from tests.harness.repositories.user_repository import Repository
+from tests.runtimes.engines.test_web import npm_trouble
+
+pytestmark = pytest.mark.index
+
+TARGETS = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+
+[targets.web]
+runtime = "onnxruntime-web>=1.30,<1.31"
+
+[[model]]
+path = "models/classifier.onnx"
+sizes = { batch = [1, 3] }
+
+[[model]]
+path = "models/encoder.onnx"
+sizes = { batch = [1, 3], sequence = [16, 50] }
+"""
+PYTHON, WEB = "onnxruntime 1.31.1", "onnxruntime-web 1.30.0"
+REFUSED = '<ir_version: 8, opset_import: ["" : 17, "d" : 1]> g (float[N] x) => (float[N] y) { y = d.MyOp (x) }'
+
+
+@pytest.fixture
+def web(project: Callable[[str], Repository]) -> Repository:
+    """The models of the quickstart, locked for both."""
+    need("node")
+    if trouble := npm_trouble():
+        pytest.skip(trouble)
+    repository = project("quickstart")
+    repository.write("onnxgate.toml", TARGETS)
+    (repository.folder / "onnxgate.lock").unlink()
+    repository.run("lock")
+    return repository
+
+
+def test_both_engines_agree(web: Repository) -> None:
+    """Each model runs on both, at each size, and is compared; that nothing was predicted is said."""
+    report = web.report()
+    compared = [each for each in report["measured"] if each["pair"].startswith(f"{WEB} against {PYTHON}")]
+
+    assert {each["runtime"]: each["state"] for each in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
+    assert {each["model"] for each in compared} == {"models/classifier.onnx", "models/encoder.onnx"}
+    assert all(each["value"] <= each["bound"] for each in compared)
+    assert [("no-support-data", "note", [WEB])] == [
+        (each["rule"], each["level"], each["runtimes"]) for each in report["findings"]
+    ]
+    assert ([], []) == (report["undecided"], report["skipped"])
+
+
+def test_a_second_lock_is_the_first(web: Repository) -> None:
+    """Without a registry, too; no address of one is in it."""
+    first = web.read("onnxgate.lock")
+    web.given(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
+    web.run("lock", "--check", "--offline")
+
+    assert first == web.read("onnxgate.lock")
+    assert first.count("[[npm]]\n") == 2
+    assert "http" not in first
+
+
+def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
+    """In the runtime's words."""
+    (web.folder / "models" / "refused.onnx").write_bytes(onnx.parser.parse_model(REFUSED).SerializeToString())
+    web.run("lock", "--offline")
+    found = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
+
+    assert any(each["level"] == "error" and "MyOp" in each["message"] for each in found)
+
+
+def test_without_node(web: Repository, tmp_path: Path) -> None:
+    """The gate has no verdict, and says what to do; a target that is not required is skipped."""
+    bare = web.given(PATH=str(tmp_path))
+    said = bare.report(status=3)["undecided"]
+    web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
+    skipped = bare.report()["skipped"]
+
+    assert {("there is no `node` on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in said}
+    assert WEB in {each["runtime"] for each in skipped}
+
+
+def test_the_wheel_has_the_worker(installed: Path) -> None:
+    """All of its files."""
+    (wheel,) = installed.parents[2].glob("*.whl")
+    shipped = {name for name in zipfile.ZipFile(wheel).namelist() if "/worker/web/" in name}
+
+    assert {f"onnxgate/runtimes/worker/web/{path.name}" for path in (WORKER_FOLDER / "web").iterdir()} == shipped

@@ -1,0 +1,230 @@
+"""All formats say the same of one report: as many findings of each level, whatever was left out, and every remark."""
+
+from __future__ import annotations
+
+import json as standard_json
+import re
+from collections import Counter
+from collections.abc import Callable
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onnxgate.core import report_json
+from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace, decide_verdict
+from onnxgate.formats import wording
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from onnxgate.formats.report.html import page
+from tests.harness.github import workflow_commands
+from tests.harness.reports.sample_reports import MINORS, finding, report, sample
+
+Tally = Counter[str]
+LEVELS = wording.LEVELS
+RULES = ("load-failed", "missing-kernel", "size-grew")
+MODELS = tuple(f"models/m{number}.onnx" for number in range(4))
+BODY = "found something in its `graph`"
+FINDINGS = st.builds(
+    finding,
+    message=st.sampled_from((BODY, f"{BODY}, on onnxruntime 1.18.1")),
+    rule=st.sampled_from(RULES),
+    level=st.sampled_from(LEVELS),
+    stage=st.sampled_from(("file", "lock", "runtime")),
+    model=st.sampled_from(("", *MODELS)),
+    fix=st.sampled_from(("", "do it again")),
+    node=st.sampled_from(("", "node_1")),
+    runtimes=st.lists(st.sampled_from([f"onnxruntime {each}" for each in MINORS]), unique=True, max_size=3).map(tuple),
+    place=st.builds(ReportedPlace, path=st.sampled_from(("onnxgate.lock", *MODELS)), line=st.integers(0, 3)),
+    fingerprint=st.text("0123456789abcdef", min_size=16, max_size=16),
+    ignored=st.sampled_from(("", "", "", "known")),
+)
+UNDONE = st.builds(
+    NotDone,
+    stage=st.sampled_from(("runtime", "parity")),
+    model=st.sampled_from(MODELS),
+    runtime=st.sampled_from(("", "onnxruntime 1.18.1")),
+    reason=st.sampled_from(("no interpreter was found", "it took too long")),
+)
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    """A report as the gate makes them: its verdict is that of its findings and of what it left open."""
+    findings = tuple(draw(st.lists(FINDINGS, max_size=60)))
+    undecided = tuple(draw(st.lists(UNDONE, max_size=3, unique=True)))
+    verdict, status = decide_verdict(findings, bool(undecided), draw(st.sampled_from(("error", "warning"))))
+    return report(
+        models=tuple(ReportedModel(path=path, sha256="0" * 64) for path in MODELS),
+        cells=tuple(Cell(model=path, runtime=f"onnxruntime {MINORS[0]}", state="pass") for path in MODELS),
+        findings=findings,
+        undecided=undecided,
+        verdict=verdict,
+        exit=status,
+    )
+
+
+def in_report(judged: Report) -> Tally:
+    """The findings that count."""
+    return Counter(each.level for each in judged.findings if not each.ignored)
+
+
+def in_json(judged: Report) -> Tally:
+    """Those of the data."""
+    found = standard_json.loads(report_json.format(judged))["findings"]
+    return Counter(each["level"] for each in found if not each["ignored"])
+
+
+def in_text(judged: Report) -> Tally:
+    """Those that are listed."""
+    return Counter(re.findall(r"^  (error|warning|note) +\S+  \S+$", text.format(judged), flags=re.MULTILINE))
+
+
+def in_last_line(judged: Report) -> Tally:
+    """Those that the verdict counts."""
+    said = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
+    return Counter({level: int(number) for number, level in said})
+
+
+def in_annotations(judged: Report) -> Tally:
+    """Those that a runner shows, and those that it is told of."""
+    tally: Tally = Counter()
+    for each in workflow_commands.annotations(github.format(judged)):
+        level = "note" if each.name == "notice" else each.name
+        more = re.match(r"(\d+) more ", each.data)
+        tally[level] += int(more[1]) if more else 1
+    undone = "error" if judged.exit == 3 else "warning"
+    tally[undone] -= len(wording.merge_gaps(judged.undecided))
+    return tally
+
+
+def in_sarif(judged: Report) -> Tally:
+    """Those that results stand for: several on one line are one result."""
+    tally: Tally = Counter()
+    for result in standard_json.loads(sarif.format(judged))["runs"][0]["results"]:
+        lines = result["message"]["text"].split("\n")
+        more = sum(int(found[1]) for found in (re.match(r"… and (\d+) more of ", line) for line in lines) if found)
+        tally[result["level"]] += sum(BODY in line for line in lines) + more
+    return tally
+
+
+def in_gitlab(judged: Report) -> Tally:
+    """Those that are issues."""
+    levels = {severity: level for level, severity in gitlab.SEVERITIES.items()}
+    issues = standard_json.loads(gitlab.format(judged))
+    return Counter(levels[each["severity"]] for each in issues if each["check_name"] != "undecided")
+
+
+def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
+    """Those of a page in Markdown."""
+    marks = {"❌": "error", "⚠️": "warning", "ℹ️": "note"}
+
+    def counted(judged: Report) -> Tally:
+        return Counter(marks[mark] for mark in re.findall(r"^- (\S+) \*\*`", page(judged), flags=re.MULTILINE))
+
+    return counted
+
+
+def in_html(judged: Report) -> Tally:
+    """Those of the page for a browser."""
+    return Counter(re.findall(r'<article [^>]*class="finding (\w+)', page.format(judged)))
+
+
+EVERY: dict[str, Callable[[Report], Tally]] = {
+    "json": in_json,
+    "text": in_text,
+    "last line": in_last_line,
+    "annotations": in_annotations,
+    "sarif": in_sarif,
+    "gitlab": in_gitlab,
+    "summary": in_page(markdown.format_summary),
+    "markdown": in_page(markdown.format),
+    "html": in_html,
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@given(judged=reports())
+def test_as_many_findings_of_each_level(name: str, judged: Report) -> None:
+    """No format loses one, or says one twice, or at another level."""
+    assert +EVERY[name](judged) == in_report(judged)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_many_on_one_line(name: str) -> None:
+    """What annotations have no room for, and what is one result of SARIF, is counted as well."""
+    many = tuple(finding(BODY, level=level, fingerprint=f"{n:016x}") for level in LEVELS for n in range(45))
+    judged = report(findings=many, verdict="fail", exit=1)
+
+    assert +EVERY[name](judged) == dict.fromkeys(LEVELS, 45)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@given(judged=reports())
+def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
+    """Errors and warnings that it shows and those that it counts are all there are; its notes are counted."""
+    page = comment.format(judged)
+    shown = in_page(comment.format)(judged)
+    more = re.findall(r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)?: the job", page, flags=re.MULTILINE)
+    counted = [sum(int(each or 0) for each in column) for column in zip(*more, strict=True)] or [0, 0]
+    wanted = in_report(judged)
+
+    assert len(more) <= 1
+    assert shown["error"] + shown["warning"] + counted[0] == wanted["error"] + wanted["warning"]
+    assert (shown["note"], counted[1]) == (0, wanted["note"])
+
+
+def test_findings_that_do_not_fit_are_counted_once() -> None:
+    """Long ones leave no room: one line says how many are not there, wherever they were dropped, and headings none."""
+    long = tuple(
+        finding(f"{BODY} {'x' * 480}", model=f"{number}{'m' * 290}", fix="y" * 480, rule=RULES[number % 3])
+        for number in range(300)
+    )
+    judged = report(findings=long, verdict="fail", exit=1)
+
+    for rendered in (markdown.format_summary(judged), comment.format(judged)):
+        shown = rendered.count(BODY)
+        more = re.findall(r"… and (\d+) more\b", rendered)
+        assert 0 < shown < 300
+        assert [int(each) for each in more] == [300 - shown]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
+@given(judged=reports())
+def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
+    """A closed gate has a failure, and what is undecided an error or a failure; a pass has neither."""
+    root = ElementTree.fromstring(junit.format(judged))
+    failures, errors = (int(root.attrib[name]) for name in ("failures", "errors"))
+
+    assert (failures > 0) == (judged.verdict == "fail")
+    assert (failures + errors > 0) == (judged.verdict != "pass")
+
+
+REMARK = "no baseline: `origin/main` is not here; models are held against nothing"
+SAYING: dict[str, Callable[[Report], str]] = {
+    "text": text.format,
+    "json": report_json.format,
+    "annotations": github.format,
+    "sarif": sarif.format,
+    "junit": junit.format,
+    "summary": markdown.format_summary,
+    "markdown": markdown.format,
+    "comment": comment.format,
+    "html": page.format,
+}
+
+
+@pytest.mark.parametrize("name", SAYING)
+def test_a_remark_is_said(name: str) -> None:
+    """That models were held against nothing is no silence: a pass beside it means less."""
+    said = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
+
+    assert REMARK.replace("`", "") in said
+
+
+def test_the_sample() -> None:
+    """All formats agree on it too, whose messages are not made for counting."""
+    names = EVERY.keys() - {"sarif"}
+
+    assert {name: +EVERY[name](sample()) for name in names} == dict.fromkeys(names, in_report(sample()))

@@ -1,0 +1,138 @@
+"""What changed since the baseline, and the pages that say it."""
+
+from __future__ import annotations
+
+import cmarkgfm
+import pytest
+
+from onnxgate.core.report import Against, Cell, Change, Drawing, DrawnNode, ReportedModel
+from onnxgate.formats import wording
+from onnxgate.formats.report import comment, markdown, text
+from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime, sample
+
+MAIN = Against(name="origin/main", commit="1a2b3c4d" * 5)
+CHANGED = (
+    Change(model="a.onnx", kind="added"),
+    Change(model="b.onnx", kind="changed", said=tuple(f"difference {n}" for n in range(30))),
+    Change(model="c.onnx", kind="renamed", before="old.onnx"),
+    Change(model="d.onnx", kind="removed"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("origin/main", "origin/main (1a2b3c4)"), ("1a2b3c4d1a", "1a2b3c4d1a"), ("1a2b3c4d" * 5, "1a2b3c4d" * 5)],
+)
+def test_a_baseline_is_named_once(name: str, expected: str) -> None:
+    """A commit that was asked for by its hash is not said twice."""
+    assert expected == wording.baseline_name(Against(name=name, commit="1a2b3c4d" * 5))
+
+
+def test_no_change_is_said_only_where_all_was_looked_at() -> None:
+    """Not without a baseline, nor where its stage was not asked for or could not be done."""
+    undone = not_done(stage="lock")
+
+    assert (
+        wording.changes_title(report(against=MAIN, stages=("lock",))) == "no model changed since origin/main (1a2b3c4)"
+    )
+    assert wording.changes_title(report(stages=("lock",))) == ""
+    assert wording.changes_title(report(against=MAIN, stages=("file",))) == ""
+    assert wording.changes_title(report(against=MAIN, stages=("lock",), undecided=undone)) == ""
+    assert wording.changes_title(report(against=MAIN, changes=CHANGED, undecided=undone)).startswith("changed since")
+
+
+def test_models_with_errors_come_first() -> None:
+    """A reviewer reads what breaks somebody before what is new; an ignored finding counts for nothing."""
+    findings = (
+        finding(model="d.onnx"),
+        finding(model="c.onnx", level="warning"),
+        finding(model="a.onnx", ignored="why"),
+    )
+    order = [each.model for each in wording.sort_changes(report(changes=CHANGED, findings=findings))]
+
+    assert order == ["d.onnx", "c.onnx", "a.onnx", "b.onnx"]
+
+
+def test_in_text() -> None:
+    """Each model with its first differences, in the terminal's few lines."""
+    said = text.format(report(against=MAIN, changes=CHANGED))
+
+    assert said.startswith("changed since origin/main (1a2b3c4)\n  a.onnx is new\n  b.onnx changed\n    difference 0\n")
+    assert "    difference 5\n    … and 24 more\n  c.onnx is renamed from old.onnx\n  d.onnx is removed\n\n" in said
+
+
+@pytest.mark.parametrize(
+    ("format_", "more"), [(markdown.format_summary, 10), (comment.format, 24), (markdown.format, 0)]
+)
+def test_on_pages(format_: object, more: int) -> None:
+    """The document has all; the others count what they leave out."""
+    assert callable(format_)
+    said = format_(report(against=MAIN, changes=CHANGED, findings=(finding(model="b.onnx"),)))
+
+    assert "- ❌ `b.onnx` changed\n  - difference 0\n" in said
+    assert "- `c.onnx` is renamed from `old.onnx`\n" in said
+    assert f"  - … and {more} more\n" in said if more else "difference 29" in said
+
+
+def test_drawings_of_the_summary_are_few() -> None:
+    """A page with many takes long to be drawn."""
+    drawn = tuple(Drawing(model="m.onnx", node=f"n{n}", nodes=(DrawnNode(name="x"),), edges=()) for n in range(8))
+
+    assert markdown.format_summary(report(drawings=drawn)).count("```mermaid\n") == 3
+    assert "… and 5 more drawings: the report has all" in markdown.format_summary(report(drawings=drawn))
+    assert markdown.format(report(drawings=drawn)).count("```mermaid\n") == 8
+
+
+def test_a_comment_always_fits() -> None:
+    """In characters and in bytes, whatever there is to say, with room for a marker and a link."""
+    models = [f"models/{'模' * 200}/{number}.onnx" for number in range(500)]
+    names = [f"{number}.{'9' * 40}" for number in range(100)]
+    huge = report(
+        models=tuple(ReportedModel(path=model, sha256="") for model in models),
+        runtimes=tuple(runtime(name) for name in names),
+        cells=tuple(Cell(model=model, runtime=f"onnxruntime {names[0]}", state="fail") for model in models),
+        findings=tuple(finding("\x1b|`@x " * 2000, model=model, fix="<b> " * 3000) for model in models),
+        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 9000)),
+        against=MAIN,
+        changes=tuple(Change(model=model, kind="changed", said=("*" * 900,) * 50) for model in models),
+        scope="x" * 9000,
+        remarks=tuple(f"{model}: {'*' * 900}" for model in models),
+    )
+
+    said = comment.format(huge)
+
+    assert len(said.encode()) <= comment.LIMIT_BYTES
+    assert f"… and {500 - said.count('- ❌ **')} more findings: the job summary" in said
+    assert "100 runtimes: too many for a table here" in said
+
+
+def test_a_comment_of_a_pass_is_short() -> None:
+    """Nothing to decide is a few lines."""
+    said = comment.format(report(against=MAIN, stages=("lock",)))
+
+    assert said.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
+    assert len(said.splitlines()) < 20
+
+
+def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
+    """The worst first; notes and what is beyond twenty are counted."""
+    findings = tuple(finding(f"error {n}", fix="repair it") for n in range(25)) + (finding(level="note"),) * 3
+    said = comment.format(report(findings=findings, verdict="fail", exit=1))
+
+    assert said.count("**fix:** repair it") == 20
+    assert "… and 5 more findings and 3 notes: the job summary and the report have all" in said
+
+
+def test_a_wide_table_of_a_comment_is_folded() -> None:
+    """Five cells are shown, thirty-two are behind a click."""
+    assert "<details>" not in comment.format(report())
+    assert "<details><summary>4 models on 8 runtimes</summary>" in comment.format(sample())
+
+
+def test_the_document_has_no_html_and_every_figure() -> None:
+    """It is read where HTML is shown as it stands."""
+    page = cmarkgfm.github_flavored_markdown_to_html(markdown.format(sample()))  # leaves raw HTML out
+
+    assert "<!-- raw HTML omitted -->" not in page
+    assert page.count("<li>models/") == len(sample().measured)
+    assert MINORS[0] in page

@@ -1,0 +1,179 @@
+"""No string of a model acts in any format: judged by the runner's own parser and by GitHub's own Markdown."""
+
+from __future__ import annotations
+
+import html
+import json as standard_json
+import re
+
+import cmarkgfm
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onnxgate.core import escape, report_json
+from onnxgate.core.report import Report
+from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
+from tests.harness.github import workflow_commands
+from tests.harness.reports.hostile_reports import ATTACKS, REPORTS, TEXT
+
+PLAIN_FORMATS = {
+    "text": text.format,
+    "text for a terminal": lambda report: text.format(report, color=True, width=60),
+    "verdict": text.render_verdict,
+    "json": report_json.format,
+    "summary": markdown.format_summary,
+    "markdown": markdown.format,
+    "comment": comment.format,
+    "sarif": sarif.format,
+    "junit": junit.format,
+    "gitlab": gitlab.format,
+}
+PAGES = {"summary": markdown.format_summary, "markdown": markdown.format, "comment": comment.format}
+SHOWN_BY_TERMINALS = re.compile(r"\x1b\[[0-9;]*m")
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+
+
+@pytest.mark.parametrize("name", PLAIN_FORMATS)
+@slow
+@given(report=REPORTS)
+def test_no_workflow_command(name: str, report: Report) -> None:
+    """What a log may hold of these formats is text to the runner, on every line."""
+    assert list(workflow_commands.commands(PLAIN_FORMATS[name](report))) == []
+
+
+@slow
+@given(report=REPORTS)
+def test_github_gives_our_annotations_and_no_other_command(report: Report) -> None:
+    """The runner reads as many annotations as the report has entries, each with our title, none with a false place."""
+    log = github.format(report)
+    got = list(workflow_commands.commands(log))
+    spoken = [finding for finding in report.findings if not finding.ignored]
+    rules = {escape.escape_log_line(finding.rule).strip() for finding in spoken}
+
+    assert len(got) + len(report.remarks) + 2 == len(workflow_commands.lines(log))  # one closing line, and the end
+    assert {command.name for command in got} <= {"error", "warning", "notice"}
+    assert len(spoken) <= len(got) <= len(spoken) + len(report.undecided)
+    assert {command.properties.get("title", "") for command in got} <= {*rules, "", "undecided"}
+    assert {key for command in got for key in command.properties} <= {"file", "line", "endLine", "title"}
+
+
+@pytest.mark.parametrize("name", ["text", "verdict", "github", "junit", *PAGES])
+@slow
+@given(report=REPORTS)
+def test_nothing_that_a_terminal_obeys(name: str, report: Report) -> None:
+    """Every character but our own newlines has a glyph; no direction of text is turned."""
+    said = {**PLAIN_FORMATS, "github": github.format}[name](report)
+
+    assert said.replace("\n", "").isprintable()
+
+
+@slow
+@given(report=REPORTS)
+def test_colours_are_the_only_escapes(report: Report) -> None:
+    """On a terminal nothing but our own styles is obeyed."""
+    said = SHOWN_BY_TERMINALS.sub("", text.format(report, color=True, width=60))
+
+    assert said.replace("\n", "").isprintable()
+    assert "\x1b" not in said
+
+
+@slow
+@given(report=REPORTS)
+def test_json_holds_the_same_report(report: Report) -> None:
+    """Escaping changes no value; only what is no valid text is spelled out."""
+    back = report_json.decode_report(report_json.format(report))
+
+    assert standard_json.dumps(_as_written(back)) == standard_json.dumps(_as_written(report))
+
+
+def _as_written(report: Report) -> object:
+    import msgspec
+
+    return report_json._escape_surrogates(msgspec.to_builtins(report))
+
+
+@pytest.mark.parametrize("name", PAGES)
+@slow
+@given(report=REPORTS)
+def test_a_page_is_only_the_markdown_that_we_wrote(name: str, report: Report) -> None:
+    """Rendered as GitHub renders it: no foreign element, link, heading or mention, and whole tables."""
+    page = _rendered(PAGES[name](report))
+    outside_code = html.unescape(re.sub(r"<code>.*?</code>|<pre.*?</pre>", "", page, flags=re.DOTALL))
+
+    assert set() == set(re.findall(r"<(\w+)", page)) - OUR_ELEMENTS - ({"pre"} if report.drawings else set())
+    assert page.count("<pre") == (len(report.drawings) if name != "comment" else 0)
+    assert not re.search(r"@user|#12\b|https?://", outside_code)
+    _check_tables(page, len({(runtime.engine, runtime.version) for runtime in report.runtimes}))
+
+
+@slow
+@given(report=REPORTS)
+def test_headings_are_ours(report: Report) -> None:
+    """The summary has one for each thing that findings are about, and those of its other parts."""
+    page = _rendered(markdown.format_summary(report))
+    spoken = {
+        finding.model or finding.place.path or "the project" for finding in report.findings if not finding.ignored
+    }
+    others = (report.undecided, report.skipped, report.drawings, report.against and report.changes)
+
+    assert page.count("<h3>") == len(spoken) + sum(map(bool, others))
+    assert page.count("<h2>") == 1
+
+
+OUR_ELEMENTS = {
+    *("h1", "h2", "h3", "p", "strong", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code"),
+    *("br", "details", "summary"),
+}
+
+
+def _rendered(markdown: str) -> str:
+    return cmarkgfm.github_flavored_markdown_to_html(markdown, cmarkgfm.Options.CMARK_OPT_UNSAFE)
+
+
+def _check_tables(page: str, runtimes: int) -> None:
+    for row in re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL):
+        assert runtimes + 1 == len(re.findall(r"<t[dh]\b", row))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_each_attack_in_every_string(attack: str) -> None:
+    """Each known way alone, in a cell and in prose, renders to the characters that a reader should see."""
+    page = _rendered(
+        f"| a | b |\n|---|---|\n| {escape.markdown_code(attack)} | {escape.escape_markdown(f'x {attack} y')} |\n"
+    )
+
+    assert len(re.findall(r"<t[dh]\b", page)) == 4
+    assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", page)
+
+
+@given(foreign=TEXT)
+def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
+    """What the runner unescapes of a property is the visible form of the string, without blanks at its ends."""
+    line = f"::error title={escape.escape_command_property(foreign)},line=1::said"
+
+    command = workflow_commands.parse(line)
+
+    assert command is not None
+    assert escape.escape_log_line(foreign).strip() == command.properties.get("title", "")
+    assert command.data == "said"
+
+
+@given(foreign=TEXT)
+def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
+    """Nothing but what is obeyed is changed: letters, digits and blanks stay."""
+    safe = escape.escape_log_line(foreign)
+
+    assert safe.isprintable()
+    assert workflow_commands.parse(safe) is None
+    if foreign.isprintable() and workflow_commands.parse(foreign) is None and "##[" not in foreign:
+        assert foreign == safe or foreign.lstrip().startswith("::")
+
+
+@given(st.text())
+def test_a_code_span_shows_what_was_put_in(foreign: str) -> None:
+    """Rendered, a code span holds the visible text alone."""
+    page = _rendered(f"a {escape.markdown_code(foreign)} b")
+    shown = html.unescape(page.removeprefix("<p>a <code>").removesuffix("</code> b</p>\n"))
+
+    assert escape.escape_unprintable(foreign).replace("|", r"\x7c").strip() == shown.strip()

@@ -1,0 +1,406 @@
+"""The page: everything that the report says is in it, and nothing in it acts that is not ours."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Measured, Report, ReportedModel
+from onnxgate.formats import wording
+from onnxgate.formats.report.html import agreement
+from onnxgate.formats.report.html import page as html_page
+from tests.harness.github import workflow_commands
+from tests.harness.reports import hostile_reports
+from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
+
+VOID = {"meta", "br", "input"}
+OURS = {
+    *(
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "header",
+        "nav",
+        "main",
+        "footer",
+        "section",
+        "article",
+        "form",
+    ),
+    *("h1", "h2", "h3", "h4", "p", "span", "strong", "code", "pre", "ul", "li", "dl", "dt", "dd", "div", "a", "button"),
+    *("table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "label", "input", "output"),
+    *("figure", "figcaption", "svg", "g", "desc", "rect", "text", "path", "circle", "script"),
+}
+ATTRIBUTES = {
+    *("lang", "charset", "http-equiv", "content", "name", "class", "id", "href", "hidden", "type", "placeholder"),
+    *("autocomplete", "checked", "scope", "colspan", "rowspan", "title", "tabindex", "role", "data-level"),
+    *("aria-label", "aria-hidden", "aria-live", "viewbox", "width", "height", "x", "y", "rx", "cx", "cy", "d", "dx"),
+    "transform",
+}
+
+
+class Page(HTMLParser):
+    """What a browser's parser would see: elements, attributes, and the text of each."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.unbalanced: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember an element."""
+        assert len(attrs) == len({name for name, _ in attrs})
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """An element of SVG without content."""
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        """Ends must come in the order of what they end."""
+        if not self.open or self.open.pop() != tag:
+            self.unbalanced.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Text that is shown."""
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        """All that is shown."""
+        return "".join(self.texts)
+
+    def values(self, attribute: str) -> list[str]:
+        """Of an attribute, in order."""
+        return [found for _, attributes in self.elements if (found := attributes.get(attribute)) is not None]
+
+
+def test_the_same_report_gives_the_same_bytes() -> None:
+    """No clock, no random identifiers."""
+    assert html_page.format(sample()) == html_page.format(sample())
+
+
+def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
+    """A row for each model, a column for each runtime, and in each cell the state in words."""
+    page = html_page.format(sample())
+    table = page[page.index('<table class="matrix">') : page.index("</table>")]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)[2:]
+    names = wording.list_runtimes(sample())
+    cells = {
+        (re.sub("<.*?>", "", row.partition("</th>")[0]), names[column]): label.partition(";")[0]
+        for row in rows
+        for column, label in enumerate(re.findall(r'<(?:td|a)[^>]*? aria-label="(.*?)"', row))
+    }
+
+    assert [model.path for model in sample().models] == sorted({model for model, _ in cells})
+    assert {(each.model, each.runtime): each.state for each in sample().cells} == {
+        key: state.removesuffix(" for") for key, state in cells.items()
+    }
+
+
+def test_every_finding_is_whole() -> None:
+    """Message, fix, place, node, runtimes and releases of each; the ignored one with its reason."""
+    page = html_page.format(sample())
+    cards = re.findall(r"<article.*?</article>", page, flags=re.DOTALL)
+    spoken = wording.list_active_findings(sample())
+
+    assert len(spoken) == len(cards)
+    for each, card in zip(spoken, cards, strict=True):
+        said = Page(card).text
+        parts = (
+            each.rule,
+            each.level,
+            each.message,
+            each.fix,
+            wording.format_place(each.place),
+            each.node,
+            each.fingerprint,
+        )
+        assert [] == [part for part in parts if part.replace("`", "") not in said]
+        assert wording.describe_runtimes(each.runtimes, sample()) in said
+        assert f"works since{each.works_since}" in said or not each.works_since
+    (accepted,) = wording.list_ignored_findings(sample())
+    assert accepted.message.replace("`", "") in Page(page).text
+    assert accepted.ignored in Page(page).text
+
+
+def test_every_figure_is_in_a_table() -> None:
+    """With its case, its metric and its bound, below its pair and its output."""
+    text = Page(html_page.format(sample())).text
+
+    for each in sample().measured:
+        value = "not finite" if each.value is None else f"{each.value:.4g}"
+        row = f"{each.case}{each.metric}{value}{each.bound:.4g}{each.bound_from}"
+        assert row in text
+        assert each.pair in text
+    assert "1.2e-05 is allowed" in text
+
+
+def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
+    """Reasons, hints, differences, commands, files and providers."""
+    text = Page(html_page.format(sample())).text
+    whole = sample()
+
+    said = [part for each in (*whole.undecided, *whole.skipped) for part in (each.reason, each.hint)]
+    said += [part for each in whole.changes for part in (each.model, *each.said)]
+    said += [each.command for each in whole.replays]
+    said += [each.sha256 for each in whole.models]
+    said += [f"{each.target}{each.engine} {each.version}{each.python}{each.providers[0]}" for each in whole.runtimes]
+    assert [] == [part for part in said if part.replace("`", "") not in text]
+    assert "origin/main (1a2b3c4)" in text
+
+
+def test_what_was_not_asked_for_is_said() -> None:
+    """A reader must not take a static pass for a whole one."""
+    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
+
+    assert "file checked" in text
+    assert "parity not asked for" in text
+    assert "runtime, parity not asked for" in text
+
+
+def test_a_cell_leads_to_what_is_wrong_there() -> None:
+    """To the first finding of that runtime, not of another; where it is undecided, to the reasons."""
+    names = [f"onnxruntime {version}" for version in MINORS]
+    found = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
+    states = ("fail", "fail", "undecided", "skipped", "pass")
+    cells = tuple(Cell(model="m.onnx", runtime=n, state=s) for n, s in zip(names, states, strict=True))
+    gap = not_done()
+
+    page = html_page.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
+    row = page[page.index('<th scope="row">') : page.index("</table>")]
+
+    links = ["#finding-0", "#finding-0", "#finding-1", "#undecided", "#skipped"]  # the model's name leads to its worst
+    assert links == re.findall(r'href="(.*?)"', row)
+    assert {link[1:] for link in links} <= set(Page(page).values("id"))
+
+
+def test_the_failing_node_is_drawn_in_its_finding() -> None:
+    """Boxes with their names, an arrow for each pair, the failing one marked; described for who does not see it."""
+    page = html_page.format(sample())
+    (drawn,) = sample().drawings
+    card = page[page.index('id="finding-0"') : page.index("</article>")]
+    svg = card[card.index("<svg") : card.index("</svg>")]
+
+    assert len(drawn.nodes) == svg.count('<g class="box ')
+    assert len(drawn.edges) == svg.count('<g class="arrow">')
+    assert '<g class="box failing"><title>Conv /head/Reshape</title>' in svg
+    assert "fed by input x, weight weight|1; feeds Relu relu" in svg
+    assert page.count('<g class="box failing">') == 1
+
+
+def test_one_drawing_for_several_findings_of_a_node() -> None:
+    """The first has it, and the others lead there; a nameless node is known by what it makes."""
+    nodes = (DrawnNode(name="y", operator="Neg", kind="failing"),)
+    drawing = Drawing(model="m.onnx", node="y", nodes=nodes, edges=())
+    named = finding("cannot: the node that makes `y`, and 3 more")
+
+    page = html_page.format(report(findings=(named, finding("fails", node="y")), drawings=(drawing,)))
+
+    assert page.count("<svg") == 1
+    assert page.count('<a href="#finding-0">its node is drawn above</a>') == 1
+
+
+def test_a_figure_beyond_its_bound_is_another_mark() -> None:
+    """Within is a dot, beyond is a diamond, and what is no number stands at the end; of ratios more is better."""
+    plain = Measured(
+        model="m", output="y", pair="a against b", case="", metric="worst_abs", value=0.5, bound=1.0, bound_from="type"
+    )
+    figures = [plain, replace(plain, value=2.0), replace(plain, value=None), replace(plain, value=0.0)]
+    ratios = [replace(plain, metric="sqnr_db", value=value, bound=20.0) for value in (30.0, 25.0, 10.0)]
+
+    (first,), (second,) = list(agreement.render_plots(figures)), list(agreement.render_plots(ratios))
+
+    assert (first.count("<circle"), first.count("<path")) == (2, 2)
+    assert '<circle cx="2%"' in first  # 0 has its own place on an axis of logarithms
+    assert '<svg x="98%"' in first
+    assert "worst: not finite where 1 is allowed" in first
+    assert (second.count("<circle"), second.count("<path")) == (2, 1)
+    assert "worst: 10 where 20 is needed" in second
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
+    """All places are on the picture; of two hundred pairs those nearest to their bounds are drawn, others counted."""
+    figures = [
+        Measured(
+            model="m",
+            output="y",
+            pair=f"r{n}",
+            case="",
+            metric="worst_abs",
+            value=10.0 ** -(n % 9),
+            bound=2.0,
+            bound_from="type",
+        )
+        for n in range(count)
+    ]
+
+    (plot,) = agreement.render_plots(figures)
+    places = [float(each) for each in re.findall(r'(?:cx|x)="([\d.]+)%"', plot)]
+
+    assert all(0 <= place <= 100 for place in places)
+    assert plot.count("<circle") == min(count, agreement.MAX_PLOT_ROWS)
+    assert ("more pairs, further below the bounds" in plot) == (count > agreement.MAX_PLOT_ROWS)
+    assert (">1<" in plot) == (count == 1) or "worst: 1 where 2 is allowed" in plot
+
+
+def test_a_large_report_stays_small() -> None:
+    """200 models on 30 runtimes with four cases: a few MB; what tables leave out is counted, plots show all."""
+    names = [f"onnxruntime 1.{minor}.0" for minor in range(30)]
+    models = [f"models/number-{number}.onnx" for number in range(200)]
+    whole = report(
+        models=tuple(ReportedModel(path=model, sha256="0" * 64) for model in models),
+        runtimes=tuple(replace(sample().runtimes[0], version=name.partition(" ")[2]) for name in names),
+        cells=tuple(Cell(model=model, runtime=name, state="fail") for model in models for name in names),
+        findings=tuple(finding("does not load " * 10, model=model, runtimes=tuple(names)) for model in models),
+        measured=tuple(
+            Measured(
+                model=model,
+                output="y",
+                pair=name,
+                case=f"{case}",
+                metric="worst_abs",
+                value=10.0**-case,
+                bound=1.0,
+                bound_from="type",
+            )
+            for model in models
+            for name in names
+            for case in range(4)
+        ),
+    )
+
+    page = html_page.format(whole)
+
+    assert len(page) < 5_000_000
+    assert f"tables leave {24_000 - agreement.MAX_TABLE_ROWS} figures to the JSON report" in page
+    assert page.count("96 figures of 24 pairs") == 200
+
+
+def few(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """At most two."""
+    return st.lists(strategy, max_size=2).map(tuple)
+
+
+CHANGES = st.builds(
+    Change,
+    model=hostile_reports.TEXT,
+    kind=st.sampled_from(["added", "removed", "renamed", "changed"]),
+    before=hostile_reports.TEXT,
+    said=few(hostile_reports.TEXT),
+)
+BOXES = st.builds(
+    DrawnNode, name=hostile_reports.TEXT, operator=hostile_reports.TEXT, kind=st.sampled_from(["failing", "weight"])
+)
+ARROWS = st.builds(DrawnEdge, source=st.integers(-1, 3), target=st.integers(-1, 3), value=hostile_reports.TEXT)
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> Report:
+    """Any report, with a drawing for its first finding."""
+    whole = draw(hostile_reports.REPORTS)
+    found = whole.findings[:1]
+    drawings = (
+        Drawing(model=each.model, node=each.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS))) for each in found
+    )
+    return replace(whole, drawings=tuple(drawings), changes=draw(few(CHANGES)), against=sample().against)
+
+
+slow = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=100
+)
+
+
+@slow
+@given(reports())
+def test_no_foreign_string_is_markup(whole: Report) -> None:
+    """Elements and attributes are ours, links lead inside the page, and ends match beginnings."""
+    text = html_page.format(whole)
+    page = Page(text)
+
+    assert [] == page.unbalanced + page.open
+    assert {tag for tag, _ in page.elements} <= OURS
+    assert {name for _, attributes in page.elements for name in attributes} <= ATTRIBUTES
+    assert [] == [link for link in page.values("href") if not re.fullmatch(r"#[a-z0-9-]+", link)]
+    assert len(page.values("id")) == len(set(page.values("id")))
+    assert text.count("<script>") == text.count("<style>") == 1
+    assert text.replace("\n", "").isprintable()
+    assert list(workflow_commands.commands(text)) == []
+
+
+@slow
+@given(reports())
+def test_policy_allows_nothing_but_our_own_style_and_script(whole: Report) -> None:
+    """The hashes are those of what stands in the page, and everything else is refused."""
+    import base64
+    import hashlib
+
+    text = html_page.format(whole)
+    page = Page(text)
+    (policy,) = (each["content"] for tag, each in page.elements if each.get("http-equiv"))
+    assert policy is not None
+
+    for kind, name in (("style", "style"), ("script", "script")):
+        (inside,) = re.findall(rf"<{name}>(.*?)</{name}>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; ")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [*hostile_reports.ATTACKS, '"><img src=x onerror=alert(1)>', "' onload='x", "javascript:alert(1)", "]]>", "--><b>"],
+)
+def test_each_attack_is_shown_as_it_is(attack: str) -> None:
+    """In a message, a path, a node, a runtime and a drawing, a reader sees the visible form of the characters."""
+    found = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
+    drawn = Drawing(
+        model=f"{attack}.onnx", node=f"n{attack}", nodes=(DrawnNode(name=attack, kind="failing"),), edges=()
+    )
+
+    page = Page(html_page.format(report(findings=(found,), drawings=(drawn,))))
+
+    assert f"{escape_unprintable(attack)}.onnx" in page.text
+    assert f"n{escape_unprintable(attack)}" in page.text
+    assert {tag for tag, _ in page.elements} <= OURS
+
+
+def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
+    """Arrows that run in a circle, to themselves and to boxes that are not there are drawn as far as they can be."""
+    nodes = tuple(DrawnNode(name=name, operator="Op") for name in "abc")
+    pairs = ((0, 1), (1, 2), (2, 0), (1, 1), (0, 9), (-1, 0))
+    edges = tuple(DrawnEdge(source=source, target=target, value="v") for source, target in pairs)
+    drawing = Drawing(model="m.onnx", node="a", nodes=nodes, edges=edges)
+
+    page = html_page.format(report(findings=(finding(node="a"),), drawings=(drawing,)))
+
+    assert page.count('<g class="arrow">') == 3
+
+
+def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
+    """It was begun: what is undecided or was skipped says so here too; of a lost shard nothing is whole."""
+    stages = ("file", "runtime", "parity")
+    undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
+    lost = report(stages=stages, undecided=not_done(stage="gate"))
+
+    said = Page(html_page.format(undone)).text
+    assert all(each in said for each in ("file checked", "runtime in part", "parity in part", "export not asked for"))
+    assert "checked" not in Page(html_page.format(lost)).text

@@ -1,0 +1,300 @@
+"""SARIF: valid, anchored where GitHub shows it, within GitHub's limits, and with nothing lost."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from onnxgate import rules
+from onnxgate.core.escape import escape_unprintable
+from onnxgate.core.report import Finding, Report, ReportedModel, ReportedPlace
+from onnxgate.formats import wording
+from onnxgate.formats.report import sarif
+from tests.harness.reports.hostile_reports import ATTACKS, REPORTS
+from tests.harness.reports.sample_reports import finding, not_done, report, sample
+
+SCHEMA = Path(__file__).parents[2] / "data" / "sarif-2.1.0.json"
+URI = re.compile(r"(file:///)?([A-Za-z0-9._~/-]|%[0-9A-F]{2})+")
+BINARY = ReportedPlace(path="m.onnx")
+few = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=25)
+
+
+@functools.cache
+def validator() -> Any:
+    """One of the standard's own schema."""
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def run(judged: Report) -> dict[str, Any]:
+    """The one run of the log that a report is written as."""
+    log = json.loads(sarif.format(judged))
+    (only,) = log["runs"]
+    return only
+
+
+def result(one: Finding, **changes: Any) -> dict[str, Any]:
+    """What one finding becomes."""
+    (only,) = run(report(findings=(one,), verdict="fail", exit=1, **changes))["results"]
+    return only
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [sample(), report(), report(verdict="undecided", exit=3, undecided=not_done(), skipped=not_done(["a", "b"]))],
+    ids=["the sample", "an empty pass", "undecided"],
+)
+def test_the_schema_of_the_standard(judged: Report) -> None:
+    """What is written holds to it."""
+    assert list(validator().iter_errors(json.loads(sarif.format(judged)))) == []
+
+
+@few
+@given(judged=REPORTS)
+def test_the_schema_whatever_a_model_says(judged: Report) -> None:
+    """Hostile strings make no invalid log, and every URI in it is one."""
+    text = sarif.format(judged)
+    uris = re.findall(r'"uri": "([^"]*)"', text)
+
+    assert list(validator().iter_errors(json.loads(text))) == []
+    assert [uri for uri in uris if not URI.fullmatch(uri)] == []
+    assert not re.search(r'"text": "[^"]*\]\(', text)
+
+
+@few
+@given(judged=REPORTS)
+def test_no_finding_is_lost(judged: Report) -> None:
+    """Each that counts is said by a result of its rule and level, each that is ignored by a note of the run."""
+    got = run(judged)
+    notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
+    for one in judged.findings:
+        said = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
+        if one.ignored:
+            assert any(said in note for note in notes)
+        else:
+            assert any(
+                said in each["message"]["text"]
+                and (each["ruleId"], each["level"]) == (sarif.rule_identifier(one.rule), one.level)
+                for each in got["results"]
+            )
+
+
+def test_a_line_of_text_is_the_anchor() -> None:
+    """The source's line, as seen from git's root; the model and its node are beside it."""
+    got = run(sample())["results"][0]
+    where = got["locations"][0]
+
+    assert where["physicalLocation"] == {
+        "artifactLocation": {"uri": "ml/export/classifier.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 31, "endLine": 33},
+    }
+    assert where["logicalLocations"][0]["name"] == "/head/Reshape"
+    assert [each["physicalLocation"]["artifactLocation"]["uri"] for each in got["relatedLocations"]] == [
+        "ml/models/classifier.onnx"
+    ]
+    assert set(got["partialFingerprints"]) == {"onnxgate/v1"}
+
+
+def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
+    """GitHub's upload computes none for it; two findings about one file are two alerts."""
+    several = (
+        finding(place=BINARY, fingerprint="a"),
+        finding("is broken", place=BINARY, fingerprint="b"),
+    )
+    got = run(report(findings=several))["results"]
+    hashes = [each["partialFingerprints"]["primaryLocationLineHash"] for each in got]
+
+    assert [each["locations"][0]["physicalLocation"] for each in got] == [
+        {"artifactLocation": {"uri": "m.onnx", "uriBaseId": "%SRCROOT%"}}
+    ] * 2
+    assert len(set(hashes)) == 2
+    assert all(re.fullmatch(r"[0-9a-f]{16}:1", each) for each in hashes)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (ReportedPlace(path="onnxgate.lock"), {"startLine": 1, "endLine": 1}),
+        (ReportedPlace(path="onnxgate.lock", line=7), {"startLine": 7, "endLine": 7}),
+        (ReportedPlace(path="onnxgate.lock", line=7, end_line=3), {"startLine": 7, "endLine": 7}),
+        (ReportedPlace(path="e.py", line=7, end_line=9), {"startLine": 7, "endLine": 9}),
+        (ReportedPlace(path="m.onnx"), None),
+        (ReportedPlace(path="other.onnx"), None),
+    ],
+)
+def test_regions(place: ReportedPlace, expected: dict[str, int] | None) -> None:
+    """A text without a line is shown from its start; a model has no lines, whichever it is."""
+    models = tuple(ReportedModel(path=name, sha256="") for name in ("m.onnx", "other.onnx"))
+    got = result(finding(place=place), models=models)["locations"][0]["physicalLocation"]
+
+    assert got.get("region") == expected
+
+
+def test_a_finding_without_a_place_stands_at_its_model_or_the_lock() -> None:
+    """GitHub refuses a file with a result that has no place."""
+    nowhere = ReportedPlace(path="")
+
+    assert sarif.locate_finding(finding(place=nowhere), report()).uri == "m.onnx"
+    assert sarif.locate_finding(finding(place=nowhere, model=""), report()).uri == "onnxgate.lock"
+
+
+def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
+    """GitHub takes them for one alert: it says all of them, the fix that they share once, and names every node."""
+    several = tuple(finding(f"no kernel for {n}", node=f"n{n}", fix="cast it", fingerprint=f"{n}") for n in range(3))
+    text = result_of(several)["message"]["text"]
+
+    assert text == (
+        "m.onnx: no kernel for 0 (node `n0`)\nm.onnx: no kernel for 1 (node `n1`)\n"
+        "m.onnx: no kernel for 2 (node `n2`)\nfix: cast it"
+    )
+    assert [each["message"]["text"] for each in result_of(several)["relatedLocations"]] == [
+        "the node `n0`",
+        "the node `n1`",
+        "the node `n2`",
+    ]
+
+
+def result_of(findings: tuple[Finding, ...]) -> dict[str, Any]:
+    """The one result that several findings become."""
+    (only,) = run(report(findings=findings, verdict="fail", exit=1))["results"]
+    return only
+
+
+def test_findings_of_another_rule_level_or_line_stand_alone() -> None:
+    """Only what GitHub would mistake for the same is put together."""
+    place = ReportedPlace(path="onnxgate.lock", line=8)
+    several = (finding(), finding(rule="run-failed"), finding(level="note"), finding(place=place))
+
+    assert len(run(report(findings=several))["results"]) == 4
+
+
+def test_many_on_one_line_are_counted() -> None:
+    """A message stays readable."""
+    several = tuple(finding(f"no kernel for {n}") for n in range(50))
+
+    assert result_of(several)["message"]["text"].endswith("… and 30 more of `load-failed` here: the report has all")
+
+
+def test_what_is_ignored_opens_no_alert() -> None:
+    """GitHub would open one in spite of a suppression: it is a note of the run."""
+    got = run(report(findings=(finding(ignored="moves in March"),)))
+    (note,) = got["invocations"][0]["toolExecutionNotifications"]
+
+    assert got["results"] == []
+    assert got["tool"]["driver"]["rules"] == []
+    assert note["level"] == "note"
+    assert note["message"]["text"] == "load-failed: m.onnx: does not load\nignored: moves in March"
+
+
+@pytest.mark.parametrize(("status", "level", "success"), [(3, "error", False), (1, "warning", True)])
+def test_what_could_not_be_done(status: int, level: str, success: bool) -> None:
+    """It is an error of the run where it is why there is no verdict."""
+    undone = not_done(hint="install one")
+    (invocation,) = run(report(verdict="undecided", exit=status, undecided=undone))["invocations"]
+    (said,) = invocation["toolExecutionNotifications"]
+
+    assert (invocation["executionSuccessful"], invocation["exitCode"], said["level"]) == (success, status, level)
+    assert said["message"]["text"] == "runtime: m.onnx: no interpreter was found\nhint: install one"
+
+
+def numbered(many: int) -> Report:
+    """So many findings on lines of their own; every third is an error."""
+    return report(
+        findings=tuple(
+            finding(f"{n}", level="note" if n % 3 else "error", place=ReportedPlace(path="onnxgate.lock", line=n + 1))
+            for n in range(many)
+        )
+    )
+
+
+def test_more_results_than_github_takes() -> None:
+    """The worst are kept, and the rest is counted."""
+    got = run(numbered(30_000))
+    levels = [each["level"] for each in got["results"]]
+    (said,) = got["invocations"][0]["toolExecutionNotifications"]
+
+    assert levels == ["error"] * 10_000 + ["note"] * 15_000
+    assert said["message"]["text"] == "5000 more findings: the report has all"
+    assert list(validator().iter_errors({"version": "2.1.0", "runs": [{**got, "results": got["results"][:50]}]})) == []
+
+
+def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results are left out until the compressed file fits, and counted."""
+    monkeypatch.setattr(sarif, "MAX_COMPRESSED_BYTES", 6_000)
+    text = sarif.format(numbered(3_000))
+    (said,) = json.loads(text)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    kept = len(json.loads(text)["runs"][0]["results"])
+
+    assert len(gzip.compress(text.encode())) <= 6_000
+    assert kept > 100
+    assert said["message"]["text"] == f"{3_000 - kept} more findings: the report has all"
+
+
+def test_every_rule_has_what_github_requires() -> None:
+    """Descriptions within its limits, a page, a severity, and few tags."""
+    for described in sarif.describe_rules(rules.by_id):
+        assert 0 < len(described["shortDescription"]["text"]) <= 255
+        assert 0 < len(described["fullDescription"]["text"]) <= 1024
+        assert described["help"]["markdown"]
+        assert "##" not in described["help"]["text"]
+        assert described["properties"]["problem.severity"] in ("error", "warning", "recommendation")
+        assert len(described["properties"]["tags"]) <= 10
+
+
+def test_a_rule_that_this_release_does_not_know() -> None:
+    """A merged report may name one: it is described as such, not left out."""
+    driver = run(report(findings=(finding(rule="of-tomorrow"),)))["tool"]["driver"]
+
+    assert [each["id"] for each in driver["rules"]] == ["of-tomorrow"]
+    assert "another release" in driver["rules"][0]["help"]["text"]
+
+
+@pytest.mark.parametrize("attack", [each for each in ATTACKS if each != "\ud800"])
+def test_a_uri_names_the_file(attack: str) -> None:
+    """Percent-encoded, whatever bytes its name has, it is decoded to the same file below git's root."""
+    uri = sarif.path_to_uri(report(folder="a b"), f"x{attack}y.onnx")
+
+    assert URI.fullmatch(uri)
+    assert re.sub(rb"/+", b"/", f"a b/x{attack}y.onnx".encode("utf-8", "surrogateescape")) == unquote_to_bytes(uri)
+
+
+@pytest.mark.parametrize(
+    ("folder", "path", "expected"),
+    [
+        ("", "m.onnx", "m.onnx"),
+        ("ml", "../shared/m.onnx", "shared/m.onnx"),
+        ("ml", "./m.onnx", "ml/m.onnx"),
+        ("", "a:b.onnx", "a%3Ab.onnx"),
+        ("", "/data/m 1.onnx", "file:///data/m%201.onnx"),
+        ("", "//host/m.onnx", "file:///host/m.onnx"),
+    ],
+)
+def test_uris(folder: str, path: str, expected: str) -> None:
+    """Relative to git's root and without dots; a file outside of the working directory is absolute."""
+    assert expected == sarif.path_to_uri(report(folder=folder), path)
+
+
+def test_projects_in_different_folders_have_categories_of_their_own() -> None:
+    """Else the alerts of one would close those of the other."""
+    assert run(report())["automationDetails"] == {"id": "onnxgate/"}
+    assert run(report(folder="a b/c"))["automationDetails"] == {"id": "onnxgate/a%20b/c/"}
+
+
+def test_links_in_messages_are_text() -> None:
+    """`[text](target)` is a link in SARIF."""
+    assert result(finding("see [x](https://example.com)"))["message"]["text"] == "m.onnx: see [x] (https://example.com)"
+
+
+def test_an_unknown_rule_is_no_link() -> None:
+    """A report of another release may name any rule."""
+    text = sarif.format(report(findings=(finding(rule="![x](https://example.com)"),)))
+
+    assert not re.search(r'"text": "[^"]*\]\(', text)

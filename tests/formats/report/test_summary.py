@@ -1,0 +1,69 @@
+"""The job summary: whole tables, and never too large for GitHub."""
+
+from __future__ import annotations
+
+import re
+
+import cmarkgfm
+
+from onnxgate.core.report import Cell, CellState, ReportedModel
+from onnxgate.formats.report import comment, markdown
+from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
+
+
+def rendered(markdown: str) -> str:
+    """What GitHub's own Markdown library makes of it."""
+    return cmarkgfm.github_flavored_markdown_to_html(markdown, cmarkgfm.Options.CMARK_OPT_UNSAFE)
+
+
+def test_every_row_has_a_cell_for_every_runtime() -> None:
+    """The sample's table: a head, and four models on eight runtimes."""
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered(markdown.format_summary(sample())), flags=re.DOTALL)
+
+    assert [len(re.findall(r"<t[dh]\b", row)) for row in rows] == [9] * 5
+
+
+def test_a_huge_report_stays_below_the_limit() -> None:
+    """Findings, rows and reasons that do not fit are counted."""
+    models = [f"models/{'x' * 200}/{number}.onnx" for number in range(3000)]
+    huge = report(
+        models=tuple(ReportedModel(path=model, sha256="") for model in models),
+        cells=tuple(Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state="fail") for each in models),
+        findings=tuple(finding("##[error]" * 500, model=model) for model in models),
+        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+        skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+    )
+
+    said = markdown.format_summary(huge)
+
+    assert len(said.encode()) < markdown.SUMMARY_LIMIT_BYTES
+    assert len(re.findall(r"… and \d+ more: the report has all", said)) == 4
+
+
+def test_only_the_marks_that_occur_are_explained() -> None:
+    """A report that passes has a legend of one entry."""
+    assert "\n✅ pass\n" in markdown.format_summary(report())
+
+
+def test_a_literal_of_a_message_is_a_code_span() -> None:
+    """Back-ticks of our own messages work as they do on a terminal."""
+    page = rendered(markdown.format_summary(report(findings=(finding("imports opset 22 of `ai.onnx`, not <b>"),))))
+
+    assert "imports opset 22 of <code>ai.onnx</code>, not &lt;b&gt;" in page
+
+
+def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
+    """What is left out of it passes, as long as anything does."""
+    models = [f"models/{'x' * 60}/{number:04}.onnx" for number in range(3000)]
+    states: dict[str, CellState] = {models[2998]: "undecided", models[2999]: "fail"}
+    many = report(
+        models=tuple(ReportedModel(path=model, sha256="") for model in models),
+        cells=tuple(
+            Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state=states.get(each, "pass")) for each in models
+        ),
+    )
+
+    for page in (markdown.format_summary(many), comment.format(many)):
+        rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
+        assert rows[:4] == ["2999", "2998", "0000", "0001"]
+        assert f"… and {3000 - len(rows)} more: the report has all" in page

@@ -1,0 +1,158 @@
+"""Every format of a difference over one sample, character by character, and with strings that are obeyed somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import cmarkgfm
+import jsonschema
+import msgspec
+import pytest
+from msgspec import structs
+
+from onnxgate.formats import model_diff
+from onnxgate.formats.diff_outline import MAX_LINES, render_headline
+from onnxgate.model.diff.result import Difference, NodeChange, Verdict, WeightChange
+from tests.harness.reports.hostile_reports import ATTACKS
+from tests.harness.reports.sample_diffs import sample
+from tests.harness.reports.sample_reports import FOLDER
+
+FORMATS = {"json": model_diff.format_json, "text": model_diff.format_text, "md": model_diff.format_markdown}
+
+
+@pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
+def test_the_sample(name: str, format_: Callable[[Difference], str]) -> None:
+    """The golden file is what the format says now."""
+    expected = (FOLDER / f"diff.{name}").read_bytes().decode()
+
+    assert expected == format_(sample())
+
+
+def test_colour_changes_no_character() -> None:
+    """Without its styles, the coloured text is the plain one."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", model_diff.format_text(sample(), color=True))
+
+    assert model_diff.format_text(sample()) == plain
+
+
+def test_a_narrow_terminal() -> None:
+    """Lines are broken between words, and no word is lost."""
+    narrow = model_diff.format_text(sample(), width=60)
+
+    assert narrow.split() == model_diff.format_text(sample()).split()
+    assert max(map(len, narrow.splitlines())) < max(map(len, model_diff.format_text(sample()).splitlines()))
+
+
+def test_quiet_is_one_sentence() -> None:
+    """The verdict, and nothing below it."""
+    assert model_diff.format_text(sample(), quiet=True).count("\n") == 1
+
+
+def test_the_sample_holds_to_the_schema() -> None:
+    """What is published is what is written."""
+    jsonschema.Draft202012Validator(model_diff.json_schema()).validate(json.loads(model_diff.format_json(sample())))
+
+
+def many(number: int) -> Difference:
+    """So many nodes and weights that were added."""
+    nodes = (NodeChange(change="added", operator="Relu", name=f"r{i}", position=i) for i in range(number))
+    weights = (WeightChange(change="added", name=f"w{i}", type="float", shape=(9,)) for i in range(number))
+    return msgspec.structs.replace(sample(), nodes=tuple(nodes), weights=tuple(weights))
+
+
+def test_long_lists_are_cut() -> None:
+    """What is left out is counted; `-v` has it, and one line is not left out for one that says so."""
+    text = model_diff.format_text(many(50))
+
+    assert text.count("and 30 more; `-v` shows all") == 2
+    assert "  added: 50 `Relu`\n" in text
+    assert "`r19`" in text
+    assert "`r20`" not in text
+    assert "`r49`" in model_diff.format_text(many(50), verbose=True)
+    assert "more; `-v`" not in model_diff.format_text(many(MAX_LINES + 1))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        ("identical", "the same model: the files are equal, byte for byte"),
+        ("same", "the same model but for stamps, metadata and names of nodes"),
+        ("undecided", "no difference was found, but 1 weight could not be compared but for"),
+    ],
+)
+def test_headlines(verdict: Verdict, expected: str) -> None:
+    """What is the same, and what is other and does not count."""
+    found = msgspec.structs.replace(
+        sample(), verdict=verdict, beside=("names of nodes",), functions=(), files=(), weights=()
+    )
+    unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
+    found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())
+
+    assert render_headline(found).startswith(expected)
+
+
+def hostile(text: str) -> Difference:
+    """The sample, with every string in it that comes from a model replaced."""
+
+    def replaced(value: object, key: str = "") -> object:
+        match value:
+            case dict():
+                return {name: replaced(each, name) for name, each in value.items()}
+            case list():
+                return [replaced(each, key) for each in value]
+            case str() if key not in ("change", "verdict", "role", "kind", "onnxgate"):
+                return text
+            case _:
+                return value
+
+    return msgspec.convert(replaced(json.loads(model_diff.format_json(sample()))), Difference)
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_hostile_strings(text: str) -> None:
+    """No line that a runner or a terminal obeys, and no markup that a reader did not write."""
+    found = hostile(text)
+    for written in (model_diff.format_text(found), model_diff.format_markdown(found), model_diff.format_json(found)):
+        assert not re.search(r"(?m)^\s*::|##\[", written)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
+    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(found))
+
+    assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [(7717, 15939, "+107 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
+)
+def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
+    """Three figures are no power of ten."""
+    grown = structs.replace(
+        sample(),
+        old=structs.replace(sample().old, size_bytes=old),
+        new=structs.replace(sample().new, size_bytes=new),
+    )
+
+    assert f"{new:,} bytes, was {old:,} ({said})" in model_diff.format_text(grown)
+
+
+def test_nearly_all_is_said_in_plain_figures() -> None:
+    """A weight that moved by nearly its length."""
+    weight = WeightChange(
+        change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
+    )
+
+    assert "moved by 100 %, 9 of 9 elements" in model_diff.format_text(structs.replace(sample(), weights=(weight,)))
+
+
+def test_weights_without_a_distance_come_first() -> None:
+    """Such as hold NaN, or have another shape, are not among those that are counted only."""
+    moved = [
+        WeightChange(change="changed", name=f"w{n}", type="float", was_type="float", elements=1, total=9, relative=0.1)
+        for n in range(40)
+    ]
+    broken = WeightChange(change="changed", name="broken", elements=1, total=9, text="1 element is, or was, NaN")
+    said = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
+
+    assert "`broken`" in said.splitlines()[1]

@@ -1,0 +1,40 @@
+"""Every format of a matrix over one sample, character by character."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import jsonschema
+import pytest
+
+from onnxgate.core.matrix import Matrix
+from onnxgate.formats import support_matrix
+from tests.harness.reports.sample_matrices import sample
+from tests.harness.reports.sample_reports import FOLDER
+
+FORMATS = {"json": support_matrix.format_json, "text": support_matrix.format_text, "md": support_matrix.format_markdown}
+
+
+@pytest.mark.parametrize(("name", "format_"), FORMATS.items(), ids=FORMATS)
+def test_the_sample(name: str, format_: Callable[[Matrix], str]) -> None:
+    """The golden file is what the format says now."""
+    expected = (FOLDER / f"matrix.{name}").read_bytes().decode()
+
+    assert expected == format_(sample())
+
+
+def test_colour_changes_no_character() -> None:
+    """Without its styles, the coloured matrix is the plain one, blanks at the ends of lines aside."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", support_matrix.format_text(sample(), color=True))
+
+    assert support_matrix.format_text(sample()) == "\n".join(line.rstrip() for line in plain.split("\n"))
+
+
+def test_the_sample_holds_to_the_schema() -> None:
+    """What is published is what is written."""
+    import json
+
+    jsonschema.Draft202012Validator(support_matrix.json_schema()).validate(
+        json.loads(support_matrix.format_json(sample()))
+    )

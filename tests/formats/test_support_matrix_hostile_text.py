@@ -1,0 +1,102 @@
+"""No string of a model acts in any format of a matrix: judged as the report's formats are."""
+
+from __future__ import annotations
+
+import html
+import json as standard_json
+import re
+
+import cmarkgfm
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from onnxgate.core import report_json
+from onnxgate.core.matrix import Entry, Matrix, MatrixModel, Reason, build_matrix
+from onnxgate.formats import support_matrix
+from tests.harness.github import workflow_commands
+from tests.harness.reports.hostile_reports import NAME, PATH, RUNTIME, TEXT
+
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+OUR_ELEMENTS = {"p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "code", "br", "h3"}
+
+REASONS = st.builds(Reason, rule=TEXT, node=TEXT, message=TEXT, detail=TEXT)
+ENTRIES = st.fixed_dictionaries(
+    {
+        "predicted": st.sampled_from(["loads", "refused", "unknown"]),
+        "reasons": st.lists(REASONS, max_size=2).map(tuple),
+        "observed": st.sampled_from(["", "loads", "refused", "crashed", "timed-out", "unavailable"]),
+        "error": TEXT,
+    }
+)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> Matrix:
+    """Hostile models on hostile releases; every model has them all."""
+    runtimes = draw(st.lists(RUNTIME | NAME, min_size=1, max_size=4, unique=True))
+    paths = draw(st.lists(PATH, max_size=3))
+    models = [
+        MatrixModel(path=path, runtimes=tuple(Entry(runtime=name, **draw(ENTRIES)) for name in runtimes))
+        for path in paths
+    ]
+    return build_matrix(models, "0.1.0")
+
+
+FORMATS = {
+    "text": support_matrix.format_text,
+    "text for a terminal": lambda matrix: support_matrix.format_text(matrix, color=True, width=60),
+    "text, every reason": lambda matrix: support_matrix.format_text(matrix, verbose=True),
+    "json": support_matrix.format_json,
+    "markdown": support_matrix.format_markdown,
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@slow
+@given(matrix=matrices())
+def test_no_workflow_command(name: str, matrix: Matrix) -> None:
+    """What a log may hold of these formats is text to the runner, on every line."""
+    assert list(workflow_commands.commands(FORMATS[name](matrix))) == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@slow
+@given(matrix=matrices())
+def test_nothing_that_a_terminal_obeys(name: str, matrix: Matrix) -> None:
+    """Every character but our own newlines and colours has a glyph; no direction of text is turned."""
+    said = COLOURS.sub("", FORMATS[name](matrix)) if "terminal" in name else FORMATS[name](matrix)
+
+    assert said.replace("\n", "").isprintable()
+
+
+@slow
+@given(matrix=matrices())
+def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
+    """Escaping changes no value; only what is no valid text is spelled out."""
+    back = msgspec.to_builtins(support_matrix.parse_json(support_matrix.format_json(matrix)))
+
+    assert standard_json.dumps(back) == standard_json.dumps(report_json._escape_surrogates(msgspec.to_builtins(matrix)))
+
+
+@slow
+@given(matrix=matrices())
+def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
+    """Rendered as GitHub renders it: no foreign element, link, heading or mention, and whole tables."""
+    page = cmarkgfm.github_flavored_markdown_to_html(
+        support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
+    )
+    outside_code = html.unescape(re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL))
+    rows = re.findall(r"<tr>(.*?)</tr>", page, flags=re.DOTALL)
+    every = [entry for model in matrix.models for entry in model.runtimes]
+    headings = any(entry.contradicted for entry in every) + any(
+        entry.observed in ("unavailable", "timed-out") for entry in every
+    )
+
+    assert set() == set(re.findall(r"<(\w+)", page)) - OUR_ELEMENTS
+    assert headings == page.count("<h3>")
+    assert not re.search(r"@user|#12\b|https?://", outside_code)
+    assert len(matrix.models) + bool(matrix.models) == len(rows)
+    assert len({len(re.findall(r"<t[dh]\b", row)) for row in rows}) <= 1

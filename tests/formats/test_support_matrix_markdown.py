@@ -1,0 +1,58 @@
+"""A matrix as GitHub renders it."""
+
+from __future__ import annotations
+
+import re
+
+import cmarkgfm
+
+from onnxgate.core.matrix import Matrix, MatrixModel
+from onnxgate.formats import support_matrix
+from tests.harness.reports.sample_matrices import entry, matrix, model, sample
+
+
+def rendered(said: Matrix) -> str:
+    """What GitHub's own Markdown library makes of it."""
+    return cmarkgfm.github_flavored_markdown_to_html(
+        support_matrix.format_markdown(said), cmarkgfm.Options.CMARK_OPT_UNSAFE
+    )
+
+
+def test_every_row_has_a_cell_for_every_column() -> None:
+    """The sample's table: a head, and three models."""
+    rows = re.findall(r"<tr>(.*?)</tr>", rendered(sample()), flags=re.DOTALL)
+
+    assert len({len(re.findall(r"<t[dh]\b", row)) for row in rows}) == 1
+    assert len(rows) == 4
+
+
+def test_one_engine_is_named_once() -> None:
+    """In the corner; the columns are narrow."""
+    assert "| onnxruntime | 1.16 | 1.17 | 1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
+
+
+def test_two_engines_are_told_apart() -> None:
+    """Each column names its own."""
+    other = entry("1.18.1", "loads")
+    entries = (*model("xx++++").runtimes, type(other)(runtime="openvino 2026.1", predicted="loads"))
+
+    assert "| onnxruntime<br>1.18 | openvino<br>2026.1 |" in support_matrix.format_markdown(
+        matrix(MatrixModel(path="m.onnx", runtimes=entries))
+    )
+
+
+def test_many_columns_become_runs() -> None:
+    """A page is not as wide as thirty columns."""
+    releases = [f"1.{minor}.0" for minor in range(8, 32)]
+    entries = tuple(entry(each, "loads" if int(each.split(".")[1]) > 17 else "refused") for each in releases)
+
+    assert "| onnxruntime | 1.8-1.17 | 1.18-1.31 |" in support_matrix.format_markdown(
+        matrix(MatrixModel(path="m.onnx", runtimes=entries))
+    )
+
+
+def test_wrong_predictions_stand_before_all_else() -> None:
+    """Nobody overlooks them."""
+    page = rendered(sample())
+
+    assert page.index("Predictions that were wrong") < page.index("<table>")

@@ -1,0 +1,97 @@
+"""What every format says alike."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from onnxgate.core.report import Measured
+from onnxgate.formats import wording
+from tests.harness.reports.sample_reports import not_done, report, runtime
+
+
+@pytest.mark.parametrize(
+    ("releases", "expected"),
+    [
+        (["1.18.1"], "onnxruntime 1.18.1"),
+        (["1.19.2", "1.18.1"], "onnxruntime 1.18.1 and 1.19.2"),
+        (["1.18.1", "1.19.2", "1.20.1"], "onnxruntime 1.18.1 to 1.20.1"),
+        (["1.18.1", "1.20.1", "1.21.1", "1.22.1"], "onnxruntime 1.18.1 and 1.20.1 to 1.22.1"),
+        (["1.18.1", "1.20.1", "1.22.1"], "onnxruntime 1.18.1, 1.20.1 and 1.22.1"),
+        (["9.9.9"], "onnxruntime 9.9.9"),
+        ([], ""),
+    ],
+)
+def test_runtimes(releases: list[str], expected: str) -> None:
+    """Three neighbours or more are a range; a gap in it ends it."""
+    assert expected == wording.describe_runtimes([f"onnxruntime {release}" for release in releases], report())
+
+
+def test_runtimes_are_in_the_order_of_their_releases() -> None:
+    """Whatever target comes first in the report: 1.9 is before 1.10."""
+    mixed = report(runtimes=(runtime("1.31.1"), runtime("1.9.0"), runtime("1.10.0"), runtime("1.31.1")))
+
+    assert wording.list_runtimes(mixed) == ("onnxruntime 1.9.0", "onnxruntime 1.10.0", "onnxruntime 1.31.1")
+
+
+def test_engines_are_not_mixed_into_one_range() -> None:
+    """A range is of one engine."""
+    two = report(runtimes=(*(runtime(v) for v in ("1", "2", "3")), runtime("4", "openvino")))
+
+    assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1 to 3; openvino 4"
+
+
+def test_gaps_claim_nothing_that_was_not_said() -> None:
+    """Two models with the same reason in different stages are two entries."""
+    undone = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
+
+    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == ["runtime: a", "parity: b"]
+
+
+def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
+    """`a` on one runtime and `b` on another is not both on both."""
+    undone = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
+
+    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == [
+        "runtime: a on onnxruntime 1.18.1",
+        "runtime: b on onnxruntime 1.19.2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "nearest"),
+    [
+        ([(1e-7, 1e-5), (1e-6, 1e-5)], 1),
+        ([(None, 1.0), (5.0, 1.0)], 0),
+        ([(0.0, 0.0), (1e-9, 1e-5)], 1),
+        ([(1.0, 0.0), (1.0, 2.0)], 0),
+    ],
+)
+def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: int) -> None:
+    """The one that used up most of its bound; what is not finite is worst, and a bound of 0 is no division by it."""
+    figures = [
+        Measured(model="m", output=str(index), pair="", case="", metric="", value=value, bound=bound, bound_from="type")
+        for index, (value, bound) in enumerate(values)
+    ]
+
+    assert [figures[nearest]] == wording.select_tightest(figures)
+
+
+def test_a_budget_is_no_difference_of_outputs() -> None:
+    """It is said beside the nearest output, as a ratio, and its spread is not."""
+    plain = Measured(
+        model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
+    )
+    ratios = [
+        msgspec.structs.replace(
+            plain, output="", metric=f"time ratio{end}", value=value, bound=1.2, bound_from="config"
+        )
+        for end, value in (("", 2.87), (", low", 2.83), (", high", 2.91))
+    ]
+    said = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
+
+    assert said == [
+        "m: takes 2.87 times the time where 1.2 is allowed by the config (p)",
+        "m: `y` differs by at most 1 where 9 is allowed by default (p)",
+    ]
+    assert "takes at most 2.91 times the time" in wording.describe_measurement(ratios[2])

@@ -1,0 +1,165 @@
+"""Digests that are known without reading: those of earlier runs, and those that Git LFS proves."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core import file_hashes
+from onnxgate.gate.cache.static_results import FileDigestCache
+from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.project.git.repository import find_lfs_contents
+from tests.harness.repositories.checkout import git
+
+SIZE_BYTES = 2 * 2**20
+CONTENT = bytes(range(256)) * (SIZE_BYTES // 256)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{SHA256}\nsize {SIZE_BYTES}\n"
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No digest is known at the beginning."""
+    monkeypatch.setattr(file_hashes, "_known", {})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository whose `.bin` files are in Git LFS and one of them; its filter does as that of LFS."""
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (tmp_path / "pointer").write_text(POINTER)
+    git(folder, "init", "--quiet")
+    git(folder, "config", "filter.lfs.clean", f"cat > {tmp_path / 'ran'}; cat {tmp_path / 'pointer'}")
+    (folder / ".gitattributes").write_text("*.bin filter=lfs -text\n")
+    make(folder / "a.bin")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=all")
+    return folder
+
+
+def make(path: Path, content: bytes = CONTENT) -> Path:
+    """A file that nobody touched for an hour, as far as its own times tell."""
+    path.write_bytes(content)
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    return path
+
+
+def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
+    """The index has the pointer of a file that is as git wrote it down: its content is known, and no filter is run."""
+    (checkout.parent / "ran").unlink()
+
+    found = find_lfs_contents(checkout, [checkout / "a.bin"])
+
+    assert found == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
+    assert not (checkout.parent / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("edited", "touched", "assumed", "skipped", "untracked", "not lfs", "link", "no git"),
+        *("extended", "same tick"),
+    ],
+)
+def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of anything else nothing is known, however much it looks the same."""
+    file = checkout / "a.bin"
+    match what:
+        case "edited":
+            make(file, CONTENT[:-1] + b"!")
+        case "touched":
+            os.utime(file)
+        case "assumed":
+            git(checkout, "update-index", "--assume-unchanged", "a.bin")
+            make(file, CONTENT[:-1] + b"!")
+        case "skipped":
+            git(checkout, "update-index", "--skip-worktree", "a.bin")
+            make(file, CONTENT[:-1] + b"!")
+        case "untracked":
+            file = make(checkout / "b.bin")
+        case "not lfs":
+            (checkout / ".gitattributes").write_text("")
+        case "link":
+            file = checkout / "link.bin"
+            file.symlink_to("a.bin")
+        case "extended":
+            (checkout.parent / "pointer").write_text(POINTER.replace("oid", f"ext-0-foo sha256:{'0' * 64}\noid"))
+            git(checkout, "add", "--renormalize", "a.bin")
+        case "same tick":  # of the clock as the index, on a file system of coarse times
+            modified_ns = file.stat().st_mtime_ns
+            os.utime(checkout / ".git" / "index", ns=(modified_ns, modified_ns))
+        case _:
+            monkeypatch.setenv("PATH", "")
+
+    assert find_lfs_contents(checkout, [file]) == {}
+
+
+def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one run hashed the next one knows; not a file that was touched since, nor one that just changed."""
+    same, touched, just = (make(tmp_path / name) for name in ("same", "touched", "just"))
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (same, touched)})
+    file_hashes.sha256_of(just)
+    FileDigestCache(tmp_path / "kept").keep([same, touched, just])
+    os.utime(touched)
+    monkeypatch.setattr(file_hashes, "_known", {})
+
+    FileDigestCache(tmp_path / "kept").recall([same, touched, just], tmp_path)
+    assert file_hashes.known_digest(same.stat()) == SHA256
+    assert file_hashes.known_digest(touched.stat()) is None
+    assert file_hashes.known_digest(just.stat()) is None  # it may change once more and show the same times
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
+    """Not even where the clock went back meanwhile, or is that of another machine: its times say an hour ago."""
+    file = make(tmp_path / "file")
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256})
+    make(file, CONTENT[:-1] + b"!")
+    FileDigestCache(tmp_path / "kept").keep([file])
+
+    FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
+
+    assert file_hashes.known_digest(file.stat()) is None
+
+
+def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose files had nothing to be recalled keeps what the other knew."""
+    first, second = make(tmp_path / "first"), make(tmp_path / "second")
+    file_hashes.remember_digests({file_hashes.file_identity(file.stat()): SHA256 for file in (first, second)})
+    FileDigestCache(tmp_path / "kept").keep([first])
+    FileDigestCache(tmp_path / "kept").keep([second])
+    monkeypatch.setattr(file_hashes, "_known", {})
+
+    FileDigestCache(tmp_path / "kept").recall([first, second], tmp_path)
+
+    assert [file_hashes.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
+
+
+def test_small_files_are_not_kept(tmp_path: Path) -> None:
+    """They are hashed in less time than it takes to remember them."""
+    digests = FileDigestCache(tmp_path / "kept")
+    digests.recall([make(tmp_path / "small", b"small")], tmp_path)
+    file_hashes.sha256_of(tmp_path / "small")
+    digests.keep([tmp_path / "small"])
+
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 10_000])
+def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
+    """A file that cannot be read is as none."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "digests.json").write_bytes(content)
+    file = make(tmp_path / "file")
+
+    FileDigestCache(tmp_path / "kept").recall([file], tmp_path)
+
+    assert file_hashes.known_digest(file.stat()) is None

@@ -1,0 +1,108 @@
+"""The folder of results: private, bounded, and safe for several gates at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onnxgate.gate.cache.run_results import ResultCache, prune
+from onnxgate.runtimes.environments.storage import create_private_folder
+from tests.gate.cache.test_run_keys import SEAT, Bench
+
+
+def entry(folder: Path, name: str, size_bytes: int, used: int) -> Path:
+    """A result of that size, used at that time."""
+    made = folder / name
+    made.mkdir(parents=True)
+    (made / "entry.json").write_bytes(b"x" * size_bytes)
+    os.utime(made, (used, used))
+    return made
+
+
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+    """Where there is no room for all."""
+    made = [entry(tmp_path, name, 400, used) for name, used in (("a", 30), ("b", 10), ("c", 20))]
+    prune(tmp_path, 1000)
+
+    assert [True, False, True] == [each.exists() for each in made]
+
+
+def test_what_is_taken_over_counts_as_used(tmp_path: Path) -> None:
+    """It stays when room is made."""
+    bench = Bench(tmp_path)
+    job = bench.job()
+    bench.store().keep(SEAT, job, bench.gave(job))
+    (kept,) = (tmp_path / "kept").iterdir()
+    os.utime(kept, (1, 1))
+    other = entry(tmp_path / "kept", "b", 2000, 1000)
+    bench.found()
+    prune(tmp_path / "kept", 2100)
+
+    assert kept.exists()
+    assert not other.exists()
+
+
+def test_what_was_never_finished_goes(tmp_path: Path) -> None:
+    """Once whoever wrote it cannot be writing any more."""
+    old = entry(tmp_path, "1.part", 10, 1000)
+    new = entry(tmp_path, "2.part", 10, 4_000_000_000)
+    prune(tmp_path, 1000)
+
+    assert [False, True] == [old.exists(), new.exists()]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its folders have no such modes")
+def test_nobody_else_has_to_do_with_it(tmp_path: Path) -> None:
+    """It is the user's own; one that others may write to is not believed."""
+    folder = create_private_folder(tmp_path / "cache" / "results")
+    assert folder is not None
+    assert 0o700 == folder.stat().st_mode & 0o777
+
+    folder.chmod(0o777)
+    assert create_private_folder(folder) is None
+    (tmp_path / "link").symlink_to(tmp_path / "cache")
+    assert create_private_folder(tmp_path / "link") is None
+    (tmp_path / "file").touch()
+    assert create_private_folder(tmp_path / "file" / "results") is None
+
+
+def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
+    """Each takes over the whole result or none, and none of them fails."""
+    bench, found, faults = Bench(tmp_path), list[float | None](), list[BaseException]()
+    jobs = [[bench.job() for _ in range(30)] for _ in range(4)]
+
+    def work(own: list[object]) -> None:
+        try:
+            for job in own:
+                store: ResultCache = bench.store(fresh=len(found) % 3 == 0)
+                store.keep(SEAT, job, bench.gave(job))  # type: ignore[arg-type]
+                found.append(bench.found())
+                prune(tmp_path / "kept", 0 if len(found) % 5 == 0 else 10_000)
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert faults == []
+    assert set(found) <= {1.0, None}
+    assert 1.0 in found
+
+
+def test_what_cannot_be_written_is_run_again(tmp_path: Path) -> None:
+    """A cache without room, or one that may only be read, is no fault."""
+    bench = Bench(tmp_path)
+    (tmp_path / "kept").symlink_to("/proc/self/nothing")
+    job = bench.job()
+    bench.store().keep(SEAT, job, bench.gave(job))
+    bench.store().tidy()
+
+    assert bench.found() is None
+    assert np.load(job.output + "/0/0.npy").tolist() == [1.0] * 4

@@ -1,0 +1,332 @@
+"""Models that did not change are not read again; whatever an answer depends on makes it be asked anew."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate.core import file_hashes
+from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.evidence.file import ModelFile
+from onnxgate.gate import pipeline
+from onnxgate.gate.cache import static_results
+from onnxgate.gate.cache.static_results import StaticResultCache
+from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.project.lock.comparison import entry_from_facts
+from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.stages.file import stage as file_stage
+from onnxgate.stages.support import stage as support_stage
+from tests.harness.models import parse, write
+from tests.harness.sharded_outcomes import make_project, request_of
+from tests.model.reading.test_external_data import external_model
+
+Counted = Callable[[], tuple[list[str], list[str]]]
+MISH = "g (float[2] x) => (float[2] y) { y = Mish(x) }"
+HEAD_22 = '<ir_version: 8, opset_import: ["" : 22]>\n'
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> GateRequest:
+    """A static check of five models, with a folder where answers are kept."""
+    project = make_project(tmp_path / "project")
+    return replace(request_of(project, frozenset(STATIC_STAGES)), static_folder=lambda: tmp_path / "kept")
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Which models were read since the last time, and which were predicted."""
+    read: list[str] = []
+    predicted: list[str] = []
+    look, gather = file_stage.inspect_file, support_stage.collect_model_evidence
+
+    def looked(model: SelectedModel) -> ModelFile:
+        read.append(model.path)
+        return look(model)
+
+    def gathered(model: SelectedModel, *rest: object) -> object:
+        predicted.append(model.path)
+        return gather(model, *rest)  # type: ignore[arg-type]
+
+    def since() -> tuple[list[str], list[str]]:
+        found = sorted(read), sorted(predicted)
+        read.clear()
+        predicted.clear()
+        return found
+
+    monkeypatch.setattr(file_stage, "inspect_file", looked)
+    monkeypatch.setattr(support_stage, "collect_model_evidence", gathered)
+    return since
+
+
+def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
+    """The second time nothing is read, and all is said as before."""
+    first = pipeline.run(request_)
+    asked = counted()
+    second = pipeline.run(request_)
+
+    assert asked == (paths(request_), paths(request_))
+    assert counted() == ([], [])
+    assert said(second) == said(first)
+
+
+def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
+    """Another content is read, with the same size and the same times, too; the others are not."""
+    pipeline.run(request_)
+    counted()
+    changed = request_.models[1]
+    before = changed.absolute.stat()
+    content = changed.absolute.read_bytes()
+    changed.absolute.write_bytes(content.replace(b"Relu", b"Tanh"))
+    os.utime(changed.absolute, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    outcome = pipeline.run(request_)
+
+    assert content != changed.absolute.read_bytes()
+    assert counted() == ([changed.path], [changed.path])
+    assert outcome.gathered.facts[changed.path].operators == {"Tanh": 1}
+
+
+@pytest.mark.parametrize("what", ["program", "rules", "runtimes", "damage"])
+def test_what_else_an_answer_depends_on(
+    request_: GateRequest, counted: Counted, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program, other levels, other runtimes, a damaged entry: the models are asked again."""
+    pipeline.run(request_)
+    counted()
+    match what:
+        case "program":
+            monkeypatch.setattr(static_results, "_digest_program", lambda: ("another",))
+        case "rules":
+            config = request_.project.config
+            request_.project.config = replace_rules(config, {"no-support-data": "off"})
+        case "runtimes":
+            fewer = {"old": request_.lock.targets["old"]}
+            request_ = replace(request_, lock=type(request_.lock)(targets=fewer))
+        case _:
+            (kept,) = (tmp_path / "kept").glob("*.msgpack")
+            kept.write_bytes(kept.read_bytes()[:-7])
+
+    pipeline.run(request_)
+
+    read, predicted = counted()
+    assert predicted
+    assert bool(read) == (what in ("program", "damage"))
+
+
+def test_external_data(request_: GateRequest, counted: Counted) -> None:
+    """Data of the same size and other bytes are read; data that are gone are missed."""
+    data = write(request_.models[0].absolute, external_model()).with_name("w.bin")
+    data.write_bytes(bytes(32))
+    pipeline.run(request_)
+    counted()
+    pipeline.run(request_)
+    untouched = counted()
+    data.write_bytes(bytes(31) + b"\x01")
+    pipeline.run(request_)
+    touched = counted()
+    data.unlink()
+    outcome = pipeline.run(request_)
+
+    assert untouched == ([], [])
+    assert touched == ([request_.models[0].path], [request_.models[0].path])
+    assert "external-data-missing" in {finding.rule for finding in outcome.findings}
+
+
+def test_large_external_data_are_read_once(
+    request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier check hashed is not hashed again, also where the model itself is small."""
+    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(file_hashes, "SETTLED_NS", -(10**12))
+    model = external_model()
+    data = write(request_.models[0].absolute, model).with_name("w.bin")
+    data.write_bytes(bytes(2 * 2**20))
+    pipeline.run(replace(request_, jobs=1))
+    counted()
+    opened: list[Path] = []
+    open_regular = file_hashes.open_regular
+    monkeypatch.setattr(file_hashes, "_known", {})
+    monkeypatch.setattr(file_hashes, "open_regular", lambda path: opened.append(path) or open_regular(path))
+
+    pipeline.run(request_)
+
+    assert counted() == ([], [])
+    assert data not in opened
+
+
+def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, counted: Counted) -> None:
+    """A model in Git LFS has the same digest whether it is here or not; what is said of it differs."""
+    model = request_.models[0]
+    content = model.absolute.read_bytes()
+    entry = entry_from_facts(read_facts(model.absolute, model.path))
+    request_ = replace(request_, lock=replace_models(request_.lock, {model.path: entry}))
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{entry.sha256}\nsize {entry.size_bytes}\n"
+
+    for state in (pointer.encode(), content, pointer.encode()):
+        model.absolute.write_bytes(state)
+        assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static_folder=None)))
+
+
+def test_a_model_that_changes_while_it_is_read_is_not_kept(
+    request_: GateRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what its file nor what its operators say is taken for what the other content says."""
+    model = request_.models[1].absolute
+    before = model.read_bytes()
+    expected = said(pipeline.run(replace(request_, static_folder=None)))
+    _changing(monkeypatch, file_stage, "look", model, before.replace(b"Relu", b"Tanh"))
+    pipeline.run(request_)
+    monkeypatch.undo()
+    model.write_bytes(before)
+    assert said(pipeline.run(request_)) == expected
+
+    _changing(monkeypatch, support_stage, "gather_model", model, before.replace(b"Relu", b"Rulu"))
+    pipeline.run(request_)
+    monkeypatch.undo()
+    model.write_bytes(before)
+    assert said(pipeline.run(request_)) == expected
+
+
+def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: Path, content: bytes) -> None:
+    """Have a file replaced by another of the same size just before it is looked at."""
+    function = getattr(module, name)
+
+    def changed(*arguments: object) -> object:
+        path.write_bytes(content)
+        return function(*arguments)
+
+    monkeypatch.setattr(module, name, changed)
+
+
+def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
+    """Where nothing can be written, all is read each time, and no more is said of it."""
+    (tmp_path / "kept").write_text("a file")
+    first = pipeline.run(request_)
+    counted()
+
+    assert said(pipeline.run(request_)) == said(first)
+    assert counted() == (paths(request_), paths(request_))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
+def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
+    """What somebody else could have written is not believed."""
+    pipeline.run(request_)
+    counted()
+    (tmp_path / "kept").chmod(0o777)
+    pipeline.run(request_)
+
+    assert counted() == (paths(request_), paths(request_))
+
+
+def test_projects_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Projects that were checked longest ago are forgotten, and what a killed check left; digests are not."""
+    monkeypatch.setattr(static_results, "MOST_PROJECTS", 2)
+    kept = StaticResultCache(tmp_path, tmp_path)
+    left = f".{kept._path.name}.999999999.tmp"
+    for age, name in enumerate(["b.msgpack", "c.msgpack", left, "digests.json"], 1):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - age * 10**6,) * 2)
+    kept.keep("a", "a")
+    kept.save()
+
+    assert {path.suffix for path in tmp_path.iterdir()} == {".msgpack", ".json"}
+    assert not (tmp_path / "c.msgpack").exists()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_entries_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was longest unused is forgotten first."""
+    monkeypatch.setattr(static_results, "MAX_ENTRIES", 2)
+    kept = StaticResultCache(tmp_path, tmp_path)
+    for name in "abc":
+        kept.keep(name, name)
+    assert kept.find("b", str) == "b"
+    kept.save()
+
+    again = StaticResultCache(tmp_path, tmp_path)
+
+    assert [again.find(name, str) for name in "abc"] == [None, "b", "c"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory and crashes are bounded by what Linux has")
+@pytest.mark.parametrize("stage", ["file", "support"])
+def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """What crashes while a model is read leaves that one undecided, and all others judged."""
+    monkeypatch.setattr(threading, "active_count", lambda: 1)  # forked: what is patched here is patched there
+    victim = request_.models[2].path
+    module, name = (file_stage, "look") if stage == "file" else (support_stage, "gather_model")
+    real = getattr(module, name)
+
+    def crashing(model: SelectedModel, *rest: object) -> object:
+        if model.path == victim:
+            faulthandler.disable()
+            ctypes.string_at(0)
+        return real(model, *rest)
+
+    monkeypatch.setattr(module, name, crashing)
+
+    outcome = pipeline.run(replace(request_, jobs=2))
+
+    undone = [each for each in outcome.gathered.undone if each.model == victim]
+    assert {each.model for each in outcome.gathered.undone} == {victim}
+    assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
+    assert (victim in outcome.gathered.facts) == (stage == "support")
+    assert {path for path, _ in outcome.gathered.verdicts} == set(paths(request_)) - {victim}
+
+
+def test_children_say_the_same(request_: GateRequest) -> None:
+    """Side by side in children as one after the other here."""
+    write(request_.models[0].absolute, parse(MISH, HEAD_22))
+    request_ = replace(request_, static_folder=None)
+
+    assert said(pipeline.run(replace(request_, jobs=2))) == said(pipeline.run(request_))
+
+
+def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of a large file is remembered while its times prove that it is the same, not just after a change."""
+    monkeypatch.setattr(file_hashes, "_known", {})
+    file = tmp_path / "large"
+    file.write_bytes(bytes(2 * 2**20))
+    fresh = file_hashes.sha256_of(file)
+    after_fresh = file_hashes.known_digest(file.stat())
+    monkeypatch.setattr(file_hashes, "SETTLED_NS", -(10**12))
+    file_hashes.sha256_of(file)
+    settled = file_hashes.known_digest(file.stat())
+    time.sleep(0.02)
+    file.write_bytes(b"\x01" + bytes(2 * 2**20 - 1))
+
+    assert (after_fresh, settled) == (None, fresh)
+    assert file_hashes.sha256_of(file) != fresh
+
+
+def paths(request: GateRequest) -> list[str]:
+    """The models that are asked about."""
+    return [model.path for model in request.models]
+
+
+def said(outcome: GateOutcome) -> tuple[object, ...]:
+    """All that an outcome says."""
+    return outcome.findings, outcome.gathered.facts, outcome.gathered.verdicts, outcome.gathered.undone
+
+
+def replace_models(lock: Lock, models: dict[str, LockedModel]) -> Lock:
+    """A lock with these models."""
+    return msgspec.structs.replace(lock, models=models)
+
+
+def replace_rules(config: object, rules: dict[str, str]) -> object:
+    """A config with other levels."""
+    return msgspec.structs.replace(config, rules=rules)  # type: ignore[type-var]

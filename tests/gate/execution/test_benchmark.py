@@ -1,0 +1,261 @@
+"""Budgets that are ratios: against what a model is raced, what its figures mean, and what cannot be decided."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.findings import IncompleteCheck, Place
+from onnxgate.core.jobs import (
+    Benchmark,
+    BenchmarkResult,
+    Completed,
+    Crashed,
+    Failure,
+    LoadResult,
+    Observation,
+    Refused,
+    TimedOut,
+    Unavailable,
+)
+from onnxgate.evidence.budget import Raced
+from onnxgate.gate.execution.benchmark import (
+    MIN_ROUNDS,
+    BenchmarkedModel,
+    Benchmarks,
+    compute_memory_ratio,
+    compute_time_ratio,
+    report_ratio,
+)
+from onnxgate.gate.request import ExecutionResult
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.config.schema import Budget
+from onnxgate.project.git.revisions import resolve_revision
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from tests.harness.models import write
+from tests.harness.repositories.checkout import commit
+
+PLACE = Place("onnxgate.lock", 7)
+TWICE = BenchmarkResult(
+    case="c", model_s=(2.0,) * 9, baseline_s=(1.0,) * 9, model_mib=(90.0,) * 3, baseline_mib=(30.0,) * 3
+)
+BOTH = Budget(slower_than_baseline=1.2, memory_over_baseline=1.5)
+
+
+def planned(release: str, engine: str = "onnxruntime") -> PlannedRuntime:
+    """A runtime of a target."""
+    runtime = LockedRuntime(engine=engine, release=release, python="3.11", packages=())
+    return PlannedRuntime(runtime, ("server",), ("all",), ("CPUExecutionProvider",), required=True)
+
+
+class Track:
+    """A repository with one model, and races on it that all end alike."""
+
+    def __init__(self, root: Path, observation: Observation | None = None) -> None:
+        self.root = root
+        self.observation = observation or Completed(result=TWICE)
+        self.asked: list[tuple[str, Benchmark]] = []
+        self.runtimes = (planned("1.9.0"), planned("1.10.0"), planned("2026.4", "openvino"))
+        write(root / "ml" / "m.onnx")
+        commit(root)
+
+    def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> ExecutionResult:
+        """What comes of a budget."""
+        absolute = self.root / "ml" / "m.onnx"
+        model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
+        revision = resolve_revision(self.root, against) if against else None
+        folders = (self.root.parent / f"folder {index}" for index in itertools.count())
+        races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
+        done = ExecutionResult()
+        races.hold(
+            BenchmarkedModel(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ()), done
+        )
+        return done
+
+    def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Observation:
+        self.asked.append((runtime.name, job))
+        return self.observation
+
+
+@pytest.fixture
+def track(tmp_path: Path) -> Track:
+    """The model of the first commit does less."""
+    made = Track(tmp_path / "repository")
+    write(made.root / "ml" / "m.onnx", "g (float[N, 4] x) => (float[N, 4] y) { z = Relu(x) y = Relu(z) }")
+    return made
+
+
+def test_against_a_revision(track: Track) -> None:
+    """On the newest release of ONNX Runtime; both figures are reported with their spread."""
+    done = track.hold(BOTH, against="HEAD")
+    ((runtime, job),) = track.asked
+
+    assert (runtime, job.model, job.baseline == job.model) == (
+        "onnxruntime 1.10.0",
+        str(track.root / "ml" / "m.onnx"),
+        False,
+    )
+    assert [(each.measure, each.ratio, each.verdict, each.baseline) for each in done.subjects] == [  # type: ignore[attr-defined]
+        ("time", 2.0, "over", "`m.onnx` at `HEAD`"),
+        ("memory", 3.0, "over", "`m.onnx` at `HEAD`"),
+    ]
+    assert [(each.metric, each.value, each.bound, each.bound_from) for each in done.measured] == [
+        (f"{measure} ratio{part}", value, bound, "config")
+        for measure, value, bound in (("time", 2.0, 1.2), ("memory", 3.0, 1.5))
+        for part in ("", ", low", ", high")
+    ]
+    assert (done.undone, done.skipped) == ([], [])
+
+
+def test_against_the_float_model(track: Track) -> None:
+    """It is the baseline also where a revision is given: the budget was written for it."""
+    write(track.root / "ml" / "float.onnx")
+    (timed,) = track.hold(Budget(slower_than_baseline=0.8), against="HEAD", float_model="float.onnx").subjects
+    job = track.asked[0][1]
+
+    assert isinstance(timed, Raced)
+    assert (timed.baseline, job.baseline) == ("`float.onnx`", str(track.root / "ml" / "float.onnx"))
+    assert (job.rounds > 0, job.weighings) == (True, 0)
+
+
+def test_only_what_has_a_budget_is_measured(track: Track) -> None:
+    """Neither a model without one, nor one for its size alone."""
+    for budget in (None, Budget(size_mib=40)):
+        assert track.hold(budget, against="HEAD") == ExecutionResult()
+    track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
+    ((_, job),) = track.asked
+
+    assert (job.rounds, job.weighings > 0) == (0, True)
+
+
+def test_without_baseline(track: Track) -> None:
+    """It was not asked for: that is said, with what asks for it, and leaves nothing undecided."""
+    done = track.hold(BOTH)
+    (undone,) = done.skipped
+
+    assert done.undone == []
+    assert undone.reason == "its budget was not measured: no baseline was asked for"
+    assert undone.hint == "give `--against REF`, or `quantized-from` where there is a float model"
+    assert track.asked == []
+
+
+def test_same_content(tmp_path: Path) -> None:
+    """What did not change takes what it took: it is not run, and nothing is left undecided."""
+    track = Track(tmp_path / "repository")
+
+    assert (track.hold(BOTH, against="HEAD"), track.asked) == (ExecutionResult(), [])
+
+
+def test_new_model(tmp_path: Path) -> None:
+    """There is nothing that it could be held against: it is skipped."""
+    track = Track(tmp_path / "repository")
+    (track.root / "ml" / "m.onnx").rename(track.root / "ml" / "old.onnx")
+    commit(track.root)
+    write(track.root / "ml" / "m.onnx")
+    done = track.hold(BOTH, against="HEAD")
+
+    assert [each.reason for each in done.skipped] == ["its budget: `ml/m.onnx` is not at `HEAD`"]
+    assert (done.undone, track.asked) == ([], [])
+
+
+FAILED = Failure(type="Fail", text="no")
+
+
+@pytest.mark.parametrize(
+    ("observation", "reason"),
+    [
+        (Completed(result=BenchmarkResult(reason="there is no case")), "there is no case"),
+        (Unavailable(reason="no wheel"), "no wheel"),
+        (Refused(failure=FAILED), "it does not load: Fail"),
+        (Crashed(signal="SIGSEGV", during="load", log=""), "the runtime ended with SIGSEGV during load"),
+        (TimedOut(limit_s=300, during="", log=""), "it was not measured within 300 s"),
+        (
+            Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
+            "one run takes too long to be timed: 7 rounds in 20 s",
+        ),
+        (
+            Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
+            "no process could be weighed",
+        ),
+    ],
+    ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
+)
+def test_what_cannot_be_measured(track: Track, observation: Observation, reason: str) -> None:
+    """It is undecided, with the reason, and no finding."""
+    track.observation = observation
+    done = track.hold(BOTH, against="HEAD")
+
+    assert ([each.reason for each in done.undone], done.subjects) == ([f"its budget: {reason}"], [])
+
+
+def test_no_release_of_onnxruntime(track: Track) -> None:
+    """Other engines are not measured on."""
+    track.runtimes = track.runtimes[2:]
+    (undone,) = track.hold(BOTH, against="HEAD").undone
+
+    assert undone.reason == "its budget: no target of the model has `onnxruntime`, on which it is measured"
+
+
+def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
+    """It raises."""
+    track.observation = Completed(result=LoadResult(providers=()))
+    with pytest.raises(TypeError, match="Completed is no answer to a race"):
+        track.hold(BOTH, against="HEAD")
+
+
+def timed(*ratios: float) -> BenchmarkResult:
+    """A race with these ratios."""
+    return BenchmarkResult(case="c", model_s=ratios, baseline_s=(1.0,) * len(ratios))
+
+
+def test_quartiles() -> None:
+    """The middle, and a quarter of the rounds on each side; one that was disturbed counts like any other."""
+    found = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
+
+    assert (found.low, found.ratio, found.high) == pytest.approx((1.2, 1.4, 1.6))
+    assert len(timed(*[1.0] * MIN_ROUNDS).model_s) == MIN_ROUNDS
+    assert compute_time_ratio(timed(*[1.0] * MIN_ROUNDS)).ratio == 1.0
+
+
+def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
+    """What weighing says."""
+    found = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
+    return found.low, found.ratio, found.high, found.negligible
+
+
+def test_weights() -> None:
+    """The spread is the least and the most that is possible; what a process takes by chance counts for nothing."""
+    assert weighed((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
+    assert weighed((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
+    assert weighed((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
+    assert weighed((17.0,), (10.0,), 1.2) == (1.7, 1.7, 1.7, False)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "verdict"),
+    [
+        (1.0, 0.9, "within"),
+        (1.26, 1.25, "within"),
+        (1.27, 1.25, "unclear"),
+        (1.27, 1.265, "over"),
+        (3.0, 0.7, "unclear"),
+    ],
+)
+def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
+    """Beyond the budget by what can be told, and certainly so; where only the first is so, it is undecided."""
+    rounds = [low] * 20 + [ratio] * 21 if low != ratio else [ratio] * 41
+    track.observation = Completed(result=timed(*rounds))
+    done = track.hold(Budget(slower_than_baseline=1.2), against="HEAD")
+    (raced,) = done.subjects
+    noisy = "this machine is too noisy to tell whether it takes 1.2 times as long as `m.onnx` at `HEAD`"
+
+    assert isinstance(raced, Raced)
+    assert raced.verdict == verdict
+    assert [each.reason for each in done.undone] == ([noisy] if verdict == "unclear" else [])
+    assert all(isinstance(each, IncompleteCheck) and each.runtime == "onnxruntime 1.10.0" for each in done.undone)
+    assert len(report_ratio(raced)) == 3

@@ -1,0 +1,23 @@
+"""What the searches of these tests run on: locked releases of the real index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits
+from tests.gate.mismatch_search.search_bench import Bench
+from tests.runtimes.conftest import _lock
+
+NUMPY = {"1.18.1": "1.26.4", "1.23.2": "2.3.1", "1.31.1": "2.3.1", "1.28.0": "2.3.1"}
+
+
+@pytest.fixture
+def bench(shared_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
+    """Makes a bench of these releases."""
+    with WorkerPool(Environments(shared_folder / "a cache", offline=False), 2, JobLimits(time_s=120)) as host:
+        yield lambda *releases: Bench.of(host, tmp_path, [_lock(each, numpy=NUMPY[each]) for each in releases])

@@ -1,0 +1,107 @@
+"""Which nodes are drawn, and from which file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.commands.files_without_config import make_request
+from onnxgate.core.report import Finding
+from onnxgate.gate import pipeline
+from onnxgate.gate.results import report_builder
+from onnxgate.model.subgraphs import node_context
+from tests.harness.models import write
+from tests.harness.reports.sample_reports import finding
+
+CHAIN = "g (float[N, 4] x) => (float[N, 4] y) { [act] a = Relu (x) b = Neg (a) [last] y = Abs (b) }"
+
+
+def about(node: str, model: str = "m.onnx", **changes: object) -> Finding:
+    """A finding that names a node."""
+    return finding(model=model, node=node, **changes)
+
+
+def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
+    """Errors before warnings; notes, ignored findings and those of no model or node are not drawn."""
+    found = [
+        about("w", level="warning"),
+        about("e"),
+        about("e", rule="run-failed"),
+        about("n", level="note"),
+        about("i", ignored="known"),
+        about("m", model=""),
+        about(""),
+    ]
+
+    assert [("m.onnx", "e"), ("m.onnx", "w")] == [each.key for each in node_context.find_named_nodes(found)]
+
+
+@pytest.mark.parametrize("message", ["an operator: the node that makes `b` in `f`", "the Neg that makes `b` is first"])
+def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path, message: str) -> None:
+    """The messages of rules name such a node by the value that it makes, and so does its drawing."""
+    (drawn,) = node_context.draw_named_nodes(
+        [finding(message, model="m.onnx")], {"m.onnx": write(tmp_path / "m.onnx", CHAIN)}
+    )
+
+    assert "b" == drawn.node
+    assert [("b", "Neg", "failing")] == [(n.name, n.operator, n.kind) for n in drawn.nodes if n.kind == "failing"]
+
+
+def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
+    """A node that is not there, a file that is no model, one that is gone, and a model that was not asked for."""
+    (tmp_path / "broken.onnx").write_bytes(b"\xff\xff")
+    files = {
+        "m.onnx": write(tmp_path / "m.onnx", CHAIN),
+        "broken.onnx": tmp_path / "broken.onnx",
+        "gone.onnx": tmp_path / "gone.onnx",
+    }
+    found = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
+
+    assert () == node_context.draw_named_nodes(found, files)
+
+
+def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
+    """The gravest are drawn; two reports of half the models have together what one report of all has."""
+    nodes = " ".join(f"[n{n:02}] v{n + 1} = Relu (v{n})" for n in range(30))
+    path = write(tmp_path / "m.onnx", f"g (float[N] v0) => (float[N] v30) {{ {nodes} }}")
+    files = {"a.onnx": path, "b.onnx": path}
+    a = [about(f"n{n:02}", "a.onnx", level="warning" if n < 15 else "error") for n in range(30)]
+    b = [about(f"n{n:02}", "b.onnx", level="error" if n < 10 else "warning") for n in range(30)]
+    both = sorted([*a, *b], key=lambda each: (each.level, each.model))
+    whole = node_context.draw_named_nodes(both, files)
+
+    assert node_context.MAX_DIAGRAMS == len(whole)
+    assert {("a.onnx", f"n{n:02}") for n in range(15, 30)} <= {(each.model, each.node) for each in whole}
+    assert whole == tuple(sorted(whole, key=lambda each: (each.model, each.node)))
+    assert whole == node_context.select_most_severe(
+        both, [*node_context.draw_named_nodes(a, files), *node_context.draw_named_nodes(b, files)]
+    )
+
+
+DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"
+
+
+def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
+    """From a model's file to the report, through the gate itself."""
+    write(tmp_path / "m.onnx", DETERMINANT)
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    report = report_builder.build_report(request, pipeline.run(request), "error")
+    (drawn,) = report.drawings
+
+    assert ("m.onnx", "det") == (drawn.model, drawn.node)
+    assert ["det", "x", "y"] == [node.name for node in drawn.nodes]
+
+
+def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check that finds nothing does not even import what draws."""
+    import sys
+
+    write(tmp_path / "m.onnx")
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    outcome = replace(pipeline.run(request), findings=())
+    monkeypatch.setitem(sys.modules, "onnxgate.model.subgraphs.node_context", None)
+
+    assert () == report_builder.build_report(request, outcome, "error").drawings

@@ -1,0 +1,38 @@
+"""The report of many models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from onnxgate.cli.shared.options import CommonOptions
+from onnxgate.commands.files_without_config import make_request
+from onnxgate.core.report import Finding
+from onnxgate.gate import pipeline
+from onnxgate.gate.results import report_builder
+from tests.harness.models import write
+
+
+class Counted(tuple[Finding, ...]):
+    """Findings that count how often somebody goes through all of them."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Finding]:
+        Counted.walks += 1
+        return super().__iter__()
+
+
+def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
+    """Thousands of models have thousands of findings, and each model's own are all that its cells are about."""
+    double = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { y = Conv(x, w) }"
+    for number in range(3):
+        write(tmp_path / f"{number}.onnx", double)
+    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    outcome = pipeline.run(request)
+    report = report_builder.build_report(request, replace(outcome, findings=Counted(outcome.findings)), "error")
+
+    assert {cell.state for cell in report.cells if cell.runtime == "onnxruntime 1.18.1"} == {"fail"}
+    assert len(report.cells) > 100
+    assert Counted.walks < 20

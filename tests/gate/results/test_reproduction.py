@@ -1,0 +1,134 @@
+"""What shows a finding again: the fewest cases, and one command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate import rules
+from onnxgate.core.findings import Place, RuleHit
+from onnxgate.core.jobs import Failure, InputCase
+from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.gate.results import resolution
+from onnxgate.gate.results.report_builder import build_command, find_replays, select_shown_replays
+from tests.harness.reports.sample_reports import finding
+
+MODEL = "models/m.onnx"
+NAMES = ("sizes batch=1 time=16", "sizes batch=3 time=16", "sizes batch=1 time=50", "the source's example")
+
+
+def _say(subjects: Iterable[object]) -> list[RuleHit]:
+    return [each for each in resolution.apply_rules(subjects, rules.ALL, {}) if not each.silent]
+
+
+def _cases(model: str = MODEL) -> dict[str, tuple[InputCase, ...]]:
+    return {model: tuple(InputCase(name=name, origin="generated", inputs={}) for name in NAMES)}
+
+
+def _compared(*differing: str) -> Comparison:
+    """Outputs that are off by 5 in these cases, and agree in all others."""
+    differences = tuple(
+        Difference(
+            output="y",
+            case=name,
+            optimization="all",
+            agrees=name not in differing,
+            metric="worst_abs",
+            value=5.0 + index if name in differing else 0.0,
+            bound=1.0,
+            bound_from="type",
+        )
+        for index, name in enumerate(NAMES)
+    )
+    place = Place("onnxgate.lock")
+    return Comparison(
+        model=MODEL, place=place, pair="source", runtime="onnxruntime 1.18.1", reference="the source",
+        differences=differences,
+    )  # fmt: skip
+
+
+def _ran(*failing: str) -> ModelRuns:
+    """Runs of all cases, of which these are refused."""
+    attempts = []
+    for name in NAMES[:3]:
+        sizes = {axis: int(size) for axis, size in (each.split("=") for each in name.split()[1:])}
+        done = Attempt(optimization="all", outcome="completed", case=name, origin="generated", sizes=sizes)
+        refused = msgspec.structs.replace(done, outcome="run-refused", failure=Failure(type="Fail", text="no"))
+        attempts.append(refused if name in failing else done)
+    return ModelRuns(model=MODEL, place=Place("m"), runtime="onnxruntime 1.18.1", attempts=tuple(attempts))
+
+
+def test_worst_case_stands_for_all() -> None:
+    """The finding gives its figure."""
+    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
+
+    assert (replay.cases, replay.rules) == ((NAMES[1],), ("source-mismatch",))
+    assert replay.command == f'onnxgate check {MODEL} --stage runtime,parity --case "{NAMES[1]}"'
+
+
+def test_case_that_tells_the_axis_comes_along() -> None:
+    """A size that fails is told by one that runs, and only by one."""
+    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
+
+    assert (replay.cases, replay.rules, replay.seed) == ((NAMES[0], NAMES[1]), ("dynamic-axis-broken",), 7)
+    assert replay.command.endswith(" --seed 7 --config gate.toml")
+
+
+def test_nothing_to_replay() -> None:
+    """Where all agrees, and where no input case has a part in it."""
+    refused = Attempt(optimization="all", outcome="load-refused", failure=Failure(type="Fail", text="no"))
+    loading = msgspec.structs.replace(_ran(), attempts=(refused,))
+
+    assert find_replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()
+
+
+def test_command_is_read_back_by_a_shell() -> None:
+    """Names of models and axes are foreign text."""
+    hostile = '-models/it\'s $(x) "y".onnx'
+    subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
+    (replay,) = find_replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
+
+    words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
+    assert words == shlex.split(replay.command)
+
+
+@pytest.mark.parametrize(
+    ("config", "directory", "end"),
+    [
+        ("onnxgate.toml", "", ""),
+        ("onnxgate.toml", "sub/a b", ' --directory "sub/a b"'),
+        ("nightly.toml", "", " --config nightly.toml"),
+        ("nightly.toml", "sub", " --directory sub --config sub/nightly.toml"),
+    ],
+)
+def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
+    """Outside of the config's folder it names that folder."""
+    typed = build_command("m.onnx", ("a",), 0, config, directory)
+
+    assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
+
+
+def test_only_findings_that_are_shown_have_one() -> None:
+    """What is ignored, or explained by another finding, is not to be run again."""
+    every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
+    found = finding(rule="source-mismatch", model=MODEL)
+
+    assert select_shown_replays(every, [found]) == every
+    assert select_shown_replays(every, [msgspec.structs.replace(found, ignored="known")]) == ()
+    assert select_shown_replays(every, [msgspec.structs.replace(found, rule="load-failed")]) == ()
+
+
+def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
+    """Nothing is stored of them."""
+    own = {MODEL: (InputCase(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
+    subject = _compared(NAMES[1])
+    differences = tuple(msgspec.structs.replace(each, case="a.npz") for each in subject.differences[1:2])
+    subject = msgspec.structs.replace(subject, differences=differences)
+    (replay,) = find_replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
+
+    assert (replay.cases, replay.inputs) == (("a.npz",), ())

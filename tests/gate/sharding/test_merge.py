@@ -1,0 +1,362 @@
+"""The reports of all shards are together that of an undivided check; anything less is never a pass."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given as examples
+from hypothesis import settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from onnxgate import __version__
+from onnxgate.core import report_json
+from onnxgate.core.findings import ALL_STAGES, Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
+from onnxgate.gate.request import GateState
+from onnxgate.gate.sharding.merge import MergedReport, merge_reports
+from onnxgate.gate.sharding.plan import Division
+from onnxgate.gate.sharding.shard_report import ExpectedCheck, ReportFile, collect_reports, decode_report_file
+from onnxgate.model.subgraphs import node_context
+from onnxgate.project.config.project import Project
+from tests.harness.reports.sample_reports import finding
+from tests.harness.sharded_outcomes import (
+    PATHS,
+    chosen_stages,
+    division_of,
+    divisions,
+    gathereds,
+    make_project,
+    report_of,
+    request_of,
+    shard_of,
+)
+
+ALL = frozenset(ALL_STAGES)
+STATIC = frozenset(ALL_STAGES[:3])
+NOTHING = ExpectedCheck()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """One project for all examples; nothing is written into it."""
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+def parts_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division) -> list[Report]:
+    """The report of each shard that has models."""
+    indices = sorted(set(division.shards))
+    return [shard_of(project, chosen, gathered, division, index) for index in indices]
+
+
+def given(reports: Sequence[Report]) -> list[ReportFile]:
+    """Reports as they come from files."""
+    return [
+        decode_report_file(f"{number}.json", report_json.format(each).encode()) for number, each in enumerate(reports)
+    ]
+
+
+def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Report:
+    """What `onnxgate merge` makes of them."""
+    collected = collect_reports(each, expected)
+    return merge_reports(collected.reports, collected.gaps, "error")
+
+
+@settings(max_examples=150, deadline=None)
+@examples(chosen_stages, gathereds(), divisions, st.randoms())
+def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, random) -> None:  # type: ignore[no-untyped-def]
+    """Byte for byte, in whatever order they are given."""
+    whole = report_of(request_of(project, chosen), gathered)
+    parts = given(parts_of(project, chosen, gathered, division))
+    random.shuffle(parts)
+
+    assert report_json.format(whole) == report_json.format(merged(parts))
+
+
+@settings(max_examples=50, deadline=None)
+@examples(gathereds(), divisions, st.data())
+def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+    """Without one shard, what it would have judged is named; with one cut off likewise."""
+    parts = parts_of(project, STATIC, gathered, division)
+    lost = data.draw(st.sampled_from(parts))
+    content = report_json.format(lost).encode()
+    cut = decode_report_file("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
+    rest = given([each for each in parts if each is not lost])
+    for number, report in enumerate((merged(rest), merged([*rest, cut]))):
+        known = any(each.level == "error" and not each.ignored for each in report.findings)
+
+        assert report.exit == (1 if known else 3)
+        assert report.verdict == ("fail" if known else "undecided")
+        assert not rest or {m.path for m in lost.models} == {
+            each.model for each in report.undecided if each.stage == "gate" and each.model
+        }
+        assert number == 0 or "cut.json" in "".join(each.reason for each in report.undecided)
+
+
+FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "onnxgate", "shard")]
+
+
+@settings(max_examples=50, deadline=None)
+@examples(gathereds(), divisions, st.sampled_from(FIELDS), st.data())
+def test_what_was_lost_is_missed(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+    """A report that lost an entry of any field, and is JSON all the same, is not merged."""
+    parts = parts_of(project, ALL, gathered, division)
+    damaged = data.draw(st.sampled_from(parts))
+    value = getattr(damaged, name)
+    other = {str: "x", int: 7, tuple: (), dict: {}, type(None): None}[type(value)]
+    if other == value:
+        return
+    rest = [each for each in parts if each is not damaged]
+    report = merged(given([*rest, replace(damaged, **{name: other})]))
+
+    assert report.exit in (1, 3)
+    assert any("was not merged" in each.reason for each in report.undecided)
+
+
+@pytest.fixture
+def parts(project: Project) -> list[Report]:
+    """Two shards that pass."""
+    return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
+
+
+def sound() -> GateState:
+    """Nothing is wrong, but that ignores are not used."""
+    from tests.harness.sharded_outcomes import _facts
+
+    return GateState(facts={path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS})
+
+
+def replace_in(gathered: GateState, *judged: RuleHit) -> GateState:
+    """The same with what rules say."""
+    return dataclasses.replace(gathered, judged=list(judged))
+
+
+def reasons(report: Report) -> str:
+    """Why it is undecided."""
+    return "\n".join(each.reason for each in report.undecided)
+
+
+def said(report: Report) -> list[tuple[str, str]]:
+    """Its findings in brief."""
+    return [(each.level, each.rule) for each in report.findings]
+
+
+def test_sound_shards(parts: list[Report]) -> None:
+    """What ignores of models of several shards were good for, the merge says alone, by the config's level."""
+    whole = merged(given(parts))
+
+    assert [[], []] == [said(each) for each in parts]
+    assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == said(whole)[:2]
+    assert len(said(whole)) == 4
+    assert whole.exit == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
+    """Whichever shard uses it, it is used."""
+    hit = Hit(Place("onnxgate.lock"), "does not run", model=path, runtime="onnxruntime 1.19.2")
+    gathered = replace_in(sound(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
+    report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
+
+    assert [("error", "run-failed", "about all")] == [
+        (each.level, each.rule, each.ignored) for each in report.findings if each.stage == "runtime"
+    ]
+    assert "run-failed" not in "".join(each.message for each in report.findings if each.stage == "gate")
+    assert "lock-stale" in "".join(each.message for each in report.findings if each.stage == "gate")
+
+
+def test_every_field_is_merged() -> None:
+    """A field that is added to the report is added here: to leave it out would lose it in every merge."""
+    own = {name for name in vars(MergedReport) if not name.startswith("_")} | set(MergedReport.__dataclass_fields__)
+
+    assert set(Report.__struct_fields__) <= own
+    assert own - set(Report.__struct_fields__) == {"reports", "gaps", "fail_on"}
+
+
+def test_every_count_is_merged(project: Project) -> None:
+    """So is a count: one that is not known is an error, and no 0."""
+    division = division_of((1, 2, 1, 2, 1), 2)
+    reports = parts_of(project, ALL, sound(), division)
+    reports = [replace(each, counts={**each.counts, "new": 1}) for each in reports]
+    with pytest.raises(KeyError, match="new"):
+        merge_reports(reports, (), "error")
+
+
+def test_the_same_report_twice(parts: list[Report]) -> None:
+    """An upload that was repeated changes nothing."""
+    assert merged(given(parts)) == merged(given([*parts, parts[0]]))
+
+
+def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
+    """Two reports of one shard that differ are undecided, and an error in either of them is known."""
+    worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
+    report = merged(given([*parts, worse]))
+
+    assert "shard 1 was judged more than once, and not alike: `0.json` and `2.json`" in reasons(report)
+    assert report.remarks == ("another",)
+
+
+def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
+    """A report of another plan is not merged, and said."""
+    other = parts_of(project, STATIC, sound(), division_of((2, 1, 2, 1, 2), 2))
+    report = merged(given([*parts, other[0]]))
+
+    assert "`2.json` was not merged: it is shard 1 of 2 of another check" in reasons(report)
+    assert len(report.models) == len(PATHS)
+
+
+def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> None:
+    """Together they have every model, and are no check."""
+    other = parts_of(project, ALL, sound(), division_of((1, 2, 1, 2, 1), 2))
+    report = merged(given([parts[0], other[1]]))
+
+    assert report.exit == 3
+    assert "shard 2 of 2 is missing" in reasons(report)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty: the job that writes it did not end"),
+        (b"  \n", "it is empty"),
+        (b"[]", "it is no report of onnxgate"),
+        (b"{}", "it is no report of onnxgate"),
+        (b"\xff\xfe", "it is cut off, or no JSON"),
+        (b'{"version": 1, "onn', "it is cut off, or no JSON"),
+        (b'{"version": 2, "onnxgate": "9"}', "it is a report of version 2; this onnxgate reads 1"),
+        (b'{"version": 1, "onnxgate": "9.9"}', f"onnxgate 9.9 wrote it, and this is {__version__}"),
+        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is no report of onnxgate"),
+        (b"[" * 100_000, "it is no report of onnxgate"),
+        (b'{"a":' * 100_000, "it is cut off, or no JSON"),
+    ],
+)
+def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
+    """Why a file was not merged, and that its shard is missing."""
+    report = merged([*given(parts[:1]), decode_report_file("x.json", content)])
+
+    assert report.exit == 3
+    assert f"`x.json` was not merged: {said}" in reasons(report)
+    assert "shard 2 of 2 is missing: nobody judged its models" in reasons(report)
+
+
+def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> None:
+    """What an undivided check wrote is not taken for one part."""
+    whole = report_of(request_of(project, STATIC), sound())
+
+    assert "it is the report of a whole check, and of no shard" in reasons(merged(given([*parts, whole])))
+
+
+def resealed(report: Report, **shard: object) -> Report:
+    """A report whose writer says something else of its shard."""
+    assert report.shard is not None
+    return report_json.seal_report(replace(report, shard=replace(report.shard, **shard)))
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"index": 3},
+        {"index": 0},
+        {"of": 0},
+        {"of": 10**6},
+        {"division": (1, 1, 1, 1, 1)},
+        {"division": (1, 2, 1)},
+        {"models": PATHS[::-1]},
+        {"index": 2},
+    ],
+)
+def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -> None:
+    """A report must be of the models that its division gives its shard."""
+    report = merged(given([resealed(parts[0], **forged), parts[1]]))
+
+    assert report.exit == 3
+    assert "was not merged" in reasons(report)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"hits": (SharedHit(rule="lock-stale", level="error", stage="::x", message="", place=ReportedPlace(path="")),)},
+        {"levels": {"ignore-unused": "\x1b"}},
+    ],
+)
+def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, object]) -> None:
+    """A stage or a level of its own, in all reports alike: they are not merged, and nothing breaks."""
+    report = merged(given([resealed(part, **forged) for part in parts]))
+
+    assert (report.verdict, report.exit) == ("undecided", 3)
+    assert "it names a stage or a level that there is not" in reasons(report)
+
+
+def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
+    """A shard draws as many as a whole report may have; of all together no more are kept, errors before warnings."""
+
+    def drawn(part: Report, level: str) -> Report:
+        model = part.models[0].path
+        found = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
+        boxes = (DrawnNode(name="x", kind="failing"),)
+        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in found)
+        return report_json.seal_report(replace(part, findings=found, drawings=shown))
+
+    first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
+    report = merged(given([first, second]))
+    errors = {(each.model, each.node) for each in second.drawings}
+
+    assert (
+        node_context.MAX_DIAGRAMS == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+    )
+    assert errors < {(each.model, each.node) for each in report.drawings}
+    assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
+
+
+def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
+    """Verdict and content must agree."""
+    gap = merged([]).undecided
+    report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
+
+    assert "it says `pass`, and leaves something undecided" in reasons(report)
+
+
+def test_nothing_at_all() -> None:
+    """Without any report nothing is decided, and where the models are known, each is named."""
+    nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
+
+    assert (nothing.exit, nothing.verdict, len(nothing.undecided)) == (3, "undecided", 1)
+    assert list(PATHS) == [each.model for each in named.undecided]
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (ExpectedCheck(plan="0123456789ab"), "and `0123456789ab` was asked for"),
+        (ExpectedCheck(config="e" * 64), "by another config than the one that is here"),
+        (ExpectedCheck(lock="e" * 64), "by another lock than the one that is here"),
+    ],
+)
+def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
+    """All shards of yesterday are no verdict on today."""
+    report = merged(given(parts), expected)
+
+    assert report.undecided
+    assert said in reasons(report)
+
+
+def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -> None:
+    """Where reports of two checks were given, those of the plan that was asked for are merged."""
+    other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
+    assert other[0].shard is not None
+    report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
+
+    assert len(report.models) == len(PATHS)
+    assert reasons(report).count("of another check") == 2
+
+
+def test_hostile_strings(parts: list[Report]) -> None:
+    """A name in a foreign report is said as it is; formats escape it."""
+    report = merged([*given(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
+
+    assert "\x1b" not in report_json.format(report)
+    assert msgspec.json.decode(report_json.format(report), type=Report) == report

@@ -1,0 +1,181 @@
+"""The files that GitHub and hook runners read: they agree with each other and with the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onnxgate import __version__
+from onnxgate.github.action import ActionOutputs, InternalOutputs
+from onnxgate.github.cache import CacheOutputs
+from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
+from tests.harness.repositories.checkout import ROOT
+
+ACTIONS = (ROOT / "action.yml", ROOT / "comment" / "action.yml")
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}
+WORKFLOWS = [
+    path
+    for where in (".github/workflows", "examples", "fixtures/projects/*/.github/*")
+    for path in ROOT.glob(f"{where}/*.yml")
+]
+OURS = ("./", "onnxgate/onnxgate@", "onnxgate/onnxgate/")
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    """All steps of a workflow."""
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"].values()
+    return [step for job in jobs for step in job.get("steps", [])]
+
+
+@pytest.mark.parametrize("step", ["kept", "gate"])
+def test_every_input_reaches_the_step_that_reads_it(step: str) -> None:
+    """Each input is passed as the variable of its name, but for what other steps alone need."""
+    env = next(each["env"] for each in ACTION["runs"]["steps"] if each.get("id") == step)
+    passed = {name: value for name, value in env.items() if name.startswith("ONNXGATE_INPUT_")}
+
+    expected = {input_variable(name): f"${{{{ inputs.{name} }}}}" for name in INPUT_NAMES}
+    assert expected == passed
+    assert {*INPUT_NAMES, "python-version", "token"} == set(ACTION["inputs"])
+
+
+def test_defaults_are_the_ones_that_are_read() -> None:
+    """An input that is left out means what an empty one does."""
+    defaults = {name: about["default"] for name, about in ACTION["inputs"].items() if name in INPUT_NAMES}
+
+    assert {name: INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES} == defaults
+
+
+def test_the_token_is_given_to_the_comment_alone() -> None:
+    """No step that runs the repository's code has it in its environment."""
+    having = [step["name"] for step in ACTION["runs"]["steps"] if "token" in str(step)]
+
+    assert ["Comment on the pull request"] == having
+
+
+def test_every_output_is_one_that_the_step_writes() -> None:
+    """Each output is that of the gate's step, by the same name."""
+    names = [field.name.replace("_", "-") for field in fields(ActionOutputs)]
+    values = {name: about["value"] for name, about in ACTION["outputs"].items()}
+
+    expected = {name: f"${{{{ steps.gate.outputs.{name} }}}}" for name in names}
+    assert expected == values
+
+
+@pytest.mark.parametrize("path", ACTIONS, ids=["action", "comment"])
+def test_steps_read_only_what_steps_write(path: Path) -> None:
+    """An output that nobody writes is empty, and a condition on it never true."""
+    written = {
+        "kept": {field.name for field in fields(CacheOutputs)},
+        "gate": {field.name for each in (ActionOutputs, InternalOutputs) for field in fields(each)},
+        "python": {"python_path"},
+        "install": {"python"},
+        "restore": {"cache_hit"},
+        "results": {"cache_matched_key"},
+    }
+    read = re.findall(r"steps\.(\w+)\.outputs\.([\w-]+)", path.read_text(encoding="utf-8"))
+
+    assert [] == [(step, name) for step, name in read if name.replace("-", "_") not in written[step]]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        step
+        for path in ACTIONS
+        for step in yaml.safe_load(path.read_text(encoding="utf-8"))["runs"]["steps"]
+        if "run" in step
+    ],
+    ids=lambda step: step["name"],
+)
+def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
+    """Values reach a script by its environment alone, and an error in it ends it."""
+    assert "${{" not in step["run"]
+    assert step["run"].startswith("set -euo pipefail\n")
+    assert step["shell"] == "bash"
+
+
+@pytest.mark.parametrize("path", [*ACTIONS, *WORKFLOWS], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_others_wrote_is_pinned(path: Path) -> None:
+    """An action of somebody else is named by its commit, with the release beside it."""
+    used = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
+
+    foreign = [name for name in used if not name.startswith(OURS)]
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+(/[\w-]+)?@[0-9a-f]{40} # v\d+\.\d+\.\d+", name) for name in foreign)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
+    """GitHub warns of an unknown input and reads an unknown output as empty; both would go unseen."""
+    steps = [step for step in steps_of(path) if step.get("uses", "").startswith(OURS)]
+    wrong = {(step["uses"], name) for step in steps for name in step.get("with", {}) if name not in inputs_of(step)}
+    mine = {step["id"] for step in steps if "id" in step}
+    read = re.findall(r"steps\.(\w+)\.outputs\.([\w-]+)", path.read_text(encoding="utf-8"))
+
+    assert set() == wrong
+    assert {name for step, name in read if step in mine} <= set(ACTION["outputs"])
+
+
+def inputs_of(step: dict[str, Any]) -> set[str]:
+    """The inputs of the action of ours that a step uses."""
+    action = ROOT / "comment" if step["uses"].startswith("onnxgate/onnxgate/comment@") else ROOT
+    return set(yaml.safe_load((action / "action.yml").read_text(encoding="utf-8"))["inputs"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_our_own_release_is_named(path: Path) -> None:
+    """A workflow that others call, and one that they copy, use the release that it is of."""
+    used = re.findall(r"uses: onnxgate/onnxgate\S*@(\S+)", path.read_text(encoding="utf-8"))
+
+    assert {f"v{__version__}"} >= set(used)
+
+
+def test_the_caller_gives_only_what_the_reusable_workflow_takes() -> None:
+    """And the reusable workflow hands each of its inputs on."""
+    text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
+    taken = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML 1.1 reads `on` as true
+    calling = yaml.safe_load((ROOT / "examples/onnxgate-matrix.yml").read_text(encoding="utf-8"))
+
+    assert set(calling["jobs"]["gate"]["with"]) <= taken
+    assert taken == set(re.findall(r"\$\{\{[^}]*\binputs\.([\w-]+)", text))
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda path: path.name)
+def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
+    """Where a page has a table of the action's inputs or outputs, it has each one, and its default."""
+    text = path.read_text(encoding="utf-8")
+    for kind in ("input", "output"):
+        table = re.search(rf"^\| {kind} \|.*\n\|[-| ]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+        cells = [row.split("|")[1] for row in table[1].splitlines()] if table else []
+        named = [name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)] or list(ACTION[f"{kind}s"])
+
+        assert sorted(ACTION[f"{kind}s"]) == sorted(named)
+
+
+@pytest.mark.parametrize(
+    ("hook", "name", "expected"),
+    [
+        ("onnxgate", "models/a.onnx", True),
+        ("onnxgate", "a.onnx.data", True),
+        ("onnxgate", "a.onnx_data", True),
+        ("onnxgate", "weights.bin", True),
+        ("onnxgate", "a.onnx.md", False),
+        ("onnxgate", "onnxgate.toml", False),
+    ],
+)
+def test_the_first_hook_is_for_models_and_their_data(hook: str, name: str, expected: bool) -> None:
+    """It starts for these, and for nothing else."""
+    actual = re.search(HOOKS[hook]["files"], name) is not None
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize("hook", ["onnxgate-lock", "onnxgate-run"])
+def test_the_other_hooks_always_run(hook: str) -> None:
+    """A deleted model is no file that a hook is given, and any file can change what an export writes."""
+    assert (HOOKS[hook]["always_run"], HOOKS[hook]["pass_filenames"], "files" in HOOKS[hook]) == (True, False, False)

@@ -1,0 +1,118 @@
+"""The action in the small engine: the runner's own rules for logs, files and caps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.harness.github.actions_engine import ActionRun, Engine
+from tests.harness.github.actions_expressions import condition, evaluate, interpolate
+from tests.harness.github.workflow_commands import ANNOTATIONS_PER_LEVEL, annotations, commands
+from tests.harness.repositories.checkout import ROOT, copy_tree
+
+HOSTILE = "::error::owned ##[error]owned %0A::add-path::/evil"
+
+
+def use(engine: Engine, project: str, **inputs: str) -> ActionRun:
+    """The action's static stages on one of the projects."""
+    copy_tree(ROOT / "fixtures/projects" / project, engine.workspace)
+    return engine.use(stages="file,lock,support", **inputs)
+
+
+def test_quickstart_passes(engine: Engine) -> None:
+    """The gate is open, every step succeeds, and nothing is annotated as wrong."""
+    ran = use(engine, "quickstart")
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("success", "pass", "0"), ran.log
+    assert [said for said in ran.annotations if said.name != "notice"] == []
+
+
+def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
+    """The gate is closed by the last step alone; more faults than GitHub shows are counted in one annotation."""
+    ran = use(engine, "broken")
+
+    outcomes = {name: step.outcome for name, step in ran.steps.items()}
+    ran_at_all = {"install": "success", "kept": "success", "gate": "success", "Enforce the verdict": "failure"}
+    assert ran_at_all == {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}, ran.log
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1")
+    errors = [said for said in annotations(ran.log) if said.name == "error"]
+    assert int(ran.outputs["errors"]) > ANNOTATIONS_PER_LEVEL == len(errors)
+    assert errors[-1].data.startswith(f"{int(ran.outputs['errors']) - 9} more errors")
+    assert "ir-version-too-new" in ran.summary
+
+
+def test_no_summary_where_none_is_wanted(engine: Engine) -> None:
+    """`summary: false` leaves the job summary to others."""
+    ran = use(engine, "quickstart", summary="false")
+
+    assert (ran.conclusion, ran.summary) == ("success", ""), ran.log
+
+
+def test_hostile_names_command_nothing(engine: Engine) -> None:
+    """A file whose name is a command is named in the annotations and obeyed by nobody."""
+    (engine.workspace / f"{HOSTILE.replace('/', '-')}.onnx").write_text("no model", encoding="utf-8")
+
+    ran = engine.use(stages="file", paths="*.onnx")
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["errors"]) == ("failure", "fail", "1"), ran.log
+    [said] = commands(ran.log)
+    assert said.properties["title"] == "not-a-model"
+    assert "owned" in said.properties["file"]
+    assert "owned" in ran.summary
+
+
+def test_a_gate_that_breaks_down_is_closed(engine: Engine) -> None:
+    """Where the step leaves no outputs, the last step is not a pass."""
+    broken = replace(engine, stubs={**engine.stubs, "gate": lambda _: {}})
+
+    ran = broken.use()
+
+    assert (ran.conclusion, ran.steps["Enforce the verdict"].outcome) == ("failure", "failure")
+
+
+def test_an_unknown_input_is_warned_of(engine: Engine) -> None:
+    """What this release does not have is not taken silently."""
+    ran = replace(engine, stubs={**engine.stubs, "gate": lambda _: {"exit-code": "0"}}).use(sarifs="true")
+
+    assert (ran.conclusion, ran.warnings) == ("success", ["unexpected input `sarifs`"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("inputs.a == 'x'", True),
+        ("inputs.a == 'X' && inputs.none == ''", True),
+        ("inputs.a != 'x' || !inputs.none", True),
+        ("!(inputs.a == 'x')", False),
+        ("failure()", False),
+        ("'it''s'", "it's"),
+        ("steps.s.outputs.some-name", "v"),
+    ],
+)
+def test_expressions(text: str, expected: object) -> None:
+    """The engine reads GitHub's expressions as GitHub does."""
+    context = {"inputs": {"a": "x"}, "steps": {"s": {"outputs": {"some-name": "v"}}}, "status": {"failure": False}}
+    actual = evaluate(text, context)
+
+    assert expected == actual
+
+
+def test_expressions_beyond_the_evaluator_are_refused() -> None:
+    """What the engine does not know must not pass for false."""
+    with pytest.raises(ValueError, match="unknown syntax"):
+        evaluate("inputs.a >= 1", {})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("inputs.a", False), ("always()", True), ("${{ failure() }}", True)])
+def test_a_condition_implies_success(text: str, expected: bool) -> None:
+    """After a failure only a step that asks for it runs."""
+    context = {"inputs": {"a": "x"}, "status": {"success": False, "failure": True, "always": True}}
+    actual = condition(text, context)
+
+    assert expected == actual
+
+
+def test_interpolation() -> None:
+    """Text around an expression stays."""
+    assert interpolate("a ${{ inputs.b }} c", {"inputs": {"b": "${{ x }}"}}) == "a ${{ x }} c"

@@ -1,0 +1,186 @@
+"""Results and costs that the action restores and saves: which stay, which are saved, and under which key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from onnxgate.gate.sharding import plan
+from onnxgate.github.cache import (
+    FOLDER_VARIABLE,
+    KEY_VARIABLE,
+    clean_restored_cache,
+    copy_costs,
+    make_results_key,
+    use_restored_cache,
+)
+from onnxgate.github.step import ResultFiles, read_inputs
+from tests.github.test_cache import environment, workspace
+from tests.harness.github.workflow_commands import commands
+
+__all__ = ["workspace"]
+
+MODEL = "d" * 64
+LOCKED = f"""
+[models."a.onnx"]
+sha256 = "{MODEL}"
+size-bytes = 9
+ir-version = 8
+opsets = {{ "ai.onnx" = 17 }}
+"""
+
+
+@pytest.fixture
+def given(workspace: Path) -> dict[str, str]:
+    """The gate's environment after a restore of two results and the costs of two contents."""
+    with (workspace / "onnxgate.lock").open("a", encoding="utf-8") as file:
+        file.write(LOCKED)
+    kept = workspace / "temp" / "onnxgate-kept"
+    for digit in "12":
+        leave(kept, digit * 64)
+    for content in (MODEL, "e" * 64):
+        plan.save_costs(kept / "costs", content, {"onnxruntime 1.18.1": 2.0})
+    return {**environment(workspace), FOLDER_VARIABLE: str(kept), KEY_VARIABLE: "start-"}
+
+
+def leave(kept: Path, name: str) -> Path:
+    """A result as `store` writes it."""
+    entry = kept / "results" / name
+    (entry / "0").mkdir(parents=True)
+    (entry / "entry.json").write_text("{}", encoding="utf-8")
+    (entry / "0" / "0.npy").write_bytes(b"numbers")
+    return entry
+
+
+def left(given: dict[str, str], name: str = "results") -> list[str]:
+    """What is there, by the first characters."""
+    folder = Path(given[FOLDER_VARIABLE]) / name
+    return sorted(path.name[:3] for path in folder.iterdir())
+
+
+def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
+    """What `store` touched stays; the same results have the same key, others have another."""
+    inputs, kept = read_inputs(given), Path(given[FOLDER_VARIABLE])
+    use_restored_cache(inputs, given)
+    os.utime(kept / "results" / ("1" * 64))
+    first = make_results_key(inputs, given)
+    again = make_results_key(inputs, given)
+    leave(kept, "3" * 64)
+    more = make_results_key(inputs, given)
+
+    assert ["111", "333"] == left(given)
+    assert first.startswith("start-")
+    assert first == again != more
+    assert (MODEL[:3], 1) == (left(given, "costs")[0], len(left(given, "costs")))
+
+
+def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
+    """Nor by a plan, nor where nothing is kept."""
+    inputs = read_inputs(given)
+    use_restored_cache(inputs, given)
+
+    assert "" == make_results_key(inputs, given)
+    assert "" == make_results_key(inputs, {**given, KEY_VARIABLE: ""})
+    assert "" == make_results_key(read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "plan"}), given)
+
+
+def test_a_merge_saves_costs_by_run_and_attempt(given: dict[str, str]) -> None:
+    """What the runner says of itself is no part of a key but for its digits."""
+    inputs = read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "merge", "ONNXGATE_INPUT_PATHS": "x.json"})
+    run = {"GITHUB_RUN_ID": "12,3", "GITHUB_RUN_ATTEMPT": "2"}
+    use_restored_cache(inputs, given)
+    key = make_results_key(inputs, {**given, **run})
+    for file in (Path(given[FOLDER_VARIABLE]) / "costs").iterdir():
+        file.unlink()
+
+    assert "start-123-2" == key
+    assert "" == make_results_key(inputs, {**given, **run})
+
+
+def _link(entry: Path) -> None:
+    (entry / "0" / "0.npy").unlink()
+    (entry / "0" / "0.npy").symlink_to("/etc/hostname")
+
+
+def _all_link(entry: Path) -> None:
+    entry.rename(entry.with_name("moved"))
+    entry.symlink_to(entry.with_name("moved"))
+
+
+def _folder(entry: Path) -> None:
+    (entry / "0" / "1").mkdir()
+
+
+def _other(entry: Path) -> None:
+    (entry / "sitecustomize.py").write_text("", encoding="utf-8")
+
+
+def _pipe(entry: Path) -> None:
+    (entry / "entry.json").unlink()
+    os.mkfifo(entry / "entry.json")
+
+
+def _large_array(entry: Path) -> None:
+    with (entry / "0" / "1.npy").open("wb") as file:
+        file.truncate(65 * 2**20)
+
+
+def _large_record(entry: Path) -> None:
+    with (entry / "entry.json").open("wb") as file:
+        file.truncate(5 * 2**20)
+
+
+@pytest.mark.parametrize("spoil", [_link, _all_link, _folder, _other, _pipe, _large_array, _large_record])
+def test_what_is_no_result_is_gone_and_said(
+    given: dict[str, str], capfd: pytest.CaptureFixture[str], spoil: object
+) -> None:
+    """The other one stays."""
+    assert callable(spoil)
+    spoil(Path(given[FOLDER_VARIABLE]) / "results" / ("1" * 64))
+    use_restored_cache(read_inputs(given), given)
+
+    [warning] = commands(capfd.readouterr().out)
+    assert "warning" == warning.name
+    assert f"results that onnxgate did not write, which were removed and are run again: `{'1' * 64}`" in warning.data
+    assert ["222"] == left(given)
+
+
+def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+    """Folders and files of other names, and costs that are none, or not of the lock's models."""
+    kept = Path(given[FOLDER_VARIABLE])
+    (kept / "results" / "x.part").mkdir()
+    (kept / "costs" / "more").mkdir()
+    (kept / "costs" / MODEL).unlink()
+    (kept / "costs" / MODEL).symlink_to("/etc/hostname")
+    assert clean_restored_cache(read_inputs(given), str(kept))
+
+    assert "" == capfd.readouterr().out
+    assert (["111", "222"], []) == (left(given), left(given, "costs"))
+
+
+def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smallest are kept first."""
+    kept = Path(given[FOLDER_VARIABLE])
+    monkeypatch.setattr("onnxgate.carrying.MOST_BYTES", 20)
+    (leave(kept, "0" * 64) / "0" / "1.npy").write_bytes(b"many numbers")
+    make_results_key(read_inputs(given), given)
+
+    assert ["111", "222"] == left(given)
+
+
+def test_a_shard_hands_over_what_it_measured(given: dict[str, str], tmp_path: Path) -> None:
+    """Not what was restored; a check that is no shard hands over nothing."""
+    kept = Path(given[FOLDER_VARIABLE])
+    results = ResultFiles(tmp_path / "out", shard="1/2")
+    use_restored_cache(read_inputs(given), given)
+    nothing = copy_costs(results, given)
+    plan.save_costs(kept / "costs", MODEL, {"onnxruntime 1.18.1": 3.0})
+    (kept / "costs" / "notes.json").write_text("{}", encoding="utf-8")
+    whole = copy_costs(ResultFiles(tmp_path / "out"), given)
+
+    assert ("", "") == (nothing, whole)
+    assert str(tmp_path / "out" / "costs") == copy_costs(results, given)
+    assert [MODEL] == [path.name for path in (tmp_path / "out" / "costs").iterdir()]
+    assert {"onnxruntime 1.18.1": 3.0} == plan.load_costs(tmp_path / "out" / "costs", MODEL)

@@ -1,0 +1,101 @@
+"""GitHub's own language service on actions, workflows, examples, and the YAML that pages show."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from tests.conftest import need
+from tests.harness.repositories.checkout import ROOT
+
+pytestmark = pytest.mark.surface
+
+HERE = Path(__file__).parent / "language"
+FILES = [
+    path
+    for where in ("action.yml", "comment/action.yml", ".github/workflows/*.yml", "examples/*.yml")
+    for path in sorted(ROOT.glob(where))
+]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+JOB = "on: push\njobs:\n  job:\n    runs-on: ubuntu-24.04\n"
+
+Ask = Callable[[dict[str, str]], dict[str, list[str]]]
+
+
+@pytest.fixture(scope="module")
+def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
+    """The language service; skipped where npm is not there, or gets nothing."""
+    node, npm, home = need("node"), need("npm"), shared_folder / "language"
+    with FileLock(shared_folder / "language.lock"):
+        if not home.exists():
+            shutil.copytree(HERE, home)
+            quiet = ["--ignore-scripts", "--no-audit", "--no-fund"]
+            subprocess.run([npm, "ci", *quiet], cwd=home, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if not (home / "node_modules" / "@actions").exists():
+        pytest.skip("npm could not install @actions/languageservice")
+    scratch = tmp_path_factory.mktemp("asked")
+
+    def ask(texts: dict[str, str]) -> dict[str, list[str]]:
+        (scratch / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+        (scratch / "actions.json").write_text(json.dumps(metadata()), encoding="utf-8")
+        command = [node, "check.mjs", scratch / "texts.json", scratch / "actions.json"]
+        done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
+        said: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+        return said
+
+    return ask
+
+
+def metadata() -> dict[str, dict[str, object]]:
+    """What `uses:` may name: our own actions, and the inputs of those of others in the pinned releases."""
+    foreign = json.loads((HERE / "actions.json").read_text(encoding="utf-8"))
+    known = {name: {name: {"description": ""} for name in inputs} for name, inputs in foreign.items()}
+    for name, folder in {"onnxgate/onnxgate": ROOT, "onnxgate/onnxgate/comment": ROOT / "comment"}.items():
+        known[name] = yaml.safe_load((folder / "action.yml").read_text(encoding="utf-8"))["inputs"]
+    return {name: {"name": name, "description": "", "inputs": inputs} for name, inputs in known.items()}
+
+
+def snippets(page: Path) -> dict[str, str]:
+    """The workflows that a page shows, and those that are the steps of a job made whole."""
+    fences = re.findall(r"^```ya?ml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    whole = [text for text in fences if re.search(r"^jobs:", text, re.MULTILINE)]
+    steps = [JOB + textwrap.indent(text, "    ") for text in fences if re.search(r"^steps:", text, re.MULTILINE)]
+    name = page.relative_to(ROOT).as_posix()
+    return {f"{name}/.github/workflows/{number}.yml": text for number, text in enumerate([*whole, *steps])}
+
+
+def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
+    """Nothing is wrong with any of them, and the README shows one at least."""
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+    texts = {name.replace("examples/", ".github/workflows/example-"): text for name, text in texts.items()}
+    shown = [snippets(page) for page in PAGES]
+    said = ask({**texts, **{name: text for each in shown for name, text in each.items()}})
+
+    assert shown[0]
+    assert {} == {name: problems for name, problems in said.items() if problems}
+
+
+def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
+    """An input that an action does not have, an output of no step, an unknown key, and a context that is not there."""
+    steps = ["- uses: onnxgate/onnxgate@v0.1.0", "  with: {path: x}", "- run: echo ${{ steps.none.outputs.x }}"]
+    wrong = textwrap.indent("\n".join(["steps:", *steps]), "    ")
+    action = (ROOT / "action.yml").read_text(encoding="utf-8")
+    said = ask(
+        {
+            ".github/workflows/wrong.yml": JOB + wrong,
+            "key/action.yml": action.replace("      shell: bash\n", "      shel: bash\n", 1),
+            "context/action.yml": action.replace("inputs.token", "secrets.token"),
+        }
+    )
+
+    assert ["key/action.yml", "context/action.yml"] == [name for name in said if said[name] and "action" in name]
+    assert 2 == len(said[".github/workflows/wrong.yml"])

@@ -1,0 +1,44 @@
+"""Copies of onnxgate that know something else than they should, for the installed command to import."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from onnxgate.support.harvest import table_builder
+from onnxgate.support.tables import operators as tables_operators
+from onnxgate.support.tables.operators import KernelRow, OperatorRows, Table
+from tests.conftest import ROOT
+
+
+def copy(folder: Path, shipped: Table, *, without_limits_of: str = "") -> Path:
+    """A folder for `PYTHONPATH`: onnxgate with another table."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "onnxgate", folder / "onnxgate", ignore=ignored)
+    (folder / "onnxgate" / tables_operators.KERNEL_TABLE).write_bytes(tables_operators.encode_table(shipped))
+    limits = folder / "onnxgate" / "support" / "data" / "onnxruntime-limits.json"
+    content = json.loads(limits.read_text(encoding="utf-8"))
+    content["releases"].pop(without_limits_of, None)
+    limits.write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+def without(folder: Path, release: str) -> Path:
+    """One that does not know a release at all."""
+    shipped = tables_operators.load_shipped_table()
+    others = [source.release for source in shipped.sources if source.release != release]
+    return copy(folder, table_builder.select_releases(shipped, others), without_limits_of=release)
+
+
+def mistaken(folder: Path, operator: str, change: Callable[[KernelRow], KernelRow | None]) -> Path:
+    """One that is wrong about the kernels of an operator of ai.onnx; None takes a kernel out."""
+    shipped = tables_operators.load_shipped_table()
+    rows = msgspec.json.decode(shipped.operators["ai.onnx"][operator], type=OperatorRows)
+    kernels = tuple(changed for kernel in rows.kernels if (changed := change(kernel)) is not None)
+    wrong = msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(rows, kernels=kernels)))
+    operators = {**shipped.operators, "ai.onnx": {**shipped.operators["ai.onnx"], operator: wrong}}
+    return copy(folder, msgspec.structs.replace(shipped, operators=operators))

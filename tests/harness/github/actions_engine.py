@@ -1,0 +1,177 @@
+"""A small engine for composite actions, faithful where `act` is not: the log's rules, the caps, the environment."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.harness.github.actions_expressions import condition, interpolate
+from tests.harness.github.workflow_commands import Command, annotations
+
+SUMMARY_LIMIT_BYTES = 1024 * 1024
+FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+Stub = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class StubFailure(Exception):  # noqa: N818
+    """The step of somebody else fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What became of one step."""
+
+    outcome: str  # success, failure or skipped
+    allowed: bool = False  # `continue-on-error`: its failure fails nothing
+    outputs: dict[str, str] = field(default_factory=dict)
+    log: str = ""
+    summary: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionRun:
+    """What the workflow sees of one `uses:`."""
+
+    conclusion: str
+    outputs: dict[str, str]
+    steps: dict[str, Step]
+    log: str
+    summary: str
+    annotations: list[Command]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Runs one composite action as a step of a job.
+
+    `stubs` answer for `uses:` and for steps by name; they get the step's `with` or `env` and give its outputs.
+    """
+
+    action: Path
+    workspace: Path
+    scratch: Path
+    environment: Mapping[str, str]
+    stubs: Mapping[str, Stub] = field(default_factory=dict)
+
+    def use(self, **given: str) -> ActionRun:
+        """What the action does with these inputs (`-` is written `_`)."""
+        spec = yaml.safe_load((self.action / "action.yml").read_text(encoding="utf-8"))
+        named = {name.replace("_", "-"): value for name, value in given.items()}
+        github = {"github": {"token": "the token of the job"}}
+        inputs = {
+            name: named.get(name, interpolate(str(about.get("default", "")), github))
+            for name, about in spec["inputs"].items()
+        }
+        steps: dict[str, Step] = {}
+        context: dict[str, Any] = {"inputs": inputs, "steps": {}, "status": {}}
+        for number, step in enumerate(spec["runs"]["steps"]):
+            name = step.get("id", step.get("name", str(number)))
+            _set_status(context, steps)
+            steps[name] = self._step(step, context, number)
+            context["steps"][name] = {"outputs": steps[name].outputs, "outcome": steps[name].outcome}
+        outputs = {name: interpolate(about["value"], context) for name, about in spec.get("outputs", {}).items()}
+        unknown = [f"unexpected input `{name}`" for name in named if name not in inputs]
+        return _summed(steps, outputs, unknown)
+
+    def _step(self, step: Mapping[str, Any], context: Mapping[str, object], number: int) -> Step:
+        if not condition(str(step.get("if", "success()")), context):
+            return Step("skipped")
+        stub = self.stubs.get(step.get("id", "")) or self.stubs.get(step.get("uses", "").partition("@")[0])
+        values = {name: interpolate(str(text), context) for name, text in step.get("with", step.get("env", {})).items()}
+        allowed = step.get("continue-on-error") is True
+        if stub:
+            return _answered(stub, values, allowed)
+        return replace(self._script(step["run"], values, number), allowed=allowed)
+
+    def _script(self, script: str, values: Mapping[str, str], number: int) -> Step:
+        assert "${{" not in script, "nothing may be filled into a script"
+        folder = self.scratch / f"step-{number}"
+        folder.mkdir(parents=True)
+        (folder / "run.sh").write_text(script, encoding="utf-8")
+        files = {name: str(folder / name) for name in FILES}
+        for path in files.values():
+            Path(path).touch()
+        ended = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(folder / "run.sh")],
+            cwd=self.workspace,
+            env={**self._runner_environment(), **files, **values},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        return Step(
+            outcome="success" if ended.returncode == 0 else "failure",
+            outputs=key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
+            log=ended.stdout.decode(errors="replace"),
+            summary=_summary(folder / "GITHUB_STEP_SUMMARY"),
+        )
+
+    def _runner_environment(self) -> dict[str, str]:
+        return {
+            "CI": "true",
+            "GITHUB_ACTIONS": "true",
+            "GITHUB_EVENT_NAME": "pull_request",
+            "GITHUB_WORKSPACE": str(self.workspace),
+            "GITHUB_ACTION_PATH": str(self.action),
+            "RUNNER_TEMP": str(self.scratch),
+            "RUNNER_OS": "Linux",
+            "RUNNER_ARCH": "X64",
+            **self.environment,
+        }
+
+
+def _answered(stub: Stub, values: Mapping[str, str], allowed: bool) -> Step:
+    try:
+        return Step("success", allowed, stub(values))
+    except StubFailure as failure:
+        return Step("failure", allowed, log=str(failure))
+
+
+def _set_status(context: dict[str, Any], steps: Mapping[str, Step]) -> None:
+    failed = _has_failed(steps)
+    context["status"] = {"success": not failed, "failure": failed, "always": True, "cancelled": False}
+
+
+def _has_failed(steps: Mapping[str, Step]) -> bool:
+    return any(step.outcome == "failure" and not step.allowed for step in steps.values())
+
+
+def key_values(text: str) -> dict[str, str]:
+    """The values that a command file sets, by the runner's rules."""
+    values: dict[str, str] = {}
+    rest = text.split("\n")
+    while rest:
+        line = rest.pop(0)
+        if match := re.match(r"([^=]*?)<<(.*)", line):
+            end = rest.index(match[2])
+            values[match[1]] = "\n".join(rest[:end])
+            del rest[: end + 1]
+        elif line:
+            name, _, values[name] = line.partition("=")
+    return values
+
+
+def _summary(path: Path) -> str:
+    content = path.read_bytes()
+    return content.decode() if len(content) <= SUMMARY_LIMIT_BYTES else ""
+
+
+def _summed(steps: Mapping[str, Step], outputs: dict[str, str], warnings: list[str]) -> ActionRun:
+    log = "\n".join(step.log for step in steps.values())
+    return ActionRun(
+        conclusion="failure" if _has_failed(steps) else "success",
+        outputs=outputs,
+        steps=dict(steps),
+        log=log,
+        summary="".join(step.summary for step in steps.values()),
+        annotations=annotations(log),
+        warnings=warnings,
+    )

@@ -1,0 +1,50 @@
+"""Git repositories made of the files of this checkout, committed or not, as a consumer would clone them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+NOBODY = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_AUTHOR_NAME": "nobody",
+    "GIT_AUTHOR_EMAIL": "nobody@example.org",
+    "GIT_COMMITTER_NAME": "nobody",
+    "GIT_COMMITTER_EMAIL": "nobody@example.org",
+}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """What git printed."""
+    command = ["git", "-C", str(folder), *arguments]
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, env={**os.environ, **NOBODY}
+    ).stdout.strip()
+
+
+def commit(folder: Path) -> str:
+    """Commit all files of a folder, which need not be a repository yet; the new revision."""
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--allow-empty", "--message=all")
+    return git(folder, "rev-parse", "HEAD")
+
+
+def copy_tree(source: Path, target: Path) -> Path:
+    """Copy the files that git tracks or would add, below a folder of this checkout."""
+    names = git(source, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
+    for name in (name for name in names if (source / name).is_file()):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source / name, target / name, follow_symlinks=False)
+    return target
+
+
+def clone_of_this(target: Path) -> Path:
+    """A repository with this checkout's files as its one commit."""
+    copy_tree(ROOT, target)
+    commit(target)
+    return target

@@ -1,0 +1,64 @@
+"""A repository that exports its model with a script of its own, before it knows onnxgate."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+SCRIPT = """import argparse
+
+import torch
+
+SEED = 7
+
+
+class Head(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.nn.Linear(8, 4)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.mix(features), dim=-1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", default="models/head.onnx")
+    options = parser.parse_args()
+    torch.manual_seed(SEED)
+    torch.onnx.export(
+        Head().eval(),
+        (torch.zeros(2, 8),),
+        options.out,
+        input_names=["features"],
+        output_names=["choices"],
+        dynamic_shapes={"features": {0: torch.export.Dim("batch")}},
+        opset_version=18,
+        external_data=False,
+    )
+
+
+if __name__ == "__main__":
+    main()
+"""
+MODEL = "models/head.onnx"
+
+
+def make_repository(folder: Path, python: Path) -> None:
+    """Commit the script, what it needs, and the model that it wrote."""
+    (folder / "models").mkdir(parents=True)
+    (folder / "export.py").write_text(SCRIPT, encoding="utf-8")
+    (folder / "requirements.txt").write_text("torch==2.13.0\nonnxscript>=0.6\n", encoding="utf-8")
+    subprocess.run([python, "export.py"], cwd=folder, check=True, capture_output=True)
+    commit(folder)
+
+
+def join(repository: Repository) -> None:
+    """What a user does: `init`, take the `#` from the command, `lock`, commit."""
+    repository.run("init", "-y", "--runtime", "onnxruntime==1.31.1")
+    repository.edit("onnxgate.toml", "# command = ", "command = ")
+    repository.run("lock")
+    commit(repository.folder)

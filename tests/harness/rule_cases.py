@@ -1,0 +1,149 @@
+"""Rule cases: tiny projects and recorded evidence, judged by all rules."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import onnx
+import onnx.parser
+
+from onnxgate import rules
+from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.report import Finding
+from onnxgate.evidence.lock import ModelChange
+from onnxgate.gate import pipeline
+from onnxgate.gate.request import GateRequest
+from onnxgate.gate.results import resolution
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
+
+CASES = Path(__file__).parents[2] / "fixtures" / "rules"
+TODAY = datetime.date(2026, 11, 20)
+
+
+def every_case() -> list[Path]:
+    """Each case's folder."""
+    return sorted(path.parent for path in CASES.glob("*/*/expected.txt"))
+
+
+def unfold(case: Path, folder: Path) -> None:
+    """Make the case's project in `folder`: ONNX text becomes models, `make.py` writes what text cannot say."""
+    shutil.copytree(case, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("expected.txt", "__pycache__"))
+    for text in sorted(folder.rglob("*.onnxtxt")):
+        model = onnx.parser.parse_model(text.read_text(encoding="utf-8"))
+        text.with_suffix(".onnx").write_bytes(model.SerializeToString(deterministic=True))
+        text.unlink()
+    script = folder / "make.py"
+    if script.exists():
+        spec = importlib.util.spec_from_file_location(f"make_{case.parent.name}_{case.name}", script)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.make(folder)
+        script.unlink()
+
+
+def findings_of(folder: Path) -> list[Finding]:
+    """What all rules say on the recorded evidence, on a model and what it was, or on the project by static stages."""
+    recorded = folder / "evidence.json"
+    if recorded.exists():
+        return findings_of_evidence(recorded)
+    if (folder / "before.onnx").exists():
+        return judged_by_all([change_of(folder)])
+    return findings_of_project(folder)
+
+
+def change_of(folder: Path) -> ModelChange:
+    """`before.onnx` and `model.onnx` as the reader reads them; `change.json` has what else a change says."""
+    said = folder / "change.json"
+    read = {"before": folder / "before.onnx", "after": folder / "model.onnx"}
+    told = {
+        **{side: msgspec.to_builtins(read_facts(path, "model.onnx")) for side, path in read.items()},
+        "place": {"path": "model.onnx"},
+        "baseline": "at `main`",
+    }
+    return msgspec.convert(_laid_over(told, json.loads(said.read_text()) if said.exists() else {}), ModelChange)
+
+
+def _laid_over(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Keys of `change.json`, also of `before` and `after` one by one."""
+    both: dict[str, Any] = {key: {**told[key], **more[key]} for key in ("before", "after") if key in more}
+    return {**told, **more, **both}
+
+
+def findings_of_evidence(recorded: Path) -> list[Finding]:
+    """Rules over subjects that were recorded as JSON: `[{"subject": "Reexport", ...}]`."""
+    return judged_by_all([decode_subject(record) for record in json.loads(recorded.read_text(encoding="utf-8"))])
+
+
+def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
+    """What all rules say of the subjects, weighed and merged."""
+    judged = list(resolution.apply_rules(subjects, rules.ALL, {}))
+    known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
+    return resolution.merge_runtimes(resolution.resolve_hits(judged), known)
+
+
+def decode_subject(record: dict[str, object]) -> object:
+    """One subject by the name of its type."""
+    name = record.pop("subject")
+    subjects = {rule.subject.__name__: rule.subject for rule in rules.ALL}
+    return msgspec.convert(record, subjects[str(name)])
+
+
+def findings_of_project(folder: Path) -> list[Finding]:
+    """The gate's static stages over the folder. Without a config its models are judged as files.
+
+    `runtimes.txt` (a release per line) stands for a lock of these runtimes that is current in all else.
+    """
+    (folder / ".git").mkdir(exist_ok=True)
+    config = folder / "onnxgate.toml"
+    if not config.exists():
+        config.write_text('models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n')
+    project = load_config(config, rule_ids=frozenset(rules.by_id))
+    lock_path, runtimes = folder / "onnxgate.lock", folder / "runtimes.txt"
+    lock = load_lock(lock_path) if lock_path.exists() else _lock_of(runtimes)
+    stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {pipeline.Stage.LOCK}
+    request = GateRequest(
+        project=project,
+        lock=lock,
+        lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
+        lock_name="onnxgate.lock",
+        models=project.models(),
+        stages=stages,
+        today=TODAY,
+        open_host=_no_host,
+        static_folder=lambda: folder / ".git" / "kept",
+    )
+    findings = list(pipeline.run(request).findings)
+    assert list(pipeline.run(request).findings) == findings, "what was kept says something else"
+    return findings
+
+
+def _lock_of(runtimes: Path) -> Lock:
+    releases = runtimes.read_text().split() if runtimes.exists() else []
+    locked = tuple(LockedRuntime(engine="onnxruntime", release=r, python="3.11", packages=()) for r in releases)
+    return Lock(targets={"all": LockedTarget(policy="", runtimes=locked)})
+
+
+def _no_host() -> NoReturn:
+    raise AssertionError("static stages start no process")
+
+
+def say(findings: list[Finding]) -> str:
+    """One line per finding: level, rule, place, message."""
+    lines = []
+    for finding in findings:
+        place = finding.place.path + (f":{finding.place.line}" if finding.place.line else "")
+        ignored = " (ignored)" if finding.ignored else ""
+        lines.append(f"{finding.level} {finding.rule} {place}: {finding.message}{ignored}\n")
+    return "".join(sorted(lines))

@@ -1,0 +1,265 @@
+"""Outcomes of the gate as random as they can be, whole and as the shards of the same check would have them."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from onnxgate.core import report_json
+from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.report import Change, Measured, Replay, Report
+from onnxgate.gate.request import ExecutionResult, GateOutcome, GateRequest, GateState
+from onnxgate.gate.results import report_builder, resolution
+from onnxgate.gate.sharding.plan import CheckState, Division, Share
+from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.plan import plan_models
+from tests.harness.locks import project_of, runtime
+from tests.harness.models import write
+
+PATHS = ("a.onnx", "b.onnx", "c.onnx", "d.onnx", "e.onnx")
+RUNTIMES = ("onnxruntime 1.18.1", "onnxruntime 1.19.2", "onnxruntime 1.20.1")
+CONFIG = """
+models = ["*.onnx"]
+[targets.old]
+runtime = "onnxruntime>=1.18,<1.20"
+[targets.new]
+runtime = "onnxruntime==1.20.1"
+[targets.unused]
+runtime = "onnxruntime==1.22.1"
+[[model]]
+path = "*.onnx"
+targets = ["old", "new"]
+[[model]]
+path = "a.onnx"
+targets = ["old"]
+[[model]]
+path = "[bc].onnx"
+targets = ["new"]
+sizes = { batch = [1], time = [3] }
+[[model]]
+path = "*.onnx"
+sizes = { batch = [2] }
+tolerance = { y = { rtol = 1e-3, atol = 1e-5 } }
+[rules]
+ignore-expired = "warning"
+lock-stale = "error"
+[[ignore]]
+rule = "load-failed"
+model = "a.onnx"
+reason = "about one"
+[[ignore]]
+rule = "run-failed"
+reason = "about all"
+[[ignore]]
+rule = "lock-stale"
+reason = "about the project"
+[[ignore]]
+rule = "not-a-model"
+reason = "ended"
+until = 2020-01-01
+[[ignore]]
+rule = "opset-too-new"
+model = "[ab].onnx"
+reason = "of one content"
+sha256 = "1111111111111111111111111111111111111111111111111111111111111111"
+[[ignore]]
+rule = "missing-kernel"
+reason = "some of them"
+fingerprints = ["LISTED", "0123456789abcdef"]
+"""
+RULES = {
+    "load-failed": Stage.RUNTIME,
+    "run-failed": Stage.RUNTIME,
+    "not-a-model": Stage.FILE,
+    "opset-too-new": Stage.SUPPORT,
+    "missing-kernel": Stage.SUPPORT,
+    "source-mismatch": Stage.PARITY,
+}
+OF_PROJECT = {"lock-stale": Stage.LOCK, "no-support-data": Stage.SUPPORT}
+
+stages = st.sampled_from(ALL_STAGES)
+paths = st.sampled_from(PATHS)
+names = st.sampled_from(["", *RUNTIMES])
+words = st.sampled_from(["x", "y", "lacks `Conv`"])
+
+
+def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.SearchStrategy[RuleHit]:
+    """What one of the rules may say."""
+    hits = st.builds(
+        Hit,
+        place=st.builds(Place, st.sampled_from(["onnxgate.lock", "a.onnx"]), st.integers(0, 2)),
+        message=words,
+        model=models,
+        node=st.sampled_from(["", "n"]),
+        fix=st.sampled_from(["", "mend it"]),
+        runtime=names,
+        detail=st.sampled_from(["", "implements up to 19"]),
+        works_since=st.sampled_from(["", "1.20.1"]),
+    )
+    return st.builds(
+        lambda rule, level, hit: RuleHit(rule, rules[rule], level, hit),
+        st.sampled_from(sorted(rules)),
+        st.sampled_from(Level),
+        hits,
+    )
+
+
+def undone(models: st.SearchStrategy[str]) -> st.SearchStrategy[IncompleteCheck]:
+    """What may be left open."""
+    return st.builds(IncompleteCheck, stages, models, names, words)
+
+
+measured = st.builds(
+    Measured,
+    model=paths,
+    output=words,
+    pair=words,
+    case=words,
+    metric=words,
+    value=st.none() | st.floats(0, 1),
+    bound=st.none(),
+    bound_from=st.just(""),
+)
+
+
+@st.composite
+def gathereds(draw: st.DrawFn) -> GateState:
+    """All that a whole check may have gathered."""
+    sha256s = st.sampled_from(["1" * 64, "2" * 64])
+    axes = st.lists(st.sampled_from(["batch", "time"]), max_size=2).map(tuple)
+    facts = {
+        path: _facts(path, draw(sha256s), draw(axes), draw(words)) for path in PATHS if draw(st.integers(0, 9)) > 0
+    }
+    pairs = st.frozensets(st.tuples(paths, st.sampled_from(RUNTIMES)), max_size=6)
+    replayed = draw(st.frozensets(paths, max_size=2))
+    changed = draw(st.lists(st.sampled_from([*PATHS, "removed.onnx"]), unique=True, max_size=3))
+    open_ones = [*draw(st.lists(undone(paths), max_size=3)), *draw(st.lists(undone(st.just("")), max_size=1))]
+    return GateState(
+        judged=[
+            *draw(st.lists(judged_by(RULES, paths), max_size=8)),
+            *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
+        ],
+        undone=open_ones if draw(st.booleans()) else [],
+        skipped=draw(st.lists(undone(st.just("") | paths), max_size=3)),
+        facts=facts,
+        remarks=draw(st.lists(words, max_size=2, unique=True)),
+        changes=[Change(model=path, kind="changed") for path in sorted(changed)],
+        execution=ExecutionResult(
+            measured=draw(st.lists(measured, max_size=6)),
+            ran=set(draw(pairs)),
+            compared=set(draw(pairs)),
+            replays=tuple(_replay(path) for path in sorted(replayed)),
+        ),
+    )
+
+
+def _facts(path: str, sha256: str, axes: tuple[str, ...], output: str) -> ModelFacts:
+    shape = (ValueInfo("x", "tensor(float)", axes),)
+    return ModelFacts(path, sha256, 1, 8, {"ai.onnx": 18}, "", shape, (ValueInfo(output, "tensor(float)"),), {}, ())
+
+
+def _replay(path: str) -> Replay:
+    return Replay(model=path, rules=tuple(RULES), cases=("x",), seed=0, command="onnxgate check")
+
+
+def make_project(folder: Path) -> Project:
+    """The five models and their config."""
+    for path in PATHS:
+        write(folder / path)
+    (folder / "onnxgate.lock").write_text("", encoding="utf-8")
+    return project_of(folder, CONFIG.replace("LISTED", "f" * 16))
+
+
+def request_of(project: Project, chosen: frozenset[Stage], share: Share | None = None) -> GateRequest:
+    """A check of the project, or of one part of it."""
+    models = project.models()
+    rows = {"old": (runtime("1.18.1"), runtime("1.19.2")), "new": (runtime("1.20.1"),), "unused": (runtime("1.22.1"),)}
+    locked = {
+        name: LockedTarget(policy=target_policy(_target(project, name)), runtimes=each) for name, each in rows.items()
+    }
+    return GateRequest(
+        project=project,
+        lock=Lock(targets=locked),
+        lock_text="",
+        lock_name="onnxgate.lock",
+        models=models if share is None else share.own(models),
+        stages=chosen,
+        today=datetime.date(2026, 11, 1),
+        open_host=contextlib.nullcontext,  # type: ignore[arg-type]
+        share=share,
+    )
+
+
+def _target(project: Project, name: str) -> Target:
+    return project.config.targets[name]
+
+
+def report_of(request: GateRequest, gathered: GateState) -> Report:
+    """What the gate makes of what was gathered."""
+    planned = plan_models(request.project, request.lock, request.models)
+    gathered = replace(gathered, undone=[*gathered.undone, *_misnamed(request, gathered)])
+    outcome: GateOutcome = resolution.build_outcome(request, planned, gathered, frozenset())
+    return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
+
+
+def _misnamed(request: GateRequest, gathered: GateState) -> list[IncompleteCheck]:
+    dynamic = request.stages & {Stage.RUNTIME, Stage.PARITY, Stage.EXPORT}
+    return resolution.report_unknown_names(request, gathered.facts) if dynamic else []
+
+
+def shard_of(project: Project, chosen: frozenset[Stage], gathered: GateState, division: Division, index: int) -> Report:
+    """What the gate makes of what one shard would have gathered."""
+    share = Share(index, division)
+    request = request_of(project, chosen, share)
+    own = set(division.of_shard(index))
+    planned = plan_models(project, request.lock, request.models)
+    used = {each.name for model in planned for each in model.runtimes}
+    return report_of(request, _part(gathered, own, used))
+
+
+def _part(gathered: GateState, own: Collection[str], used: Collection[str]) -> GateState:
+    """What is about these models, and what every shard of this check says, or each that uses a runtime."""
+
+    def mine(model: str, runtime_name: str = "") -> bool:
+        return model in own or (not model and (not runtime_name or runtime_name in used))
+
+    execution = gathered.execution
+    return replace(
+        gathered,
+        judged=[each for each in gathered.judged if mine(each.hit.model, each.hit.runtime)],
+        undone=[each for each in gathered.undone if mine(each.model, each.runtime)],
+        skipped=[each for each in gathered.skipped if mine(each.model, each.runtime)],
+        facts={path: each for path, each in gathered.facts.items() if path in own},
+        changes=[each for each in gathered.changes if each.model in own or each.model not in PATHS],
+        execution=replace(
+            execution,
+            measured=[each for each in execution.measured if each.model in own],
+            ran={pair for pair in execution.ran if pair[0] in own},
+            compared={pair for pair in execution.compared if pair[0] in own},
+            replays=tuple(each for each in execution.replays if each.model in own),
+        ),
+    )
+
+
+def division_of(chosen: tuple[int, ...], of: int) -> Division:
+    """A division as it was drawn."""
+    return Division(CheckState("0.1.0", "c" * 64, "d" * 64, PATHS), of, chosen)
+
+
+divisions = st.integers(1, 5).flatmap(
+    lambda of: st.builds(
+        division_of, st.lists(st.integers(1, of), min_size=len(PATHS), max_size=len(PATHS)).map(tuple), st.just(of)
+    )
+)
+chosen_stages = st.sampled_from(
+    [frozenset(ALL_STAGES), frozenset(ALL_STAGES[:3]), frozenset({Stage.PARITY}), frozenset({Stage.RUNTIME})]
+)

@@ -1,0 +1,85 @@
+"""Inputs in folders, as ONNX's own test data have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx.numpy_helper
+import pytest
+
+from onnxgate.core.errors import ConfigError
+from onnxgate.inputs.case_files import find_unread_outputs, read_user_cases
+from tests.inputs.test_user_files import FACTS
+
+ARRAYS = {
+    "ids": np.arange(6, dtype=np.int64).reshape(2, 3),
+    "x": np.ones((2, 3), np.float32),
+    "words": np.array(["a", "long word"][1:], dtype=object),
+}
+
+
+def _write(folder: Path, names: tuple[str, ...], order: tuple[str, ...] = tuple(ARRAYS)) -> None:
+    folder.mkdir()
+    for index, (name, key) in enumerate(zip(names, order, strict=True)):
+        tensor = onnx.numpy_helper.from_array(ARRAYS[key], name)
+        (folder / f"input_{index}.pb").write_bytes(tensor.SerializeToString())
+    (folder / "output_0.pb").write_bytes(b"not read")
+
+
+def _problem(folder: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read_user_cases(FACTS, "test_data_set_*", folder, folder / "cases")
+    (problem,) = caught.value.problems
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("ids", "x", "words"), ("ids", "x", "words")),
+        (("words", "ids", "x"), ("words", "ids", "x")),
+        (("", "", ""), ("ids", "x", "words")),
+        (("in_0", "in_1", "in_2"), ("ids", "x", "words")),
+    ],
+)
+def test_by_name_else_by_order(names: tuple[str, ...], order: tuple[str, ...], tmp_path: Path) -> None:
+    """The names of the tensors count where they are the model's."""
+    _write(tmp_path / "test_data_set_0", names, order)
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+
+    assert (case.name, case.sizes) == ("test_data_set_0", {"batch": 2, "ids[1]": 3})
+    assert {name: array.tolist() for name, array in ARRAYS.items()} == {
+        name: np.load(path, allow_pickle=False).tolist() for name, path in case.inputs.items()
+    }
+
+
+def test_order_is_that_of_numbers(tmp_path: Path) -> None:
+    """`input_10.pb` follows `input_9.pb`."""
+    _write(tmp_path / "test_data_set_0", ("", "", ""))
+    for old, new in ((0, 8), (1, 9), (2, 10)):
+        (tmp_path / "test_data_set_0" / f"input_{old}.pb").rename(tmp_path / "test_data_set_0" / f"input_{new}.pb")
+    (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
+
+    assert np.load(case.inputs["words"], allow_pickle=False).tolist() == ["long word"]
+
+
+def test_what_is_no_data_set(tmp_path: Path) -> None:
+    """Too few inputs without names, a file that is no tensor, no file at all."""
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    assert _problem(tmp_path) == "`test_data_set_0`: is a folder without `input_0.pb`"
+    (folder / "input_0.pb").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    assert "`input_0.pb` is no tensor" in _problem(tmp_path)
+    tensor = onnx.numpy_helper.from_array(ARRAYS["ids"], "other")
+    (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
+    assert _problem(tmp_path) == "`test_data_set_0`: has 1 inputs; the model takes 3"
+
+
+def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:
+    """Whoever has some would think that a model is held to them."""
+    _write(tmp_path / "test_data_set_0", tuple(ARRAYS))
+
+    assert find_unread_outputs("test_data_set_*", tmp_path) == "test_data_set_0"
+    (tmp_path / "test_data_set_0" / "output_0.pb").unlink()
+    assert find_unread_outputs("test_data_set_*", tmp_path) == ""

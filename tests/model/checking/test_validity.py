@@ -1,0 +1,289 @@
+"""Whether a model is valid: what is said of it, and of which node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from onnxgate.model.checking.validity import ModelFault, explain_unchecked, find_fault
+from onnxgate.model.reading.structure import read_structure
+from tests.harness.models import make_external, parse, write
+from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
+
+
+def judged(tmp_path: Path, model: onnx.ModelProto | str, large_bytes: int = 10**9) -> ModelFault | None:
+    """The fault of a model, read from a file."""
+    path = write(tmp_path / "model.onnx", model)
+    return find_fault(read_structure(path, large_bytes=large_bytes, small_bytes=64), path)
+
+
+VALID = {
+    "plain": parse(),
+    "branches": parse(BRANCHES),
+    "local function": parse(FUNCTION, ""),
+    "own domain": parse(
+        "g (float[N] x) => (float[N] y) { y = my.Foo (x) }", '<ir_version: 8, opset_import: ["": 18, "my": 7]>'
+    ),
+    "node of the default domain's long name": parse("g (float[N] x) => (float[N] y) { y = ai.onnx.Relu (x) }"),
+    "import of the default domain's long name": parse(head='<ir_version: 8, opset_import: ["ai.onnx": 18]>'),
+    "both names of the default domain": parse(
+        "g (float[N] x) => (float[N] y) { y = ai.onnx.Relu (x) }",
+        '<ir_version: 8, opset_import: ["": 18, "ai.onnx": 18]>',
+    ),
+    "com.microsoft": parse("g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu (x) }"),
+    "experimental": parse("g (float[N] x) => (float[N] y) { y = Affine (x) }"),
+    "added by the runtime": parse(
+        "g (float[N] x, float[1] s) => (float[N] y) { y = SimplifiedLayerNormalization (x, s) }"
+    ),
+    "newer opset": parse(
+        "g (float[N] x) => (float[N] y) { y = NotYet (x) }", '<ir_version: 8, opset_import: ["": 99]>'
+    ),
+    "newer IR": parse(head='<ir_version: 99, opset_import: ["": 18]>'),
+    "IR 3": parse(
+        "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",
+        '<ir_version: 3, opset_import: ["": 7]>',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VALID)
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.CaptureFixture[str]) -> None:
+    """No false alarm, and nothing printed past us."""
+    said = judged(tmp_path, VALID[name], large_bytes)
+
+    assert (said, capfd.readouterr()) == (None, ("", ""))
+
+
+@pytest.mark.parametrize(
+    ("head", "unknown"),
+    [
+        ('<ir_version: 8, opset_import: ["": 18]>', ""),
+        ('<ir_version: 8, opset_import: ["": 18, "my": 99]>', ""),
+        (
+            '<ir_version: 8, opset_import: ["": 99, "ai.onnx.ml": 98]>',
+            "opset 99 of `ai.onnx` and opset 98 of `ai.onnx.ml`",
+        ),
+        ('<ir_version: 97, opset_import: ["ai.onnx": 99]>', "IR version 97 and opset 99 of `ai.onnx`"),
+    ],
+)
+def test_unchecked(head: str, unknown: str) -> None:
+    """What the installed onnx does not know it does not judge, and that is said."""
+    reason = f"onnx {onnx.__version__} does not know {unknown}: only onnxgate's own checks ran"
+
+    assert (reason if unknown else "") == explain_unchecked(parse(head=head))
+
+
+FAULTS = {
+    "unknown operator": (
+        "g (float[N] x) => (float[N] y) { [n] y = Nope (x) }",
+        ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator"),
+    ),
+    "unknown attribute": (
+        "g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }",
+        ModelFault("Unrecognized attribute: a for operator Relu", "n", about="attribute"),
+    ),
+    "types": (
+        "g (float[N] x, int64[N] i) => (float[N] y) { [n] y = Add (x, i) }",
+        ModelFault("B has inconsistent type tensor(int64)", "n", about="type"),
+    ),
+    "shapes": (
+        "g (float[2, 3] x, float[4, 5] z) => (float[2, 5] y) { [n] y = MatMul (x, z) }",
+        ModelFault("Incompatible dimensions for matrix multiplication", "n"),
+    ),
+    "undefined": (
+        "g (float[N] x) => (float[N] y) { [n] y = Add (x, gone) }",
+        ModelFault(
+            "Nodes in a graph must be topologically sorted, however input 'gone' of node: name: n OpType: Add "
+            "is not output of any previous nodes.",
+            "n",
+        ),
+    ),
+    "declared shape": (
+        "g (float[2] x) => (float[3] y) { [n] y = Relu (x) }",
+        ModelFault("Inferred shape and existing shape differ in dimension 0: (2) vs (3)", "n", harmless=True),
+    ),
+    "no rank": (
+        "g (float[N] x) => (float[] y) { [n] y = Relu (x) }",
+        ModelFault("output `y` says no shape, not even a rank", harmless=True, about="output shape"),
+    ),
+    "harm and no harm": (
+        "g (float[2] x, float[2, 3] a, float[4, 5] b) => (float[3] y, float[2, 5] z)"
+        " { [n] y = Relu (x) [m] z = MatMul (a, b) }",
+        ModelFault("Incompatible dimensions for matrix multiplication", "m"),
+    ),
+    "node names": (
+        "g (float[N] x) => (float[N] y) { [n] t = Relu (x) [n] y = Relu (t) }",
+        ModelFault("two nodes are named `n`", "n"),
+    ),
+    "node names in a branch": (
+        BRANCHES.replace("h = Neg (x) b = Abs (h)", "[n] h = Neg (x) [n] b = Abs (h)"),
+        ModelFault("two nodes are named `n`", "n"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(tmp_path: Path, name: str) -> None:
+    """Each fault in onnx's words or ours, with the node."""
+    text, expected = FAULTS[name]
+
+    assert judged(tmp_path, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("graph", "it has no graph"), ("ir_version", "it has no IR version"), ("opset_import", "it imports no opset")],
+)
+def test_missing_parts(tmp_path: Path, field: str, message: str) -> None:
+    """A protobuf message that could be a model and lacks what each model has."""
+    model = parse()
+    model.ClearField(field)
+
+    assert judged(tmp_path, model) == ModelFault(message)
+
+
+def weighty(data: bytes) -> onnx.ModelProto:
+    """A model with a weight of 40 floats that holds these bytes."""
+    model = parse("g (float[N, 40] x) => (float[N, 40] y) { y = Add (x, w) }")
+    model.graph.initializer.add(name="w", dims=[40], data_type=TensorProto.FLOAT, raw_data=data)
+    return model
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+@pytest.mark.parametrize("size", [156, 160, 164])
+def test_size_of_data(tmp_path: Path, size: int, large_bytes: int) -> None:
+    """Data are as long as shape and type need, also where they were left in the file."""
+    expected = None if size == 160 else ModelFault(f"tensor `w` holds {size} bytes; its shape and type need 160")
+
+    assert judged(tmp_path, weighty(bytes(size)), large_bytes) == expected
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> None:
+    """A weight without its data still has its type and shape."""
+    model = weighty(bytes(160))
+    model.graph.initializer[0].data_type = TensorProto.INT32
+
+    assert judged(tmp_path, model, large_bytes) == ModelFault("B has inconsistent type tensor(int32)", about="type")
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> None:
+    """As a careless conversion to float16 leaves them; runtimes refuse it, wherever the data are."""
+    model = weighty(bytes(160))
+    model.graph.input.add(name="w", type=onnx.helper.make_tensor_type_proto(TensorProto.FLOAT16, [40]))
+    found = judged(tmp_path, model, 0 if away else 10**9)
+
+    assert found is not None
+    assert not found.harmless
+    assert ("of its name tensor(float16)" in found.message) == away
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (bool c) => (float[40] y) { y = If (c) <then_branch = t () => (float[40] a) { a = Constant () },"
+        " else_branch = e () => (float[40] b) { b = Constant () }> }",
+        "g () => (float[40] y) { y = Constant () }",
+    ],
+)
+def test_large_constants(tmp_path: Path, text: str) -> None:
+    """Tensors in attributes, also in branches, are left out and nothing is missed."""
+    model = parse(text)
+    values = numpy_helper.from_array(np.zeros(40, np.float32))
+    for node in (model.graph.node[0], *(it for a in model.graph.node[0].attribute for it in a.g.node)):
+        if node.op_type == "Constant":
+            node.attribute.add(name="value", type=onnx.AttributeProto.TENSOR, t=values)
+
+    assert judged(tmp_path, model, 0) is None
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_external_data_are_not_judged_here(tmp_path: Path, present: bool) -> None:
+    """Whether the files are there is another rule's; small ones that shape inference needs are read."""
+    model = parse("g (float[2, 3] x) => (float[6] y) <int64[1] shape = {6}> { y = Reshape (x, shape) }")
+    data = make_external(model, "w.bin")
+    if present:
+        (tmp_path / "w.bin").write_bytes(data)
+
+    assert judged(tmp_path, model) is None
+
+
+def test_external_shapes_are_used(tmp_path: Path) -> None:
+    """A wrong shape is found although it lies in external data."""
+    model = parse("g (float[2, 3] x) => (float[6] y) <int64[1] shape = {5}> { [n] y = Reshape (x, shape) }")
+    (tmp_path / "w.bin").write_bytes(make_external(model, "w.bin"))
+
+    said = judged(tmp_path, model)
+
+    assert said == ModelFault("Inferred shape and existing shape differ in dimension 0: (5) vs (6)", "n", harmless=True)
+
+
+def test_judging_changes_nothing(tmp_path: Path) -> None:
+    """The structure that was given is as it was."""
+    path = write(tmp_path / "model.onnx", weighty(bytes(160)))
+    proto = read_structure(path, large_bytes=0, small_bytes=64)
+    before = proto.SerializeToString(deterministic=True)
+
+    find_fault(proto, path)
+
+    assert before == proto.SerializeToString(deterministic=True)
+
+
+def test_large_weight_at_ir_3(tmp_path: Path) -> None:
+    """A large weight that is an input already, as IR 3 has it, is declared once."""
+    model = weighty(bytes(160))
+    model.ir_version, model.opset_import[0].version = 3, 7
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, [40]))
+
+    assert judged(tmp_path, model, 0) is None
+
+
+@pytest.mark.parametrize("large_bytes", [0, 10**9])
+def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
+    """A sparse weight whose values were left in the file is no fault, and hides none."""
+    text = "g (float[99] x) => (float[99] y) { y = Add (x, w) }"
+    wrong = text.replace("y = Add (x, w)", "a = Add (x, w) [n] y = Nope (a)")
+
+    said = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
+
+    assert said == [None, ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
+
+
+def with_sparse_weight(text: str) -> onnx.ModelProto:
+    """The model with a sparse `w` of 40 values."""
+    model = parse(text)
+    values = numpy_helper.from_array(np.ones(40, np.float32), "w")
+    model.graph.sparse_initializer.append(
+        onnx.helper.make_sparse_tensor(values, numpy_helper.from_array(np.arange(40)), [99])
+    )
+    return model
+
+
+def test_shape_that_is_not_there(tmp_path: Path) -> None:
+    """A branch that reshapes by a missing tensor cannot be judged; the missing file is said elsewhere."""
+    model = parse(
+        "g (bool c, float[6] x) => (float[2, 3] y) { y = If (c) <then_branch = t () => (float[2, 3] a)"
+        " <int64[2] s = {2, 3}> { a = Reshape (x, s) }, else_branch = e () => (float[2, 3] b)"
+        " <int64[2] z = {2, 3}> { b = Reshape (x, z) }> }"
+    )
+    for attribute in model.graph.node[0].attribute:
+        branch = onnx.ModelProto(graph=attribute.g)
+        make_external(branch, "gone.bin")
+        attribute.g.CopyFrom(branch.graph)
+
+    assert judged(tmp_path, model) is None
+
+
+def test_stray_data_of_an_external_tensor(tmp_path: Path) -> None:
+    """Data in the message do not count where the tensor says that they are elsewhere."""
+    model = weighty(bytes(8))
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    model.graph.initializer[0].external_data.add(key="location", value="w.bin")
+
+    assert judged(tmp_path, model) is None

@@ -1,0 +1,489 @@
+"""What is said of two models side by side: each edit alone, and edits drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from onnxgate.model.diff.result import Difference
+from tests.harness.models import HEAD, make_external, parse, write
+
+NET = """g (float[N, 8] x) => (float[N, 8] y)
+{
+  [first] a = MatMul (x, w1)
+  [left] b = Relu (a)
+  [right] c = Sigmoid (a)
+  [mix] d = Sub (b, c)
+  [second] e = MatMul (d, w2)
+  [shrink] f = LeakyRelu <alpha = 0.25> (e)
+  [third] h = MatMul (f, w3)
+  [last] y = Add (h, x)
+}"""
+INSIDE = """g (float[N, 8] x, bool p) => (float[N, 8] y)
+{
+  a = Relu (x)
+  [choice] y = If (p) <
+    then_branch = t () => (float[N, 8] t2) { [inner] t1 = Sigmoid (a)  [outer] t2 = Neg (t1) },
+    else_branch = e () => (float[N, 8] e2) { e1 = Relu (a)  e2 = Neg (e1) }
+  >
+}"""
+FUNCTIONS = """<ir_version: 9, opset_import: ["" : 18, "my" : 1]>
+g (float[N, 8] x) => (float[N, 8] y) { h = my.twice (x)  y = my.twice (h) }
+<domain: "my", opset_import: ["" : 18]>
+twice (v) => (z) { [half] u = Relu (v)  [whole] z = Add (u, u) }"""
+
+
+def net(text: str = NET, seed: int = 0) -> onnx.ModelProto:
+    """A model whose weights are drawn from `seed`."""
+    model = parse(text)
+    random = np.random.default_rng(seed)
+    for name in ("w1", "w2", "w3"):
+        values = random.standard_normal((8, 8)).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    return model
+
+
+def compare(folder: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> Difference:
+    """The difference of two models."""
+    first, second = write(folder / "old.onnx", old), write(folder / "new.onnx", new)
+    return compute_diff(NamedModel("old.onnx", first), NamedModel("new.onnx", second), "0")
+
+
+def told(found: Difference) -> list[tuple[str, ...]]:
+    """The changes of nodes, in short."""
+    return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in found.nodes]
+
+
+def test_equal_bytes(tmp_path: Path) -> None:
+    """The same file is the same model, and nothing more is said."""
+    found = compare(tmp_path, net(), net())
+
+    assert (found.verdict, found.nodes, found.weights, found.beside) == ("identical", (), (), ())
+
+
+def test_every_name(tmp_path: Path) -> None:
+    """Nodes, inner values, weights and the graph called otherwise make the same model."""
+    new = net(NET.replace("g (", "graph ("))
+    renamed: dict[str, str] = {}
+    for tensor in new.graph.initializer:
+        renamed[tensor.name] = tensor.name = f"p{tensor.name}"
+    for index, node in enumerate(new.graph.node):
+        node.name = f"n{index}"
+        renamed |= {name: f"v{index}" for name in node.output if name != "y"}
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        node.output[:] = [renamed.get(name, name) for name in node.output]
+    found = compare(tmp_path, net(), new)
+
+    assert (found.verdict, told(found), found.weights) == ("same", [], ())
+    assert found.beside == ("names of nodes", "names of inner values", "names of weights", "the graph's name")
+
+
+def test_another_order(tmp_path: Path) -> None:
+    """Nodes in another order of which each comes after what it reads are the same."""
+    new = net()
+    left, right = new.graph.node[1], new.graph.node[2]
+    new.graph.node.insert(3, left)
+    new.graph.node.pop(1)
+    assert new.graph.node[1] == right
+    found = compare(tmp_path, net(), new)
+
+    assert (found.verdict, found.beside) == ("same", ("the order of nodes",))
+
+
+@pytest.mark.parametrize("operator", ["Identity", "Relu", "Cast"])
+@pytest.mark.parametrize("after", ["first", "mix", "second", "shrink", "third"])
+def test_put_in(tmp_path: Path, operator: str, after: str) -> None:
+    """A node in the middle is one node more, and nothing else is said of its readers."""
+    found = compare(tmp_path, net(), put_in(net(), operator, after))
+
+    assert told(found) == [("added", operator, "put in")]
+    assert found.nodes[0].inserted
+    assert (found.weights, found.ends) == ((), ())
+
+
+def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto:
+    """A node between the one that is called `after` and all its readers."""
+    position = next(index for index, node in enumerate(model.graph.node) if node.name == after)
+    value = model.graph.node[position].output[0]
+    more = {"to": TensorProto.FLOAT} if operator == "Cast" else {}
+    for node in model.graph.node:
+        node.input[:] = ["between" if name == value else name for name in node.input]
+    model.graph.node.insert(position + 1, helper.make_node(operator, [value], ["between"], name="put in", **more))
+    return model
+
+
+def test_taken_out(tmp_path: Path) -> None:
+    """The other way round, it is one node less."""
+    found = compare(tmp_path, put_in(net(), "Relu", "second"), net())
+
+    assert told(found) == [("removed", "Relu", "put in")]
+    assert found.nodes[0].inserted
+    assert found.nodes[0].reads == ("`MatMul` `second`",)
+    assert found.nodes[0].feeds == ("`LeakyRelu` `shrink`",)
+
+
+def test_at_the_ends(tmp_path: Path) -> None:
+    """A node after the input, and one before the output."""
+    first = parse(NET.replace("MatMul (x, w1)", "MatMul (z, w1)").replace("[first]", "[new] z = Neg (x)\n  [first]"))
+    last = parse(NET.replace("[last] y = Add (h, x)", "[last] z = Add (h, x)\n  [new] y = Neg (z)"))
+    for model in (first, last):
+        model.graph.initializer.extend(net().graph.initializer)
+        found = compare(tmp_path, net(), model)
+
+        assert told(found) == [("added", "Neg", "new")]
+        assert (found.nodes[0].inserted, found.ends) == (True, ())
+
+
+def test_replaced(tmp_path: Path) -> None:
+    """A node of another operator at the same place stands in place of the one that is gone."""
+    found = compare(tmp_path, net(), net(NET.replace("Sigmoid", "Tanh")))
+
+    assert told(found) == [("replaced", "Tanh", "right")]
+    assert found.nodes[0].was == "Sigmoid"
+
+
+def test_an_attribute(tmp_path: Path) -> None:
+    """Both values are said; a default that is spelled out is none."""
+    found = compare(tmp_path, net(), net(NET.replace("0.25", "0.5")))
+    spelled = compare(
+        tmp_path,
+        net(NET.replace("<alpha = 0.25>", "")),
+        net(NET.replace("<alpha = 0.25>", "<alpha = 0.01>")),
+    )
+
+    assert told(found) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
+    assert (spelled.verdict, spelled.beside) == ("same", ("defaults that are spelled out",))
+
+
+def test_swapped_operands(tmp_path: Path) -> None:
+    """Both inputs of a node; it is said where that makes no difference to the operator."""
+    swapped = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, b)")))
+    harmless = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (x, h)")))
+
+    assert told(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
+    assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped, which is the same to `Add`")]
+
+
+def test_wired_otherwise(tmp_path: Path) -> None:
+    """An input that comes from another node that was there before."""
+    found = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
+
+    assert told(found) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
+
+
+def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
+    """It is no exchange of two where the other one is gone."""
+    found = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
+    second = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (x, b)")))
+
+    assert all("swapped" not in detail.text for it in second.nodes for detail in it.details)
+    assert [detail.text for it in found.nodes if it.name == "mix" for detail in it.details] == [
+        "input 0 is `Sigmoid` `right`, was `Relu` `left`",
+        "input 1 is input `x`, was `Sigmoid` `right`",
+    ]
+
+
+def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
+    """It is said of the new node what its reader read before, and once."""
+    text = NET.replace("[last] y = Add (h, x)", "[new] z = Neg (d)  [last] y = Add (h, z)")
+    found = compare(tmp_path, net(), net(text))
+
+    assert told(found) == [("added", "Neg", "new")]
+    assert (found.nodes[0].inserted, found.nodes[0].feeds) == (False, ("`Add` `last` (input 1, which was input `x`)",))
+
+
+def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
+    """Two inputs of it are swapped, and neither weight moved."""
+    text = "g (float[N, 8] x) => (float[N, 8] y) { [norm] y = LayerNormalization (x, scale, offset) }"
+    old, new = parse(text), parse(text.replace("scale, offset", "offset, scale"))
+    for model in (old, new):
+        for seed, name in enumerate(("scale", "offset")):
+            values = np.random.default_rng(seed).standard_normal(8).astype(np.float32)
+            model.graph.initializer.append(numpy_helper.from_array(values, name))
+    found = compare(tmp_path, old, new)
+
+    assert told(found) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
+    assert found.weights == ()
+
+
+def test_a_weight_of_its_own(tmp_path: Path) -> None:
+    """One of two nodes that shared a weight gets another one: that is new, and the shared one is the same."""
+    shared = net(NET.replace("w3", "w1"))
+    shared.graph.initializer.pop(2)
+    own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w8"))
+    own.graph.initializer[0].name, own.graph.initializer[2].name = "w8", "w9"
+    found = compare(tmp_path, shared, own)
+
+    assert told(found) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
+    assert [(it.change, it.name) for it in found.weights] == [("added", "w9")]
+
+
+def test_a_weight_behind_a_node(tmp_path: Path) -> None:
+    """A quantized weight is unpacked before the node that had it; that node is the same, attributes and all."""
+    text = "g (float[N, 3, 8, 8] x) => (float[N, 2, 6, 6] y) { [conv] c = Conv (x, w)  [act] y = Relu (c) }"
+    packed = "[unpack] w = DequantizeLinear (q, s)  [conv]"
+    old, new = parse(text), parse(text.replace("[conv]", packed))
+    weight = np.random.default_rng(0).standard_normal((2, 3, 3, 3)).astype(np.float32)
+    old.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    new.graph.initializer.append(numpy_helper.from_array((weight * 50).astype(np.int8), "q"))
+    new.graph.initializer.append(numpy_helper.from_array(np.float32(0.02), "s"))
+    found = compare(tmp_path, old, new)
+
+    assert told(found) == [("added", "DequantizeLinear", "unpack")]
+    assert found.nodes[0].feeds == ("`Conv` `conv` (input 1, which was weight `w`)",)
+
+
+def test_one_weight(tmp_path: Path) -> None:
+    """How many elements moved, and how far."""
+    new = net()
+    values = numpy_helper.to_array(new.graph.initializer[1]).copy()
+    values[2, 3] += 0.5
+    new.graph.initializer[1].CopyFrom(numpy_helper.from_array(values, "w2"))
+    found = compare(tmp_path, net(), new)
+    (weight,) = found.weights
+
+    assert told(found) == []
+    assert (weight.change, weight.name, weight.elements, weight.total) == ("changed", "w2", 1, 64)
+    assert weight.largest == pytest.approx(0.5, rel=1e-6)
+    assert weight.relative == pytest.approx(0.5 / np.linalg.norm(numpy_helper.to_array(net().graph.initializer[1])))
+
+
+def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
+    """It is said, and no distance that leaves it out."""
+    old, new = net(), net()
+    values = numpy_helper.to_array(new.graph.initializer[0]).copy()
+    values.flat[:2] = np.nan, np.inf
+    values.flat[2] += 0.5
+    new.graph.initializer[0].CopyFrom(numpy_helper.from_array(values, new.graph.initializer[0].name))
+    (there,), (back,) = (compare(tmp_path, *sides).weights for sides in ((old, new), (new, old)))
+
+    for found in (there, back):
+        assert (found.elements, found.largest, found.relative) == (3, None, None)
+    assert there.text == back.text == "2 elements are, or were, NaN or infinite"
+
+
+def test_two_weights_swapped(tmp_path: Path) -> None:
+    """Two that change places are two weights that hold what the other held, and no change of nodes."""
+    found = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))
+
+    assert told(found) == []
+    assert [(it.name, it.text) for it in found.weights] == [
+        ("w1", "holds what `w1` held"),
+        ("w3", "holds what `w3` held"),
+    ]
+
+
+def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
+    """Three weights hold what the next one held; the nodes stand where they stood."""
+    ring = NET.replace("w1", "a").replace("w2", "b").replace("w3", "c")
+    for old, new in (("a)", "w2)"), ("b)", "w3)"), ("c)", "w1)")):
+        ring = ring.replace(f", {old}", f", {new}") if old != "c)" else ring.replace("(f, c)", "(f, w1)")
+    found = compare(tmp_path, net(), net(ring.replace("Sub (b, w1)", "Sub (b, c)")))
+
+    assert told(found) == []
+    assert [it.change for it in found.weights] == ["changed"] * 3
+
+
+@pytest.mark.parametrize("tuned", [0.0, 0.01])
+def test_many_equal_blocks(tmp_path: Path, tuned: float) -> None:
+    """Of blocks of equal shape one is taken out and a node put in, all weights tuned or none, all names new."""
+
+    def blocks(prefix: str, indices: list[int], extra: int, scale: float) -> onnx.ModelProto:
+        lines, value = [], "x"
+        for place, index in enumerate(indices):
+            lines += [f"{prefix}m{place} = MatMul ({value}, {prefix}w{place})"]
+            lines += [f"{prefix}r{place} = Relu ({prefix}m{place})"]
+            lines += [f"{prefix}a{place} = Add ({prefix}r{place}, {value})"]
+            value = f"{prefix}a{place}"
+            if index == extra:
+                lines += [f"{prefix}e = Neg ({value})"]
+                value = f"{prefix}e"
+        model = parse(f"g (float[N, 24] x) => (float[N, 24] y) {{ {' '.join(lines)} y = Neg ({value}) }}")
+        for place, index in enumerate(indices):
+            random = np.random.default_rng(index)
+            weight = random.standard_normal((24, 24)) + scale * np.random.default_rng(99).standard_normal((24, 24))
+            tensor = numpy_helper.from_array(weight.astype(np.float32), f"{prefix}w{place}")
+            model.graph.initializer.append(tensor)
+        return model
+
+    every = list(range(12))
+    found = compare(tmp_path, blocks("o", every, -1, 0), blocks("n", [it for it in every if it != 7], 3, tuned))
+
+    assert sorted((it.change, it.operator, it.name) for it in found.nodes) == [
+        ("added", "Neg", "ne"),
+        ("removed", "Add", "oa7"),
+        ("removed", "MatMul", "om7"),
+        ("removed", "Relu", "or7"),
+    ]
+    assert sorted(it.change for it in found.weights) == ["changed"] * (11 if tuned else 0) + ["removed"]
+    assert all(it.relative is None or it.relative < 0.02 for it in found.weights)
+
+
+def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
+    """With every weight tuned and a node put in at each end, the counterparts are found by what weights are like."""
+    new = put_in(net(), "Relu", "first")
+    for tensor in new.graph.initializer:
+        values = numpy_helper.to_array(tensor) * np.float32(1.001)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    value = new.graph.node[-2].output[0]
+    new.graph.node.insert(len(new.graph.node) - 1, helper.make_node("Relu", [value], ["late"], name="late"))
+    new.graph.node[-1].input[0] = "late"
+    found = compare(tmp_path, net(), new)
+
+    assert told(found) == [("added", "Relu", "put in"), ("added", "Relu", "late")]
+    assert [(it.change, it.name) for it in found.weights] == [("changed", name) for name in ("w1", "w2", "w3")]
+
+
+def test_inside_a_graph(tmp_path: Path) -> None:
+    """Changes in a branch are said of the nodes there."""
+    old = parse(INSIDE)
+    found = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Tanh (a)")))
+    captured = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Sigmoid (x)")))
+
+    assert [(it.change, it.scope, it.operator) for it in found.nodes] == [
+        ("replaced", ("`If` `choice`, then_branch",), "Tanh")
+    ]
+    assert [(it.operator, it.name, it.details[0].text) for it in captured.nodes if it.scope] == [
+        ("Sigmoid", "inner", "input 0 is input `x`, was `Relu` `a`")
+    ]
+
+
+def test_inside_a_local_function(tmp_path: Path) -> None:
+    """Once, and not of each call; a function of another name that does the same is the same."""
+    old = onnx.parser.parse_model(FUNCTIONS)
+    body = compare(tmp_path, old, onnx.parser.parse_model(FUNCTIONS.replace("Relu (v)", "Neg (v)")))
+    name = compare(tmp_path, old, onnx.parser.parse_model(FUNCTIONS.replace("twice", "double")))
+
+    assert [(it.change, it.scope, it.operator, it.was) for it in body.nodes] == [
+        ("replaced", ("local function `my.twice`",), "Neg", "Relu")
+    ]
+    assert [(it.change, it.name, it.was) for it in name.functions] == [("renamed", "my.double", "my.twice")]
+    assert (name.verdict, told(name)) == ("same", [])
+
+
+def test_the_interface(tmp_path: Path) -> None:
+    """Inputs and outputs by name; where as many are gone as came, they were renamed."""
+    old = "g (float[N, 8] x) => (float[N, 8] y) { y = Relu (x) }"
+    shaped = compare(tmp_path, parse(old), parse(old.replace("float[N, 8] x", "float[1, 8] x")))
+    renamed = compare(tmp_path, parse(old), parse(old.replace(" x)", " z)").replace("(x)", "(z)")))
+    more = "g (float[N, 8] x, float[N, 8] z) => (float[N, 8] y, float[N, 8] u) { y = Relu (x)  u = Neg (z) }"
+    added = compare(tmp_path, parse(old), parse(more))
+
+    assert [(it.role, it.change, it.name, it.text) for it in shaped.interface] == [
+        ("input", "changed", "x", "axis 0 is 1, was `N`")
+    ]
+    assert [(it.role, it.change, it.name, it.was) for it in renamed.interface] == [("input", "renamed", "z", "x")]
+    assert told(renamed) == []
+    assert [(it.role, it.change, it.name) for it in added.interface] == [
+        ("input", "added", "z"),
+        ("output", "added", "u"),
+    ]
+    assert told(added) == [("added", "Neg", "u")]
+
+
+def test_an_output_of_another_node(tmp_path: Path) -> None:
+    """An output of the graph that something else makes."""
+    text = "g (float[N, 8] x) => (float[N, 8] y, float[N, 8] z) { y = Relu (x)  z = Sigmoid (x)  w = Neg (x) }"
+    new = parse(text)
+    new.graph.node[1].output[0], new.graph.node[2].output[0] = "w", "z"
+    found = compare(tmp_path, parse(text), new)
+
+    assert told(found) == []
+    assert [(it.output, it.before, it.after) for it in found.ends] == [("z", "`Sigmoid` `z`", "`Neg` `z`")]
+
+
+def test_what_makes_no_difference(tmp_path: Path) -> None:
+    """Stamps and metadata are said, and it is the same model; another opset makes it another one."""
+    new = net()
+    new.producer_name, new.ir_version = "someone", 9
+    new.metadata_props.add(key="labels", value="a,b")
+    found = compare(tmp_path, net(), new)
+    opset = net()
+    opset.opset_import[0].version = 19
+
+    assert found.verdict == "same"
+    assert [(it.what, it.before, it.after) for it in found.stamps] == [
+        ("IR version", "8", "9"),
+        ("producer", None, "someone"),
+    ]
+    assert [(it.what, it.before, it.after) for it in found.metadata] == [("labels", None, "a,b")]
+    assert compare(tmp_path, net(), opset).verdict == "different"
+
+
+def test_constants_and_initializers(tmp_path: Path) -> None:
+    """Where a weight is kept is said, and is the same model."""
+    new = net()
+    tensor = new.graph.initializer.pop(0)
+    new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    found = compare(tmp_path, net(), new)
+
+    assert (found.verdict, told(found)) == ("same", [])
+    assert found.beside == ("where weights are kept",)
+    assert [(it.operator, it.before, it.after) for it in found.operators] == [("Constant", 0, 1)]
+
+
+def test_data_that_are_not_there(tmp_path: Path) -> None:
+    """What cannot be compared is no equality."""
+    new = net()
+    make_external(new, "gone.bin")
+    found = compare(tmp_path, net(), new)
+
+    assert found.verdict == "undecided"
+    assert {(it.change, it.text) for it in found.weights} == {
+        ("unreadable", "cannot be compared: `gone.bin` is missing")
+    }
+
+
+def test_a_weight_less_shared(tmp_path: Path) -> None:
+    """A weight that two nodes shared and that is stored twice now is a copy."""
+    shared = net(NET.replace("w3", "w1"))
+    shared.graph.initializer.pop(2)
+    new = net()
+    new.graph.initializer[2].CopyFrom(new.graph.initializer[0])
+    new.graph.initializer[2].name = "w3"
+    found = compare(tmp_path, shared, new)
+
+    assert (found.verdict, told(found)) == ("same", [])
+    assert [(it.change, it.name, it.was) for it in found.weights] == [("copied", "w3", "w1")]
+
+
+@pytest.mark.parametrize("head", [HEAD, HEAD.replace("18", "17")])
+def test_repeated_blocks(tmp_path: Path, head: str) -> None:
+    """Of ten equal blocks one is left out: as many nodes are gone, and no other is said to differ."""
+
+    def blocks(count: int, weight: Callable[[int], str]) -> onnx.ModelProto:
+        lines, value = [], "x"
+        for index in range(count):
+            lines += [f"m{index} = MatMul ({value}, {weight(index)})", f"r{index} = Relu (m{index})"]
+            lines += [f"a{index} = Add (r{index}, {value})"]
+            value = f"a{index}"
+        text = f"g (float[N, 8] x) => (float[N, 8] y) {{ {' '.join(lines)} y = Neg ({value}) }}"
+        model = parse(text, head)
+        random = np.random.default_rng(3)
+        every = [random.standard_normal((8, 8)).astype(np.float32) for _ in range(10)]
+        names = [weight(index) for index in range(count)]
+        model.graph.initializer.extend(
+            numpy_helper.from_array(every[int(name[1:])], name) for name in dict.fromkeys(names)
+        )
+        return model
+
+    found = compare(tmp_path, blocks(10, "w{}".format), blocks(9, lambda index: f"w{index + (index >= 4)}"))
+    alike = compare(tmp_path, blocks(10, lambda _: "w0"), blocks(9, lambda _: "w0"))
+
+    assert [(it.change, it.operator, it.name) for it in found.nodes] == [
+        ("removed", "MatMul", "m4"),
+        ("removed", "Relu", "r4"),
+        ("removed", "Add", "a4"),
+    ]
+    assert [(it.change, it.name) for it in found.weights] == [("removed", "w4")]
+    assert sorted((it.change, it.operator) for it in alike.nodes) == [
+        ("removed", "Add"),
+        ("removed", "MatMul"),
+        ("removed", "Relu"),
+    ]

@@ -1,0 +1,180 @@
+"""Edits drawn at random are the edits that are reported, whatever the graph and its names."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from onnxgate.model.diff.model_diff import NamedModel, compute_diff
+from tests.harness.models import write
+
+UNARY = ("Relu", "Sigmoid", "Tanh", "Neg")
+BINARY = ("Sub", "Add", "Mul")
+
+
+@dataclass
+class Drawing:
+    """A graph that is drawn node by node, and what was then done to it."""
+
+    random: random.Random
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    expected: Counter[tuple[str, str]] = field(default_factory=Counter)
+    moved: Counter[str] = field(default_factory=Counter)
+
+    def draw(self, count: int) -> None:
+        """Nodes that read the input, a weight or what was made before."""
+        values = ["x"]
+        for index in range(count):
+            first = self.random.choice(values[-4:])
+            kind = self.random.choice(("unary", "unary", "binary", "weighted", "leaky"))
+            out = f"v{index}"
+            if kind == "weighted":
+                self.weights[f"w{index}"] = (
+                    np.random.default_rng(self.random.getrandbits(32)).standard_normal((6, 6)).astype(np.float32)
+                )
+                node = helper.make_node("MatMul", [first, f"w{index}"], [out])
+            elif kind == "binary":
+                node = helper.make_node(self.random.choice(BINARY), [first, self.random.choice(values)], [out])
+            elif kind == "leaky":
+                node = helper.make_node("LeakyRelu", [first], [out], alpha=self.random.randrange(1, 9) / 16)
+            else:
+                node = helper.make_node(self.random.choice(UNARY), [first], [out])
+            node.name = f"n{index}"
+            self.nodes.append(node)
+            values.append(out)
+        used = {name for node in self.nodes for name in node.input}
+        self.outputs = [name for name in values if name not in used and name != "x"]
+
+    def model(self) -> onnx.ModelProto:
+        """The graph as it is now."""
+        sides = [helper.make_tensor_value_info(name, 1, [6, 6]) for name in ("x", *self.outputs)]
+        tensors = [numpy_helper.from_array(values, name) for name, values in self.weights.items()]
+        graph = helper.make_graph(self.nodes, "g", sides[:1], sides[1:], tensors)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+    def copy(self) -> Drawing:
+        """The same graph, to be edited."""
+        nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in self.nodes]
+        return Drawing(self.random, nodes, dict(self.weights), list(self.outputs))
+
+    def near(self, node: onnx.NodeProto) -> set[str]:
+        """Every value that a node or a neighbour of it touches."""
+        own = {*node.input, *node.output}
+        return {
+            name
+            for other in self.nodes
+            if own & {*other.input, *other.output}
+            for name in (*other.input, *other.output)
+            if name != "x"
+        } | own
+
+    def edit(self, kind: str) -> None:
+        """One edit, where there is a place for it away from all others."""
+        fit = {
+            "put in": lambda node: node.output[0] not in self.outputs,
+            "take out": lambda node: len(node.input) == 1 and node.output[0] not in self.outputs,
+            "attribute": lambda node: node.op_type == "LeakyRelu",
+            "weight": lambda node: node.op_type == "MatMul",
+            "swap": lambda node: node.op_type == "Sub" and node.input[0] != node.input[1],
+        }[kind]
+        places = [node for node in self.nodes if fit(node) and not self.near(node) & self.touched]
+        if places:
+            node = self.random.choice(places)
+            self.touched |= self.near(node)
+            getattr(self, kind.replace(" ", "_"))(node)
+
+    def put_in(self, node: onnx.NodeProto) -> None:
+        """A node between this one and its readers."""
+        operator = self.random.choice((*UNARY, "Identity", "Softsign"))
+        value = node.output[0]
+        for other in self.nodes:
+            other.input[:] = [f"{value}_in" if name == value else name for name in other.input]
+        self.nodes.insert(
+            self.nodes.index(node) + 1, helper.make_node(operator, [value], [f"{value}_in"], name=f"in_{value}")
+        )
+        self.expected["added", operator] += 1
+
+    def take_out(self, node: onnx.NodeProto) -> None:
+        """This node; its readers read what it read."""
+        self.nodes.remove(node)
+        for other in self.nodes:
+            other.input[:] = [node.input[0] if name == node.output[0] else name for name in other.input]
+        self.expected["removed", node.op_type] += 1
+
+    def attribute(self, node: onnx.NodeProto) -> None:
+        """Another value."""
+        node.attribute[0].f += 1
+        self.expected["changed", node.op_type] += 1
+
+    def weight(self, node: onnx.NodeProto) -> None:
+        """One element."""
+        self.weights[node.input[1]] = self.weights[node.input[1]] + np.eye(6, dtype=np.float32) / 64
+        self.moved["changed"] += 1
+
+    def swap(self, node: onnx.NodeProto) -> None:
+        """Both operands."""
+        node.input[:] = [node.input[1], node.input[0]]
+        self.expected["changed", node.op_type] += 1
+
+    def shuffle(self) -> None:
+        """Another order of nodes, each after what it reads."""
+        ready, rest, done = {"x", *self.weights}, list(self.nodes), []
+        while rest:
+            node = self.random.choice([node for node in rest if set(node.input) <= ready])
+            rest.remove(node)
+            done.append(node)
+            ready |= set(node.output)
+        self.nodes = done
+
+    def rename(self) -> None:
+        """Other names for all but inputs and outputs."""
+        names = [*self.weights, *(name for node in self.nodes for name in node.output if name not in self.outputs)]
+        others = [f"r{index}" for index in range(len(names))]
+        self.random.shuffle(others)
+        renamed = dict(zip(names, others, strict=True))
+        self.weights = {renamed[name]: values for name, values in self.weights.items()}
+        for index, node in enumerate(self.nodes):
+            node.name = f"m{index}"
+            node.input[:] = [renamed.get(name, name) for name in node.input]
+            node.output[:] = [renamed.get(name, name) for name in node.output]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 2**32),
+    count=st.integers(3, 40),
+    edits=st.lists(st.sampled_from(["put in", "take out", "attribute", "weight", "swap"]), max_size=4),
+    renames=st.booleans(),
+)
+@example(seed=92399981, count=3, edits=["put in"], renames=False)  # twins: one of them was put in before the other
+@example(seed=0, count=27, edits=["take out"], renames=False)  # the first of two of one operator is gone
+@example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # what is swapped differs in weights alone
+def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], renames: bool) -> None:
+    """Each edit once, and nothing else."""
+    old = Drawing(random.Random(seed))
+    old.draw(count)
+    new = old.copy()
+    for kind in edits:
+        new.edit(kind)
+    new.shuffle()
+    if renames:
+        new.rename()
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = write(Path(folder, "a.onnx"), old.model()), write(Path(folder, "b.onnx"), new.model())
+        found = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
+
+    assert Counter((it.change, it.operator) for it in found.nodes) == new.expected
+    assert Counter(it.change for it in found.weights) == new.moved
+    assert not found.ends

@@ -1,0 +1,145 @@
+"""How far weights moved, matched by structure."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxgate.model.diff.model_diff import WeightMovement, measure_weight_movement
+from onnxgate.model.reading.tensor_data import UnreadableWeightError
+from tests.harness.models import make_external, write
+
+NAMES = ("a", "b", "c")
+
+
+def chain(*weights: np.ndarray, names: tuple[str, ...] = NAMES) -> onnx.ModelProto:
+    """`x` multiplied by one weight after the other."""
+    values = ["x", *(f"{name}_out" for name in names[: len(weights)])]
+    nodes = [
+        helper.make_node("MatMul", [values[i], names[i]], [values[i + 1]], name=f"{names[i]}_node")
+        for i in range(len(weights))
+    ]
+    sides = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 8]) for name in (values[0], values[-1])]
+    tensors = [numpy_helper.from_array(each, name) for name, each in zip(names, weights, strict=False)]
+    graph = helper.make_graph(nodes, "g", sides[:1], sides[1:], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def drawn(count: int = 3, seed: int = 0) -> list[np.ndarray]:
+    """Square weights."""
+    random = np.random.default_rng(seed)
+    return [random.standard_normal((8, 8)).astype(np.float32) for _ in range(count)]
+
+
+def moved(tmp_path: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> WeightMovement | None:
+    """What is said of `new` against `old`."""
+    return measure_weight_movement(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
+
+
+def test_names_do_not_count(tmp_path: Path) -> None:
+    """Weights that are called otherwise and hold the same are the same."""
+    assert moved(tmp_path, chain(*drawn()), chain(*drawn(), names=("p", "q", "r"))) is None
+
+
+def test_one_element(tmp_path: Path) -> None:
+    """The weight that moved furthest is named as the new model calls it."""
+    old, new = drawn(), drawn()
+    new[0][1, 1] += 0.25
+    new[1][0, 0] -= 0.5
+
+    assert moved(tmp_path, chain(*old), chain(*new, names=("p", "q", "r"))) == WeightMovement(
+        changed=2, of=3, largest=0.5, name="q"
+    )
+
+
+def test_added_and_removed(tmp_path: Path) -> None:
+    """A weight put in between moves no other one."""
+    first, second, third = drawn()
+
+    assert moved(tmp_path, chain(first, third), chain(first, second, third)) == WeightMovement(changed=0, of=3, added=1)
+    assert moved(tmp_path, chain(first, second, third), chain(first, third)) == WeightMovement(
+        changed=0, of=2, removed=1
+    )
+
+
+def test_swapped(tmp_path: Path) -> None:
+    """Two weights that take each other's place are two that hold other values."""
+    first, second, third = drawn()
+    found = moved(tmp_path, chain(first, second, third), chain(second, first, third))
+
+    assert found is not None
+    assert (found.changed, found.added, found.removed) == (2, 0, 0)
+
+
+def test_another_type(tmp_path: Path) -> None:
+    """A weight kept as float16 moved by its rounding."""
+    old = drawn(1)
+    found = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
+
+    assert found is not None
+    assert found.changed == 1
+    assert found.largest == pytest.approx(np.abs(old[0] - old[0].astype(np.float16)).max())
+
+
+def test_external_data(tmp_path: Path) -> None:
+    """Where the data lie says nothing; where they are not there, nothing is said of them."""
+    old, new = chain(*drawn()), chain(*drawn())
+    data = make_external(new, "weights.bin")
+    (tmp_path / "weights.bin").write_bytes(data)
+
+    assert moved(tmp_path, old, new) is None
+
+    (tmp_path / "weights.bin").unlink()
+    with pytest.raises(UnreadableWeightError, match=r"`weights\.bin` is missing"):
+        moved(tmp_path, old, new)
+
+
+def test_constants(tmp_path: Path) -> None:
+    """A weight in a `Constant` is that weight."""
+    old, new = chain(*drawn()), chain(*drawn())
+    tensor = new.graph.initializer.pop(0)
+    new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+
+    assert moved(tmp_path, old, new) is None
+
+
+def test_the_largest_of_all_stretches(tmp_path: Path) -> None:
+    """A weight of several megabytes that moved most in its first element, and a little in its last one."""
+    old = np.ones((1500, 1000), np.float32)
+    new = old.copy()
+    new[0, 0], new[-1, -1] = 3, 1.5
+
+    assert moved(tmp_path, chain(old), chain(new)) == WeightMovement(changed=1, of=1, largest=2.0, name="a")
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Two files of 120 MB are compared with a fraction of what one of them takes."""
+    weights = [np.full((1900, 8000), seed, np.float32) for seed in (1, 2)]
+    (old := tmp_path / "old.onnx").write_bytes(chain(*weights).SerializeToString())
+    weights[1][5, 5] = 4
+    (new := tmp_path / "new.onnx").write_bytes(chain(*weights).SerializeToString())
+    tracemalloc.start()
+    found = measure_weight_movement(old, new)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert found == WeightMovement(changed=1, of=2, largest=2.0, name="b")
+    assert peak_bytes < 48 * 1024 * 1024
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
+    """One element that is NaN or infinite, or was: nothing moved "by at most" anything, other weights or not."""
+    old, new = drawn(), drawn()
+    new[0][1, 1] = broken
+    new[0][2, 2] += 0.125
+    new[1][0, 0] += 0.25
+    sides = (new, old) if backwards else (old, new)
+
+    assert moved(tmp_path, *(chain(*side) for side in sides)) == WeightMovement(changed=2, of=3)

@@ -1,0 +1,158 @@
+"""External data: found, whole, and inside the model's folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxgate.model.facts import ExternalFile
+from onnxgate.model.reading.external_data import check_external_data, hash_external_files
+from onnxgate.model.reading.structure import read_structure
+from tests.harness.models import make_external, parse, write
+from tests.model.reading.test_file_format import OID, POINTER
+
+TEXT = """g (float[N, 4] x) => (float[N, 4] y)
+<float[4] scale = {1, 2, 3, 4}, float[4] bias = {1, 2, 3, 4}>
+{ t = Mul (x, scale) y = Add (t, bias) }"""
+
+
+def external_model(location: str = "w.bin", *, with_length: bool = True) -> onnx.ModelProto:
+    """A model of two external tensors of 16 bytes."""
+    model = parse(TEXT)
+    make_external(model, location, with_length=with_length)
+    return model
+
+
+def problems(path: Path) -> list[str | None]:
+    """What is wrong with each use of external data."""
+    return [use.problem for use in check_external_data(read_structure(path), path)]
+
+
+def test_sound(tmp_path: Path) -> None:
+    """Data that end with the last tensor's last byte are sound; the file is a fact of the model."""
+    path = write(tmp_path / "model.onnx", external_model())
+    (tmp_path / "w.bin").write_bytes(bytes(32))
+
+    files = hash_external_files(read_structure(path), path)
+
+    assert (problems(path), files) == (
+        [None, None],
+        (ExternalFile("w.bin", 32, hashlib.sha256(bytes(32)).hexdigest()),),
+    )
+
+
+@pytest.mark.parametrize("with_length", [True, False])
+def test_short(tmp_path: Path, with_length: bool) -> None:
+    """A file that ends inside the second tensor is short for that one only, also where no length is written."""
+    path = write(tmp_path / "model.onnx", external_model(with_length=with_length))
+    (tmp_path / "w.bin").write_bytes(bytes(31))
+
+    uses = check_external_data(read_structure(path), path)
+
+    assert [(use.problem, use.detail) for use in uses] == [
+        (None, ""),
+        ("short", "ends at byte 31; the tensor needs it up to byte 32"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("length", "12", "wrong-length"),
+        ("length", "20", "wrong-length"),
+        ("length", "-1", "bad-range"),
+        ("offset", "many", "bad-range"),
+        ("offset", "99999999999999999999", "short"),
+        ("location", "", "no-location"),
+    ],
+)
+def test_entries(tmp_path: Path, key: str, value: str, problem: str) -> None:
+    """What the model says of its data is held against shape and type."""
+    model = external_model()
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == key:
+            entry.value = value
+    path = write(tmp_path / "model.onnx", model)
+    (tmp_path / "w.bin").write_bytes(bytes(64))
+
+    assert problems(path)[0] == problem
+
+
+def test_missing_and_misplaced(tmp_path: Path) -> None:
+    """No file, a broken link, a folder, a pipe and a pointer are told apart."""
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "pointer").write_text(POINTER)
+
+    said = [
+        problems(write(tmp_path / "model.onnx", external_model(location)))[0]
+        for location in ("absent", "x" * 5000, "broken", "folder", "pipe", "pointer")
+    ]
+
+    assert said == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
+
+
+def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
+    """The facts of a model whose data are a pointer are those of the data."""
+    path = write(tmp_path / "model.onnx", external_model())
+    (tmp_path / "w.bin").write_text(POINTER)
+
+    files = hash_external_files(read_structure(path), path)
+
+    assert (files, check_external_data(read_structure(path), path)[0].pointer_sha256) == (
+        (ExternalFile("w.bin", 12345, OID),),
+        OID,
+    )
+
+
+@pytest.mark.parametrize(
+    ("location", "problem"),
+    [
+        ("sub/w.bin", None),
+        ("./sub/../sub/w.bin", None),
+        ("../models/sub/w.bin", None),
+        ("../w.bin", "escapes"),
+        ("sub/../../w.bin", "escapes"),
+        ("/etc/hostname", "escapes"),
+        ("C:\\weights.bin", "escapes"),
+        ("linked.bin", "escapes"),
+        ("linked/w.bin", "escapes"),
+        ("w\0.bin", "escapes"),
+    ],
+)
+def test_escapes(tmp_path: Path, location: str, problem: str | None) -> None:
+    """Only what lies in the model's folder is looked at, by its path and by where links lead."""
+    models = tmp_path / "models"
+    (models / "sub").mkdir(parents=True)
+    for file in (models / "sub" / "w.bin", tmp_path / "w.bin"):
+        file.write_bytes(bytes(32))
+    (models / "linked.bin").symlink_to("../w.bin")
+    (models / "linked").symlink_to("..")
+    path = write(models / "model.onnx", external_model(location))
+
+    assert problems(path) == [problem, problem]
+
+
+def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
+    """A file outside the model's folder is not hashed."""
+    (tmp_path / "w.bin").write_bytes(bytes(32))
+    path = write(tmp_path / "models" / "model.onnx", external_model("../w.bin"))
+
+    assert hash_external_files(read_structure(path), path) == ()
+
+
+def test_links_into_one_folder(tmp_path: Path) -> None:
+    """Model and data linked from one folder of blobs are one model, as in a Hugging Face cache."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
+    write(blobs / "a", external_model())
+    (blobs / "b").write_bytes(bytes(32))
+    (snapshot / "model.onnx").symlink_to("../../blobs/a")
+    (snapshot / "w.bin").symlink_to("../../blobs/b")
+
+    assert problems(snapshot / "model.onnx") == [None, None]

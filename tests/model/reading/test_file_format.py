@@ -1,0 +1,140 @@
+"""What a file that is called a model really is."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import tarfile
+import zipfile
+from pathlib import Path
+
+import onnx
+import pytest
+
+from onnxgate.model.reading.file_format import LfsPointer, detect_other_type, read_pointer
+from tests.harness.models import parse, write
+
+OID = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 12345\n"
+
+
+def archive(*names: str) -> bytes:
+    """A zip archive of empty files."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        for name in names:
+            file.writestr(name, "")
+    return out.getvalue()
+
+
+def tar() -> bytes:
+    """A tar archive of one folder."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as file:
+        file.addfile(tarfile.TarInfo("models"))
+    return out.getvalue()
+
+
+def safetensors() -> bytes:
+    """A safetensors file of one tensor."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(4)
+
+
+KINDS = {
+    b"": "an empty file",
+    bytes(5000): "a file of zero bytes",
+    POINTER.encode(): "a Git LFS pointer",
+    POINTER.replace("oid sha256:", "oid ").encode(): "a damaged Git LFS pointer",
+    b"<!DOCTYPE html><html></html>": "an HTML page",
+    b"\n\n  <HTML><body>404</body>": "an HTML page",
+    b"<?xml version='1.0'?><net name='m' version='11'>": "an OpenVINO model (.xml)",
+    b"<?xml version='1.0'?><svg/>": "an XML document",
+    b'{"error": "not found"}': "a JSON document",
+    b"Not Found": "plain text",
+    "Größe".encode(): "plain text",
+    "Not Found".encode("utf-16"): "plain text",
+    b"<<<<<<< HEAD\nversion https": "an unresolved merge conflict",
+    b"outs:\n- md5: a\n  path: model.onnx\n": "a DVC file",
+    archive("a.txt"): "a zip archive",
+    archive("m/data.pkl", "m/data/0"): "a PyTorch checkpoint (a zip archive)",
+    archive("a/model.onnx"): "a zip archive that holds `a/model.onnx`",
+    archive("a.txt")[:40]: "a damaged zip archive",
+    gzip.compress(b"x"): "gzip-compressed data",
+    tar(): "a tar archive",
+    pickle.dumps({"a": [1.0] * 9}): "a Python pickle (PyTorch and scikit-learn write these)",
+    safetensors(): "a safetensors file",
+    b"\x89HDF\r\n\x1a\n" + bytes(30): "an HDF5 file (Keras writes these)",
+    b"\x1c\x00\x00\x00TFL3" + bytes(30): "a TensorFlow Lite model",
+    b"\x18\x00\x00\x00ORTM" + bytes(30): "a model in ONNX Runtime's own format (.ort)",
+    b"GGUF\x03" + bytes(30): "a GGUF model",
+    b"\xff\x00\xff\x00" * 9: "binary data of no known kind",
+}
+
+
+@pytest.mark.parametrize("content", KINDS, ids=KINDS.values())
+def test_kinds(tmp_path: Path, content: bytes) -> None:
+    """Each kind of file that is met in place of a model has its words."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+
+    assert detect_other_type(path) == KINDS[content]
+
+
+def test_no_file(tmp_path: Path) -> None:
+    """A folder, a pipe and nothing at all are told apart, and none is opened."""
+    os.mkfifo(tmp_path / "pipe")
+
+    said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
+
+    assert said == ["a folder", "no regular file", "not there"]
+
+
+def test_model(tmp_path: Path) -> None:
+    """A model may be one, and so may a protobuf message that lacks a graph: that is judged elsewhere."""
+    paths = write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", onnx.ModelProto(ir_version=8))
+
+    assert [*map(detect_other_type, paths)] == ["", ""]
+
+
+def test_truncated_anywhere(tmp_path: Path) -> None:
+    """A model that is cut is called truncated, or is a model that lacks what was cut off."""
+    content = parse().SerializeToString()
+    path = tmp_path / "model.onnx"
+    said = set()
+    for size in range(2, len(content)):
+        path.write_bytes(content[:size])
+        said.add(detect_other_type(path).partition(" (")[0])
+
+    assert said == {"", "a truncated model"}
+
+
+def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
+    """The lengths in the file say how large it was."""
+    content = parse().SerializeToString()
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content[:30])
+
+    assert detect_other_type(path) == "a truncated model (it ends at byte 30; its own lengths ask for 72)"
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer"),
+    [
+        (POINTER, LfsPointer(OID, 12345)),
+        (POINTER.replace("\n", "\r\n"), LfsPointer(OID, 12345)),
+        ("version https://git-lfs.github.com/spec/v1x\n" + POINTER, None),
+        (POINTER.replace("size", "bytes"), None),
+        (POINTER.replace(OID, OID[:-1]), None),
+        (POINTER + " " * 1024, None),
+    ],
+)
+def test_pointer(tmp_path: Path, text: str, pointer: LfsPointer | None) -> None:
+    """A pointer is small, has the exact first line, an oid and a size."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(text.encode())
+
+    assert read_pointer(path) == pointer

@@ -1,0 +1,117 @@
+"""One node of a model as a model of its own."""
+
+from __future__ import annotations
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.model.subgraphs import reduced_models
+from onnxgate.model.subgraphs.reduced_models import NodeSurroundings
+from tests.harness.models import parse
+
+IR = 8
+
+
+def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
+    """What a node of the main graph sees; `Constant` nodes are constants, too."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
+    constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {each.name: each for each in model.graph.initializer}
+    constants |= {node.output[0]: node for node in model.graph.node if node.op_type == "Constant"}
+    functions = {reduced_models.function_key(each): each for each in model.functions}
+    imports = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+    return NodeSurroundings(imports, types.get, constants, functions)
+
+
+def cut(model: onnx.ModelProto, index: int = 0) -> onnx.ModelProto | None:
+    """One node of the main graph alone."""
+    data = reduced_models.extract_node(model.graph.node[index], surroundings(model), IR)
+    return None if data is None else onnx.ModelProto.FromString(data)
+
+
+def shown(model: onnx.ModelProto | None) -> str:
+    """The graph as text."""
+    assert model is not None
+    return " ".join(onnx.printer.to_text(model.graph).split())
+
+
+def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
+    """Known sizes and names of dynamic ones; each value once; the output has a type and no shape."""
+    model = parse("g (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) [twice] z = Mul (y, y) }")
+    cut_out = cut(model, 1)
+
+    assert "alone (float[N,4] y) => (float[] z) { [twice] z = Mul (y, y) }" == shown(cut_out)
+    assert cut_out is not None
+    assert (IR, [("", 18)]) == (cut_out.ir_version, [(each.domain, each.version) for each in cut_out.opset_import])
+
+
+def test_small_constants_stay_constants() -> None:
+    """Initializers and nodes `Constant`: a shape that is an input would be another model."""
+    model = parse(
+        "g (float[2, 3] x) => (float[1, 6] z) <int64[2] axes = {1, 6}>"
+        " { low = Constant <value = float {0.0}> () y = Clip (x, low) z = Reshape (y, axes) }"
+    )
+
+    assert "alone (float[2,3] y) => (float[] z) <int64[2] axes = {1,6}> { z = Reshape (y, axes) }" == shown(
+        cut(model, 2)
+    )
+    assert (
+        "alone (float[2,3] x) => (float[] y) { low = Constant <value: tensor = float {0}> () y = Clip (x, low) }"
+        == shown(cut(model, 1))
+    )
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["large", "elsewhere"])
+def test_other_weights_become_inputs(*, away: bool) -> None:
+    """Those that are large, and those whose data are not in the file."""
+    model = parse(f"g (float[1, 200] x, float[200, 200] w) => (float[1, {200}] y) {{ y = MatMul (x, w) }}")
+    weights = model.graph.initializer.add(name="w", data_type=onnx.TensorProto.FLOAT, dims=[200, 200])
+    if away:
+        weights.data_location = onnx.TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value="weights.bin")
+    else:
+        weights.raw_data = bytes(4 * 200 * 200)
+
+    assert "alone (float[1,200] x, float[200,200] w) => (float[] y) { y = MatMul (x, w) }" == shown(cut(model))
+
+
+def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
+    """At any depth, and not what it makes itself."""
+    model = parse(
+        "g (bool b, float[2] x, float[2] y) => (float[2] z) { z = If (b) <"
+        "then_branch = one () => (float[2] t) {"
+        " t = If (b) <then_branch = in () => (float[2] p) { q = Neg (y) p = Relu (q) },"
+        " else_branch = out () => (float[2] r) { r = Neg (x) }> },"
+        "else_branch = other () => (float[2] e) { e = Identity (x) }> }"
+    )
+
+    assert ("b", "y", "x") == reduced_models.list_needed_values(model.graph.node[0])
+    assert "alone (bool b, float[2] y, float[2] x) => (float[] z) {" in shown(cut(model))
+
+
+def test_a_local_function_comes_along() -> None:
+    """With those that it calls, and no others."""
+    head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
+    functions = """
+    <domain: "mine", opset_import: ["" : 18, "mine": 1]> outer (a) => (b) { b = mine.inner (a) }
+    <domain: "mine", opset_import: ["" : 18]> inner (a) => (b) { b = Relu (a) }
+    <domain: "mine", opset_import: ["" : 18]> other (a) => (b) { b = Neg (a) }"""
+    model = onnx.parser.parse_model(f"{head}g (float[2] x) => (float[2] y) {{ y = mine.outer (x) }}{functions}")
+    cut_out = cut(model)
+
+    assert cut_out is not None
+    assert ["outer", "inner"] == [each.name for each in cut_out.functions]
+
+
+def test_nothing_is_made_of_what_is_not_known() -> None:
+    """A value without a type; data of the node itself that lie elsewhere."""
+    head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
+    untyped = parse("g (float[2] x) => (float[2] z) { y = mine.Strange (x) z = Relu (y) }", head)
+    elsewhere = parse("g () => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }")
+    tensor = elsewhere.graph.node[0].attribute[0].t
+    tensor.ClearField("float_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+
+    assert (None, None) == (cut(untyped, 1), cut(elsewhere))

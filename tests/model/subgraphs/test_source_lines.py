@@ -1,0 +1,121 @@
+"""The source line that made a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import NodeProto
+
+from onnxgate.core.findings import Place
+from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from tests.harness.models import parse
+from tests.model.equality.test_model_comparison import BRANCHES
+
+NET = """class Net:
+    def forward(self, x):
+        return self.head(x)
+
+    def head(self, x):
+        return x + 1
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository whose config lies below its root."""
+    for path, text in {
+        "ml/export/net.py": NET,
+        "ml/.venv/lib/site-packages/lib.py": NET,
+        "net.py": "# another file of that name\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def frame(path: str, line: int, text: str) -> str:
+    """One frame, as PyTorch writes it."""
+    return f'File "{path}", line {line}, in forward\n    {text}\n'
+
+
+def place(repository: Path, *frames: str) -> Place | None:
+    """Where a node with these frames is shown."""
+    node = NodeProto()
+    node.metadata_props.add(key="namespace", value="x")
+    node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value="".join(frames))
+    return find_source_line(node, repository, repository / "ml")
+
+
+RETURN = "return self.head(x)"
+
+
+def test_innermost_line_of_the_repository(repository: Path) -> None:
+    """Of several frames the last one that is the repository's own counts; libraries do not, wherever they lie."""
+    net, library = repository / "ml/export/net.py", repository / "ml/.venv/lib/site-packages/lib.py"
+
+    shown = place(
+        repository,
+        frame(str(net), 3, RETURN),
+        frame(str(net), 6, "return x + 1") + "           ~~^~~\n",
+        frame(str(library), 6, "return x + 1"),
+        frame("/usr/lib/python3/functional.py", 9, "return relu(x)"),
+    )
+
+    assert shown == Place("export/net.py", 6)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/runner/work/project/ml/export/net.py",
+        "C:\\agent\\project\\ml\\export\\net.py",
+        "ml/export/net.py",
+    ],
+)
+def test_other_checkouts(repository: Path, path: str) -> None:
+    """A path of another machine is found by its tail."""
+    assert place(repository, frame(path, 3, RETURN)) == Place("export/net.py", 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "text"),
+    [
+        ("/home/runner/ml/export/net.py", 4, RETURN),
+        ("/home/runner/ml/export/net.py", 3, "return self.tail(x)"),
+        ("/home/runner/ml/export/net.py", 99, RETURN),
+        ("/home/runner/ml/export/net.py", 3, ""),
+        ("/home/runner/elsewhere/model.py", 3, RETURN),
+        ("/home/runner/../../ml/export/net.py", 3, RETURN),
+        ("ml/export/\0net.py", 3, RETURN),
+    ],
+)
+def test_no_place(repository: Path, path: str, line: int, text: str) -> None:
+    """A line that is not, or is no longer, what the trace quotes is no place."""
+    assert place(repository, frame(path, line, text)) is None
+
+
+def test_files_outside_are_not_read(repository: Path) -> None:
+    """A path that exists but not in the repository, or leads out of it by a link, is no place."""
+    outside = repository.parent / f"{repository.name}-outside.py"
+    outside.write_text(NET)
+    (repository / "linked.py").symlink_to(outside)
+
+    shown = [place(repository, frame(str(path), 3, RETURN)) for path in (outside, repository / "linked.py")]
+    outside.unlink()
+
+    assert shown == [None, None]
+
+
+def test_node_without_trace(repository: Path) -> None:
+    """Most exporters write none."""
+    assert find_source_line(NodeProto(), repository, repository) is None
+
+
+def test_named_node() -> None:
+    """Nodes are found in branches too; an empty name names none."""
+    model = parse(BRANCHES.replace("h = Neg", "[inner] h = Neg"))
+
+    found = find_node(model, "inner")
+
+    assert (found and found.op_type, find_node(model, ""), find_node(model, "none")) == ("Neg", None, None)

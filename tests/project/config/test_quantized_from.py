@@ -1,0 +1,42 @@
+"""What `quantized-from` may name: one other model of the project that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.project.config.loader import load_config
+from tests.project.config.test_loader import problems
+
+CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantized-from = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("a.onnx", "./a.onnx", "`./a.onnx` is the model itself; expected the float model that it came from"),
+        ("a.onnx", "c.onnx", "there is no file `c.onnx`"),
+        ("a.onnx", "*.onnx", "expected one model, got the glob `*.onnx`"),
+        ("a.onnx", "../b.onnx", "expected the path of a model in the project, got `../b.onnx`"),
+        ("a.onnx", "", "expected the path of a model in the project, got ``"),
+    ],
+)
+def test_quantized_from(tmp_path: Path, path: str, name: str, said: str) -> None:
+    """A glob of models may share one; a path outside of the project, or to nothing, is a mistake."""
+    (tmp_path / ".git").mkdir()
+    for each in ("a.onnx", "b.onnx"):
+        (tmp_path / each).touch()
+
+    assert problems(tmp_path, CONFIG.format(path, name)) == [f"line 5: `model[0].quantized-from`: {said}"]
+
+
+def test_quantized_from_that_is_right(tmp_path: Path) -> None:
+    """It is read, and loading the config raises nothing."""
+    (tmp_path / ".git").mkdir()
+    for each in ("a.onnx", "b.onnx"):
+        (tmp_path / each).touch()
+    (tmp_path / "onnxgate.toml").write_text(CONFIG.format("*.onnx", "b.onnx"))
+    project = load_config(tmp_path / "onnxgate.toml")
+
+    assert project.selected("a.onnx").settings.quantized_from == "b.onnx"

@@ -1,0 +1,357 @@
+"""Which revision is the baseline: asked for, or as a run in CI says; in full and in shallow clones, offline too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.errors import UsageError
+from onnxgate.project.git.baseline import BaselineChoice, choose_baseline, parse_branch, parse_commit
+from onnxgate.project.git.repository import MAX_FETCHED_COMMITS
+from tests.harness.repositories.checkout import commit, git
+
+GITHUB = {"GITHUB_ACTIONS": "true"}
+ZEROES = "0" * 40
+GONE = "d" * 40
+
+
+class Origin:
+    """A remote with `main` (two commits), a branch `topic` (two more), and the merge that GitHub makes of both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = folder.as_uri()
+        self.first = self._commit("one")
+        git(folder, "branch", "start")
+        self.main = self._commit("two")
+        git(folder, "checkout", "--quiet", "-b", "topic")
+        self.topic_first = self._commit("three")
+        self.topic = self._commit("four")
+        git(folder, "checkout", "--quiet", "main")
+        self.newer_main = self._commit("five")
+        git(folder, "checkout", "--quiet", "--detach", "main")
+        git(folder, "merge", "--quiet", "--no-ff", "-m", "merge", "topic")
+        self.merge = git(folder, "rev-parse", "HEAD")
+        git(folder, "update-ref", "refs/pull/7/merge", self.merge)
+        git(folder, "checkout", "--quiet", "main")
+
+    def _commit(self, name: str) -> str:
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / name).write_text(name)
+        return commit(self.folder)
+
+    def clone(self, to: Path, ref: str, *, depth: int = 0) -> Path:
+        """What `actions/checkout` leaves: a detached commit, with as much history as asked for."""
+        git(to.parent, "init", "--quiet", str(to))
+        git(to, "remote", "add", "origin", self.url)
+        heads = [] if depth else ["+refs/heads/*:refs/remotes/origin/*"]
+        git(to, "fetch", "--quiet", "--no-tags", *([f"--depth={depth}"] if depth else []), "origin", *heads, ref)
+        git(to, "checkout", "--quiet", "--detach", git(to, "rev-parse", "FETCH_HEAD") if depth else self._id(ref))
+        return to
+
+    def _id(self, ref: str) -> str:
+        return git(self.folder, "rev-parse", ref)
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Origin:
+    """The remote."""
+    return Origin(tmp_path / "origin")
+
+
+def event(folder: Path, said: object) -> dict[str, str]:
+    """The variable that names an event's file."""
+    (folder / "event.json").write_text(said if isinstance(said, str) else json.dumps(said))
+    return {"GITHUB_EVENT_PATH": str(folder / "event.json")}
+
+
+def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
+    """Name and commit of what is chosen; "" and the remark where that is nothing."""
+    found = choose_baseline(root, None, environment, offline=offline)
+    assert (found.revision is None) == bool(found.remark)
+    return (found.revision.name, found.revision.commit) if found.revision is not None else ("", found.remark)
+
+
+def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
+    """Whatever CI says; `none` and nothing at all are no baseline, and no remark."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main")
+    environment = {**GITHUB, "GITHUB_BASE_REF": "main"}
+    found = choose_baseline(root, "origin/topic", environment)
+
+    assert found.revision is not None
+    assert (found.revision.name, found.revision.commit) == ("origin/topic", origin.topic)
+    assert [choose_baseline(root, asked, environment) for asked in ("none", "")] == [BaselineChoice(), BaselineChoice()]
+
+
+def test_outside_of_ci(origin: Origin) -> None:
+    """There is no default, and nothing to be said of that."""
+    assert choose_baseline(origin.folder, None, {}) == BaselineChoice()
+    assert choose_baseline(None, None, {"CI": "true"}) == BaselineChoice()
+
+
+@pytest.mark.parametrize("depth", [0, 2, 1])
+def test_merge_of_a_pull_request(origin: Origin, tmp_path: Path, depth: int) -> None:
+    """The commit that it is merged into, which a clone of depth 1 fetches; a fork's token may read it as well."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
+    environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
+    offline = chosen(root, environment, offline=True)
+
+    assert offline[0] == ("HEAD^1" if depth != 1 else "")
+    assert chosen(root, environment) == ("HEAD^1", origin.newer_main)
+    assert git(root, "status", "--porcelain") == ""
+
+
+def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
+    """Offline, and with a remote that is gone: no failure, and it is said what helps."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge"}
+    here = f"no baseline: it would be `{origin.newer_main[:12]}`: it is not here, and"
+    help_with = "; check out two commits (`fetch-depth: 2`), or give `--against REF`"
+    offline = chosen(root, environment, offline=True)
+    git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
+    refused = chosen(root, environment)
+    git(root, "remote", "remove", "origin")
+
+    assert offline == ("", f"{here} nothing may be fetched{help_with}")
+    assert refused[1].startswith(f"{here} cannot be fetched from `origin`: ")
+    assert chosen(root, environment) == ("", f"{here} there is no remote to fetch it from{help_with}")
+
+
+def test_head_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
+    """A workflow that checks out the branch itself: where it left the base, not what the base is now."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
+
+    assert chosen(root, environment) == ("origin/main", origin.main)
+
+
+def test_branch_that_ends_in_a_merge(origin: Origin, tmp_path: Path) -> None:
+    """A merge of one's own in the branch is not the one that GitHub made."""
+    git(origin.folder, "checkout", "--quiet", "topic")
+    git(origin.folder, "merge", "--quiet", "--no-ff", "-m", "catch up", "main")
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
+
+    assert chosen(root, environment) == ("origin/main", origin.newer_main)
+
+
+@pytest.mark.parametrize("base", ["main", "no-such-branch", "main^{tree}", "--output=x", "../heads/main", "a b"])
+def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> None:
+    """A shallow clone of the branch has nothing to compare with, and a strange name is no name of git's."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+
+    assert chosen(root, {**GITHUB, "GITHUB_BASE_REF": base}) == (
+        "",
+        f"no baseline: the branch `origin/{base}` is not here; check out the history (`fetch-depth: 0`, on GitLab "
+        "`GIT_DEPTH: 0`), or give `--against REF`",
+    )
+
+
+def test_base_without_common_history(origin: Origin, tmp_path: Path) -> None:
+    """Both tips are here, and nothing of what is between them."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+    git(root, "fetch", "--quiet", "--depth=1", "origin", "+refs/heads/main:refs/remotes/origin/main")
+    name, remark = chosen(root, {**GITHUB, "GITHUB_BASE_REF": "main"})
+
+    assert (name, remark.split(";")[0]) == (
+        "",
+        "no baseline: where this parted from `origin/main` is not known: too little of the history is here",
+    )
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_merge_queue(origin: Origin, tmp_path: Path, depth: int) -> None:
+    """What the group is merged onto, as its event says."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
+    ref = "refs/heads/gh-readonly-queue/main/pr-7-abc"
+    said = event(tmp_path, {"merge_group": {"base_sha": origin.main, "base_ref": "refs/heads/main"}})
+
+    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": ref}) == (origin.main[:12], origin.main)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_push(origin: Origin, tmp_path: Path, depth: int) -> None:
+    """What the branch was before."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main", depth=depth)
+    said = event(tmp_path, {"before": origin.first, "repository": {"default_branch": "main"}})
+
+    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": "refs/heads/main"}) == (origin.first[:12], origin.first)
+
+
+@pytest.mark.parametrize("before", [ZEROES, GONE], ids=["new branch", "force-pushed"])
+def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str) -> None:
+    """A branch that is new, or whose old commit is nowhere: where it left the default branch."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    said = event(tmp_path, {"before": before, "forced": True, "repository": {"default_branch": "main"}})
+
+    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": "refs/heads/topic"}) == ("origin/main", origin.main)
+
+
+def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
+    """The default branch's own first push, a branch without commits of its own, a lost commit, a run by hand."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main")
+    repository = {"default_branch": "main"}
+    on_main = {**GITHUB, "GITHUB_REF": "refs/heads/main"}
+    first = chosen(root, {**on_main, **event(tmp_path, {"before": ZEROES, "repository": repository})})
+    lost = chosen(root, {**on_main, **event(tmp_path, {"before": GONE, "repository": repository})})
+    by_hand = chosen(root, {**on_main, **event(tmp_path, {"repository": repository})})
+    same = chosen(
+        root,
+        {**GITHUB, "GITHUB_REF": "refs/heads/same", **event(tmp_path, {"before": ZEROES, "repository": repository})},
+    )
+
+    assert first == by_hand == ("", "no baseline: nothing tells what was there before; give `--against REF`")
+    assert lost[1].startswith(f"no baseline: it would be `{GONE[:12]}`: it is not here, and cannot be fetched from")
+    assert same == ("", "no baseline: all of this is in `origin/main` already; give `--against REF`")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("", "[]", "{", '"x"', "[" * 100_000, '{"before": 7}', '{"before": "--help"}', '{"before": "HEAD"}'),
+        *('{"merge_group": "x"}', '{"merge_group": {"base_sha": "HEAD^1"}}', '{"repository": {"default_branch": []}}'),
+        '{"before": "main", "repository": {"default_branch": "x\\u0000y"}}',
+    ],
+)
+def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str) -> None:
+    """Whatever is in it: no failure, no baseline, and git is told nothing of it."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+
+    assert chosen(root, {**GITHUB, **event(tmp_path, said), "GITHUB_REF": "refs/heads/topic"}) == (
+        "",
+        "no baseline: nothing tells what was there before; give `--against REF`",
+    )
+
+
+def test_commits_and_branches_by_their_form() -> None:
+    """What is none is nothing."""
+    assert [parse_commit(each) for each in ("a" * 40, "a" * 64, "a" * 39, "A" * 40, ZEROES, "a" * 40 + "\n")] == [
+        *("a" * 40, "a" * 64, "", "", "", "")
+    ]
+    assert [parse_branch(each) for each in ("main", "release/1.2", "-x", "a..b", "a@{1}", "", "a/", "x.lock")] == [
+        *("main", "release/1.2", "", "", "", "", "", "")
+    ]
+
+
+def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
+    """`pull_request_target` checks the base out: that nothing differs from it says nothing of the request."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main")
+    said = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
+
+    assert chosen(root, said) == ("", "no baseline: all of this is in `origin/main` already; give `--against REF`")
+
+
+def test_gitlab(origin: Origin, tmp_path: Path) -> None:
+    """The base of a merge request, what a push came after, and where a new branch left the default one."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    on_gitlab = {"GITLAB_CI": "true", "CI_COMMIT_REF_NAME": "topic", "CI_DEFAULT_BRANCH": "main"}
+    request = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.main, "CI_COMMIT_BEFORE_SHA": ZEROES}
+
+    assert chosen(root, {**on_gitlab, **request}) == (origin.main[:12], origin.main)
+    assert chosen(root, {**on_gitlab, "CI_COMMIT_BEFORE_SHA": origin.topic_first})[1] == origin.topic_first
+    assert chosen(root, {**on_gitlab, "CI_COMMIT_BEFORE_SHA": ZEROES}) == ("origin/main", origin.main)
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> None:
+    """What the target branch brought since is in both, and is no change: the merge that GitLab made of them tells."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
+    on_gitlab = {"GITLAB_CI": "true", "CI_COMMIT_SHA": origin.merge, "CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.main}
+    merged = {**on_gitlab, "CI_MERGE_REQUEST_EVENT_TYPE": "merged_result"}
+
+    assert chosen(root, merged) == ("HEAD^1", origin.newer_main)
+    assert chosen(root, {**merged, "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train"}) == ("HEAD^1", origin.newer_main)
+    assert chosen(root, {**merged, "CI_MERGE_REQUEST_EVENT_TYPE": "detached"})[1] == origin.main
+
+
+def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
+    """A train that fast-forwards has no merge: then GitLab says what the target branch was."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    said = {
+        "GITLAB_CI": "true",
+        "CI_COMMIT_SHA": origin.topic,
+        "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": origin.first,
+        "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": origin.main,
+    }
+
+    assert chosen(root, said) == (origin.main[:12], origin.main)
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    """An archive, or a folder that nobody has committed anything in."""
+    (tmp_path / "empty").mkdir()
+    git(tmp_path / "empty", "init", "--quiet")
+    said = ("", "no baseline: this is no git repository with a commit, or git is not here; give `--against REF`")
+
+    assert chosen(tmp_path / "empty", GITHUB) == said
+    assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=said[1])
+
+
+@pytest.mark.parametrize("name", ["HEAD^1", "HEAD~1", "HEAD^", "@~", "HEAD~"])
+def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str) -> None:
+    """Git itself does not know it there; it is fetched by the name that the commit has for it."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+    with pytest.raises(UsageError, match="nothing may be fetched"):
+        choose_baseline(root, name, {}, offline=True)
+    found = choose_baseline(root, name, {})
+
+    assert found.revision is not None
+    assert (found.revision.name, found.revision.commit) == (name, origin.topic_first)
+
+
+def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path) -> None:
+    """Step by step; the second parent, too; and a commit by its full name."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    asked = {"HEAD^2~1": origin.topic_first, "HEAD~2": origin.main, origin.first: origin.first}
+    found = {name: choose_baseline(root, name, {}).revision for name in asked}
+
+    assert {name: each.commit if each is not None else "" for name, each in found.items()} == asked
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("HEAD^3", "`{}` has 2 parents"),
+        (f"HEAD~{MAX_FETCHED_COMMITS + 1}", f"it lies more than {MAX_FETCHED_COMMITS} commits back, and is not here"),
+        ("HEAD^0^9", "`{}` has 2 parents"),
+        ("nowhere^1", "git knows no such revision here"),
+        (GONE, "it is not here, and cannot be fetched from `origin`"),
+    ],
+)
+def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why: str) -> None:
+    """What was asked for and cannot be had is a fault of the usage, with what helps."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    with pytest.raises(UsageError) as raised:
+        choose_baseline(root, name, {})
+
+    assert raised.value.message.startswith(f"`--against {name}`: {why.format(origin.merge[:12])}")
+    assert "`fetch-depth: 2` for `HEAD^1`" in (raised.value.hint or "")
+
+
+def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
+    """A commit that a full clone lacks is fetched, which makes the clone neither shallow, nor a ref in it."""
+    root = tmp_path / "clone"
+    git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))
+    refs = git(root, "for-each-ref")
+    found = choose_baseline(root, origin.topic, {})
+
+    assert found.revision is not None
+    assert found.revision.commit == origin.topic
+    assert git(root, "rev-parse", "--is-shallow-repository") == "false"
+    assert git(root, "for-each-ref") == refs
+
+
+def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What git tells its hooks of the repository that runs them does not lead to another one's commits."""
+    (tmp_path / "other").mkdir()
+    git(tmp_path / "other", "init", "--quiet")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
+    found = choose_baseline(origin.folder, "main", {})
+
+    assert found.revision is not None
+    assert found.revision.commit == origin.newer_main

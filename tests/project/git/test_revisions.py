@@ -1,0 +1,182 @@
+"""Models at other git revisions: their content, their data, and what cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxgate.core.errors import UsageError
+from onnxgate.project.git.revisions import (
+    MissingAtRevisionError,
+    Revision,
+    resolve_data_path,
+    resolve_revision,
+    write_model_at_revision,
+)
+from tests.conftest import need
+from tests.harness.models import make_external, parse, write
+from tests.harness.repositories.checkout import commit, git
+
+WEIGHTS = "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository whose first commit has a model with external data, and whose second has another one there."""
+    folder = tmp_path / "a repository"
+    model = parse(WEIGHTS)
+    data = make_external(model, "data/w.bin")
+    write(folder / "ml" / "m.onnx", model)
+    (folder / "ml" / "data").mkdir()
+    (folder / "ml" / "data" / "w.bin").write_bytes(data)
+    commit(folder)
+    git(folder, "tag", "old")
+    write(folder / "ml" / "m.onnx")
+    (folder / "ml" / "data" / "w.bin").unlink()
+    write(folder / "ml" / "new.onnx")
+    commit(folder)
+    return folder
+
+
+def _absent(revision: Revision, path: str, folder: Path) -> MissingAtRevisionError:
+    with pytest.raises(MissingAtRevisionError) as raised:
+        write_model_at_revision(revision, path, folder)
+    return raised.value
+
+
+def test_model_with_its_data(root: Path, tmp_path: Path) -> None:
+    """Both are as they were, beside each other, and the checkout is left alone."""
+    before = git(root, "status", "--porcelain")
+    file = write_model_at_revision(resolve_revision(root, "old"), "ml/m.onnx", tmp_path / "past")
+    (weight,) = onnx.load(file).graph.initializer
+
+    assert onnx.numpy_helper.to_array(weight).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert (before, git(root, "status", "--porcelain")) == ("", "")
+
+
+def test_any_name_of_a_revision(root: Path, tmp_path: Path) -> None:
+    """A tag, a relative name, a commit."""
+    commits = {resolve_revision(root, name).commit for name in ("old", "HEAD~1", git(root, "rev-parse", "old")[:12])}
+
+    assert commits == {git(root, "rev-parse", "old")}
+
+
+@pytest.mark.parametrize("name", ["nowhere", "--help", "", "old:ml/m.onnx"])
+def test_no_revision(root: Path, name: str) -> None:
+    """What git does not know is a fault of the usage, and never an option of git's."""
+    with pytest.raises(UsageError, match="git knows no such revision"):
+        resolve_revision(root, name)
+
+
+def test_no_repository() -> None:
+    """There is nothing that could be asked."""
+    with pytest.raises(UsageError, match="this is no git repository"):
+        resolve_revision(None, "main")
+
+
+def test_model_that_is_new(root: Path, tmp_path: Path) -> None:
+    """It has no baseline, which is no fault; a glob's letters in a name mean themselves."""
+    new = _absent(resolve_revision(root, "old"), "ml/new.onnx", tmp_path / "a")
+
+    assert (new.reason, new.is_new) == ("`ml/new.onnx` is not at `old`", True)
+    assert _absent(resolve_revision(root, "old"), "ml/*.onnx", tmp_path / "b").is_new
+    assert _absent(resolve_revision(root, "old"), "ml", tmp_path / "c").is_new
+
+
+def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
+    """The model was broken then: nothing can be measured against it."""
+    model = parse(WEIGHTS)
+    make_external(model, "lost.bin")
+    write(root / "ml" / "m.onnx", model)
+    commit(root)
+    lost = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
+
+    assert lost.reason == "`ml/lost.bin` is not at `HEAD`"
+
+
+def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None:
+    """Both are said."""
+    (root / "ml" / "m.onnx").write_bytes(b"\xff" * 99)
+    (root / "ml" / "link.onnx").symlink_to("m.onnx")
+    commit(root)
+    head = resolve_revision(root, "HEAD")
+
+    assert "cannot be read: it is " in _absent(head, "ml/m.onnx", tmp_path / "a").reason
+    assert _absent(head, "ml/link.onnx", tmp_path / "b").reason == "`ml/link.onnx` is a link at `HEAD`"
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "a\\w.bin"])
+def test_data_outside_of_the_folder(root: Path, tmp_path: Path, location: str) -> None:
+    """They are not looked for, and nothing is written where they would be."""
+    model = parse(WEIGHTS)
+    make_external(model, location)
+    write(root / "ml" / "m.onnx", model)
+    commit(root)
+    outside = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
+
+    assert outside.reason == f"`ml/m.onnx` at `HEAD` has data outside of its folder: `{location}`"
+    assert resolve_data_path("ml/m.onnx", location) is None
+
+
+def _pointer(content: bytes) -> bytes:
+    oid = hashlib.sha256(content).hexdigest()
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n".encode()
+
+
+@pytest.fixture
+def content(root: Path) -> bytes:
+    """A model that is a pointer in its repository, at `HEAD`."""
+    content = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Tanh(x) }").SerializeToString()
+    (root / "ml" / "m.onnx").write_bytes(_pointer(content))
+    commit(root)
+    return content
+
+
+def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: Path) -> None:
+    """Git LFS need not even be installed."""
+    oid = hashlib.sha256(content).hexdigest()
+    stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(content)
+    file = write_model_at_revision(resolve_revision(root, "HEAD", offline=True), "ml/m.onnx", tmp_path / "past")
+
+    assert (file.read_bytes(), file.is_symlink()) == (content, False)
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
+    """Neither here, nor anywhere: it is said, with the command that gets it."""
+    need("git-lfs")
+    lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
+
+    assert lacking.reason.startswith("`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here")
+    assert lacking.hint == f'git lfs fetch origin {git(root, "rev-parse", "HEAD")} --include "ml/m.onnx"'
+    assert not lacking.is_new
+
+
+def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
+    """From the remote of a clone that never fetched it, its data as well; not where nothing may be asked for."""
+    need("git-lfs")
+    model = parse(WEIGHTS)
+    data = make_external(model, "w.bin")
+    write(root / "ml" / "m.onnx", model)
+    (root / "ml" / "w.bin").write_bytes(data)
+    git(root, "lfs", "install", "--local")
+    git(root, "lfs", "track", "*.onnx", "*.bin")
+    git(root, "add", "--renormalize", ".")
+    commit(root)
+    origin, clone = tmp_path / "origin.git", tmp_path / "clone"
+    git(tmp_path, "init", "--quiet", "--bare", "--initial-branch=main", str(origin))
+    git(root, "push", "--quiet", origin.as_uri(), "main")
+    git(tmp_path, "-c", "filter.lfs.smudge=cat", "clone", "--quiet", origin.as_uri(), str(clone))
+    git(clone, "lfs", "install", "--local", "--skip-smudge")
+    offline = _absent(resolve_revision(clone, "HEAD", offline=True), "ml/m.onnx", tmp_path / "offline")
+    file = write_model_at_revision(resolve_revision(clone, "HEAD"), "ml/m.onnx", tmp_path / "past")
+
+    assert offline.reason == "`ml/m.onnx` at `HEAD` is a Git LFS pointer, and its content is not here"
+    assert np.frombuffer(file.with_name("w.bin").read_bytes(), np.float32).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert onnx.load(file).graph.node[0].op_type == "Add"

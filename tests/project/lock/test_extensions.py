@@ -1,0 +1,195 @@
+"""Locking packages that register custom operators, with the real uv on an index of our own making."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.writer import render_lock
+from tests.harness.locks import project_of
+
+from .conftest import LocalIndex, use_index
+from .test_update import CONFIG, locked, pins
+
+WITH = CONFIG + 'extensions = ["ort-extras"]\n'
+OLD = "numpy==1.26.4 onnxruntime==1.18.1 ort-extras=={}"
+NEW = "numpy==2.4.0 onnxruntime==1.19.0 ort-extras=={}"
+
+
+@pytest.fixture(autouse=True)
+def published(local_index: LocalIndex) -> LocalIndex:
+    """Releases as they were on the day of the first lock."""
+    for version in ("1.18.1", "1.19.0"):
+        local_index.add("onnxruntime", version, ("3.11",))
+    for version in ("1.26.4", "2.4.0"):
+        local_index.add("numpy", version, ("3.11",))
+    publish(local_index, "0.1", "0.2")
+    return local_index
+
+
+def publish(index: LocalIndex, *versions: str, pythons: tuple[str, ...] = ("3.11",)) -> None:
+    """Publish releases of the extension."""
+    for version in versions:
+        index.add("ort_extras", version, pythons)
+        index.files["ort-extras"] = index.files["ort_extras"]
+
+
+def both(version: str) -> list[str]:
+    """The pins of both runtimes with one release of the extension."""
+    return [OLD.format(version), NEW.format(version)]
+
+
+def test_first(tmp_path: Path) -> None:
+    """The newest release is pinned beside each engine, with its wheels; the lock is read again and is not stale."""
+    project = project_of(tmp_path, WITH)
+
+    lock = locked(project)
+
+    assert both("0.2") == pins(lock)
+    assert {each.extensions for each in lock.targets["server"].runtimes} == {("ort-extras",)}
+    assert [f"{each.name} {each.version}" for each in lock.packages if each.name == "ort-extras"] == ["ort-extras 0.2"]
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
+    assert policy_differences(project.config, lock) == ()
+
+
+def test_pins_stay(
+    tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A pin stays when a newer release comes out, and no index is asked."""
+    project = project_of(tmp_path, WITH)
+    first = locked(project)
+    publish(published, "0.3")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+    asked = published.asked
+
+    assert first == locked(project, first)
+    assert asked == published.asked
+
+
+def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None:
+    """The lock is stale until it has the extension; the engine keeps its patch."""
+    before = locked(project_of(tmp_path, CONFIG))
+    published.add("onnxruntime", "1.19.1", ("3.11",))
+    project = project_of(tmp_path, WITH)
+
+    after = locked(project, before)
+
+    assert policy_differences(project.config, before)
+    assert both("0.2") == pins(after)
+    assert policy_differences(project.config, after) == ()
+
+
+def test_taken_out(tmp_path: Path) -> None:
+    """Neither pin nor wheels are left, and the lock is what it would have been without it."""
+    without = locked(project_of(tmp_path, CONFIG))
+    with_it = locked(project_of(tmp_path, WITH))
+
+    assert without == locked(project_of(tmp_path, CONFIG), with_it)
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "expected"),
+    [
+        ("ort-extras", "0.3"),
+        ("", "0.3"),
+        ("ort-extras=0.1", "0.1"),
+        ("onnxruntime", "0.2"),
+        ("numpy", "0.2"),
+    ],
+)
+def test_upgrade(
+    tmp_path: Path,
+    published: LocalIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    upgrade: str,
+    expected: str,
+) -> None:
+    """It gives up its pin where it is named, and keeps it where something else is."""
+    project = project_of(tmp_path, WITH)
+    first = locked(project)
+    publish(published, "0.3")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+    upgraded = locked(project, first, upgrade=(upgrade,))
+
+    assert both(expected) == pins(upgraded)
+    assert policy_differences(project.config, upgraded) == ()
+
+
+def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path) -> None:
+    """A release that the target does not take is an error."""
+    project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras<0.2"]\n')
+
+    with pytest.raises(UsageError, match=r"takes `ort-extras==0\.2`"):
+        locked(project, locked(project), upgrade=("ort-extras=0.2",))
+
+
+def test_targets_that_differ(tmp_path: Path) -> None:
+    """The same releases with and without it, and with another requirement, are three runtimes with three names."""
+    text = WITH + "".join(
+        f'[targets.{name}]\nruntime = "onnxruntime==1.19.*"\n{rest}'
+        for name, rest in (("plain", ""), ("older", 'extensions = ["ort_extras <0.2", "libs/my ops.so"]\n'))
+    )
+    lock = locked(project_of(tmp_path, text))
+    rows = [lock.targets[name].runtimes[-1] for name in ("plain", "server", "older")]
+
+    assert ["numpy==2.4.0 onnxruntime==1.19.0"] == pins(lock, "plain")
+    assert [NEW.format("0.1")] == pins(lock, "older")
+    assert [row.name for row in rows] == [
+        "onnxruntime 1.19.0",
+        "onnxruntime+ort-extras 1.19.0",
+        "onnxruntime+ort-extras<0.2+libs/my%20ops.so 1.19.0",
+    ]
+
+
+def test_new_runtimes_share_what_is_locked(tmp_path: Path, published: LocalIndex) -> None:
+    """A target that is added takes the release that others have pinned for the same words."""
+    first = locked(project_of(tmp_path, WITH))
+    publish(published, "0.3")
+    edge = '[targets.edge]\nruntime = "onnxruntime==1.19.*"\nextensions = ["{}"]\n'
+
+    same = locked(project_of(tmp_path, WITH + edge.format("ort-extras")), first)
+    other = locked(project_of(tmp_path, WITH + edge.format("ort-extras>=0.1")), first)
+
+    assert [NEW.format("0.2")] == pins(same, "edge")
+    assert [NEW.format("0.3")] == pins(other, "edge")
+
+
+def test_releases_without_wheels_are_passed_over(tmp_path: Path, published: LocalIndex) -> None:
+    """The newest release that has wheels for the runtime's Python, not the newest of all."""
+    publish(published, "0.9", pythons=("3.13",))
+
+    assert both("0.2") == pins(locked(project_of(tmp_path, WITH)))
+
+
+def test_no_wheels(tmp_path: Path, published: LocalIndex) -> None:
+    """Where no release has wheels, the message names what runs under that Python."""
+    publish(published, "0.9", pythons=("3.13",))
+    project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras>0.5"]\n')
+
+    with pytest.raises(ConfigError) as caught:
+        locked(project)
+
+    assert caught.value.message.startswith(
+        "no release of `ort-extras>0.5` has wheels for Python 3.11, under which onnxruntime 1.18.1 runs: "
+    )
+
+
+def test_libraries_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A library is nothing to resolve: it changes the lock without a pin."""
+    before = locked(project_of(tmp_path, CONFIG))
+    lock: Lock = locked(project_of(tmp_path, CONFIG + 'extensions = ["libs/foo.so"]\n'), before)
+    use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
+
+    assert pins(before) == pins(lock)
+    assert before.packages == lock.packages
+    assert lock == locked(project_of(tmp_path, CONFIG + 'extensions = ["libs/foo.so"]\n'), lock)
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")

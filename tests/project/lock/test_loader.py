@@ -1,0 +1,88 @@
+"""Loading the lock: each way in which it cannot be used has words of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.errors import LockError
+from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
+
+LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
+
+
+def test_missing(tmp_path: Path) -> None:
+    """A lock that is not there is named, with what makes one."""
+    with pytest.raises(LockError) as caught:
+        load_lock(tmp_path / "onnxgate.lock")
+
+    assert (caught.value.message, caught.value.hint) == ("there is no `onnxgate.lock`", "run `onnxgate lock`")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("version = 2\n[new]\n", "`onnxgate.lock` has version 2; this onnxgate reads up to 1"),
+        ("version = 1\n[models\n", "`onnxgate.lock` is damaged: expected "),
+        ("[targets.a]\n", "`onnxgate.lock` is damaged: it has no `version`"),
+        (
+            "version = 1\n[targets.a]\npolicy = 1\nruntimes = []\n",
+            "expected `str`, got `int` - at `$.targets[...].policy`",
+        ),
+        (
+            "version = 1\n<<<<<<< HEAD\n[targets.a]\n=======\n[targets.b]\n>>>>>>> other\n",
+            "`onnxgate.lock` has the marks of a merge conflict at line 2",
+        ),
+    ],
+)
+def test_refused(text: str, expected: str) -> None:
+    """A lock that is newer, damaged, or of two branches."""
+    with pytest.raises(LockError) as caught:
+        parse_lock(text, "onnxgate.lock")
+
+    assert expected in caught.value.message
+    assert caught.value.hint
+
+
+def test_newer_lock_says_upgrade() -> None:
+    """A newer version is no damage: the way out is another onnxgate, not another lock."""
+    with pytest.raises(LockError) as caught:
+        parse_lock("version = 99\n", "onnxgate.lock")
+
+    assert caught.value.hint == "upgrade onnxgate"
+
+
+def test_newer_revision() -> None:
+    """What a newer revision adds is skipped."""
+    text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
+    added = text.replace("revision = 0\n", 'revision = 7\nnews = "x"\n').replace("[toolchain]", "[toolchain]\nnews = 1")
+
+    assert parse_lock(text, "").models == parse_lock(added, "").models
+    assert parse_lock(added, "").revision == 7
+
+
+def test_not_text(tmp_path: Path) -> None:
+    """Bytes that are no text."""
+    (tmp_path / "onnxgate.lock").write_bytes(b"version = 1\n# \xff\n")
+
+    with pytest.raises(LockError, match="it is not UTF-8"):
+        load_lock(tmp_path / "onnxgate.lock")
+
+
+def test_line_ends_of_windows(tmp_path: Path) -> None:
+    """A checkout that turned line ends is the same lock."""
+    text = (LOCKS / "sample.lock").read_bytes()
+    (tmp_path / "onnxgate.lock").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+
+    assert load_lock(LOCKS / "sample.lock") == load_lock(tmp_path / "onnxgate.lock")
+
+
+def test_place() -> None:
+    """A model's table has a line, one that is not locked has none."""
+    text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
+    line = text.split("\n").index('[models."models/b.onnx"]') + 1
+
+    assert line == find_model_place(text, "models/b.onnx").line
+    assert find_model_place(text, "models/c.onnx").line == 0

@@ -1,0 +1,188 @@
+"""ONNX Runtime Web in the lock, with the real npm on a registry of our own making."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from packaging.requirements import Requirement
+
+from onnxgate.core.errors import ConfigError, LockError, ResolutionError
+from onnxgate.project.config.schema import ReleaseSelection
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.npm import NpmClient, NpmResolver, summarize_npm_error
+from onnxgate.project.lock.releases import parse_upgrade
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, NpmPackage
+from onnxgate.project.lock.update import update_lock
+from onnxgate.project.lock.writer import render_lock
+from tests.conftest import need
+from tests.harness.locks import project_of
+
+from .npm_registry import COMPANION, ENGINE, Registry, integrity, serve, use_registry
+from .test_update import no_build, no_toolchain
+
+CONFIG = """
+models = ["m.onnx"]
+[targets.web]
+runtime = "onnxruntime-web>=1.20"
+"""
+NIGHTLY = "1.31.0-dev.20260914-8d85527a0"
+ROWS = (
+    LockedRuntime(engine=ENGINE, release="1.20.1", packages=(f"{COMPANION}==1.20.1", f"{ENGINE}==1.20.1")),
+    LockedRuntime(engine=ENGINE, release="1.30.0", packages=(f"{COMPANION}==1.30.0", f"{ENGINE}==1.30.0")),
+)
+NPM = tuple(
+    NpmPackage(name=name, version=version, integrity=integrity(name, version))
+    for name in (COMPANION, ENGINE)
+    for version in ("1.20.1", "1.30.0")
+)
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Registry]:
+    """Releases as the real ones are, a build of the night among them."""
+    need("npm")
+    with serve() as registry:
+        use_registry(monkeypatch, registry.url, tmp_path / "npm")
+        registry.engine("1.19.2", "1.20.0", "1.20.1", "1.30.0", NIGHTLY)
+        yield registry
+
+
+def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade: tuple[str, ...] = ()) -> Lock:
+    """The lock of a project without models."""
+    project = project_of(folder, config)
+    asked = parse_upgrade(upgrade)
+    return update_lock(
+        project,
+        old,
+        {},
+        index=UvIndex(),
+        probe_toolchain=no_toolchain,
+        find_build=no_build,
+        upgrade=asked,
+        npm=NpmClient(),
+    ).lock
+
+
+@pytest.mark.parametrize(
+    ("specifier", "select", "expected"),
+    [
+        ("", "minors", ["1.19.2", "1.20.1", "1.30.0"]),
+        ("", "newest", ["1.30.0"]),
+        (">=1.20", "bounds", ["1.20.1", "1.30.0"]),
+        ("<1.30", "all", ["1.19.2", "1.20.0", "1.20.1"]),
+        ("==1.20.*,!=1.20.1", "minors", ["1.20.0"]),
+    ],
+)
+def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
+    """A range means the same as for a Python package; builds of the night are no releases."""
+    found = NpmResolver(Lock(), NpmClient()).find(Requirement(f"{ENGINE}{specifier}"), select)
+
+    assert expected == [str(each.version) for each in found]
+
+
+def test_a_target_is_locked_by_integrity(registry: Registry, tmp_path: Path) -> None:
+    """Engine and companion alone, and nothing of where they lie."""
+    lock = locked(tmp_path)
+
+    assert (ROWS, NPM, ()) == (lock.targets["web"].runtimes, lock.npm, lock.packages)
+    assert policy_differences(project_of(tmp_path, CONFIG).config, lock) == ()
+    assert "127.0.0.1" not in render_lock(lock)
+
+
+def test_the_same_bytes_again(registry: Registry, tmp_path: Path) -> None:
+    """What is written is what is read; a second lock asks nobody, whatever was published since."""
+    first = locked(tmp_path)
+    text = render_lock(first)
+    registry.engine("1.20.2", "1.31.0")
+    registry.asked = 0
+    again = locked(tmp_path, parse_lock(text, "onnxgate.lock"))
+
+    assert (text, 0) == (render_lock(again), registry.asked)
+
+
+def test_an_upgrade_takes_the_place_of_the_old_pins(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one release or of all, and the integrity of what nobody needs goes with it."""
+    first = locked(tmp_path)
+    registry.engine("1.30.1")
+    use_registry(monkeypatch, registry.url, tmp_path / "cold")
+    one = locked(tmp_path, first, upgrade=(f"{ENGINE}=1.30.1",))
+    every = locked(tmp_path, first, upgrade=("",))
+
+    assert ["1.20.1", "1.30.1"] == [each.release for each in one.targets["web"].runtimes]
+    assert {"1.20.1", "1.30.1"} == {each.version for each in one.npm}
+    assert one == every
+
+
+def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None:
+    """A minor that both ranges have stays."""
+    lock = locked(tmp_path, locked(tmp_path), CONFIG.replace(">=1.20", ">=1.21"))
+
+    assert (ROWS[1:], {"1.30.0"}) == (lock.targets["web"].runtimes, {each.version for each in lock.npm})
+
+
+def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path: Path) -> None:
+    """The row's own pins say what it was."""
+    lock = locked(tmp_path)
+    lost = msgspec.structs.replace(lock, npm=())
+    said = policy_differences(project_of(tmp_path, CONFIG).config, lost)
+
+    assert f"target `web` needs `{COMPANION}==1.20.1` of npm, and the lock has no integrity of it" == said[0]
+    assert lock == locked(tmp_path, lost)
+
+
+def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
+    """No release, and one without sha512, each with words of their own."""
+    registry.add(COMPANION, "2.0.0")
+    registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
+
+    with pytest.raises(ConfigError, match=r"no release of `onnxruntime-web` that npm offers satisfies `>=3`"):
+        locked(tmp_path, config=CONFIG.replace(">=1.20", ">=3"))
+    with pytest.raises(ResolutionError, match=r"no integrity by sha512 of `onnxruntime-web`"):
+        locked(tmp_path, config=CONFIG.replace(">=1.20", ">=2"))
+
+
+def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not know the package, one that is not there, npm's empty cache, and no npm."""
+    with pytest.raises(ResolutionError, match=r"npm cannot say it: 404 Not Found"):
+        NpmClient().releases("onnxruntime-nothing")
+    use_registry(monkeypatch, "http://127.0.0.1:9", tmp_path / "cold")
+    with pytest.raises(ResolutionError, match=r"npm cannot say it: .*ECONNREFUSED"):
+        NpmClient().releases(ENGINE)
+    with pytest.raises(ResolutionError, match=r"not in npm's cache, and `--offline` asks no registry"):
+        NpmClient(offline=True).releases(ENGINE)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ResolutionError, match=r"npm is not installed") as failed:
+        NpmClient().releases(ENGINE)
+    assert failed.value.hint == "install Node 18 or newer, which brings npm"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "expected"),
+    [
+        (NPM[0].integrity, "sha512-abc", "package `onnxruntime-common` of npm: `sha512-abc` is no integrity by sha512"),
+        (f'"{COMPANION}==1.20.1", ', "", "its packages do not pin `onnxruntime-common`"),
+        ('release = "1.20.1", ', 'release = "1.20.1", python = "3.11", ', "has no Python, and `3.11` is said"),
+    ],
+)
+def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
+    """What no onnxgate writes is no lock."""
+    text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
+    assert wrong in text
+
+    with pytest.raises(LockError, match=expected):
+        parse_lock(text.replace(wrong, right), "onnxgate.lock")
+
+
+@pytest.mark.parametrize(
+    "said", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
+)
+def test_a_cause_is_what_npm_says_first(said: str) -> None:
+    """In the spelling of old and new releases of npm."""
+    assert summarize_npm_error(said) == "404 Not Found - GET x"

@@ -1,0 +1,177 @@
+"""Policies: what makes a lock stale, and what does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from onnxgate.project.config.schema import Config, Target, Toolchain
+from onnxgate.project.lock.comparison import (
+    canonical_requirement,
+    policy_differences,
+    resolved_digest,
+    target_policy,
+    toolchain_policy,
+)
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget, LockedToolchain
+from tests.harness.locks import package, runtime
+
+SERVER = Target(runtime="onnxruntime>=1.18,<1.20")
+NEWEST = Target(runtime=SERVER.runtime, select="newest")
+OWN = Target(runtime="onnxruntime", python=".venv")
+BUILD = LockedRuntime(engine="onnxruntime", release="1.19.2", environment=".venv")
+RUNTIMES = (runtime("1.18.1", "1.26.4"), runtime("1.19.2"))
+PACKAGES = (
+    package("numpy", "1.26.4"),
+    package("numpy", "2.4.6"),
+    package("onnxruntime", "1.18.1"),
+    package("onnxruntime", "1.19.2"),
+)
+
+
+def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
+    """A lock of one target."""
+    rows = {"runtimes": fields.pop("runtimes", RUNTIMES), "resolved": fields.pop("resolved", "")}
+    target = LockedTarget(policy=policy, **rows)
+    return Lock(**{"targets": {"server": target}, "packages": PACKAGES, **fields})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("onnxruntime>=1.18,<1.20", "onnxruntime <1.20, >=1.18"),
+        ("onnxruntime>=1.18", "ONNXRuntime >= 1.18"),
+        ("onnx_ir[a,b]>=1", "onnx-ir [b,a] >= 1"),
+    ],
+)
+def test_spelling(one: str, other: str) -> None:
+    """How a requirement is spelled does not matter."""
+
+    assert canonical_requirement(one) == canonical_requirement(other)
+    assert target_policy(Target(runtime=one)) == target_policy(Target(runtime=other))
+
+
+OTHERS = (
+    Target(runtime="onnxruntime>=1.18,<1.21"),
+    Target(runtime=SERVER.runtime, select="newest"),
+    Target(runtime=SERVER.runtime, extensions=("foo",)),
+    Target(runtime=SERVER.runtime, extensions=("foo>1",)),
+    Target(runtime=SERVER.runtime, extensions=("foo", "libs/foo.so")),
+    Target(runtime=SERVER.runtime, extensions=("libs/foo.so", "foo")),
+    Target(runtime=SERVER.runtime, python="foo"),
+    Target(runtime=SERVER.runtime, python=".venv", extensions=("foo",)),
+)
+
+
+def test_what_decides() -> None:
+    """Another range, selection, environment, extension or order of extensions is another policy."""
+
+    assert len({target_policy(each) for each in (SERVER, *OTHERS)}) == 1 + len(OTHERS)
+    assert target_policy(OTHERS[3]) == target_policy(Target(runtime=SERVER.runtime, extensions=("Foo > 1",)))
+
+
+@pytest.mark.parametrize("changed", [{"extensions": ("foo",)}, {"environment": ".venv"}])
+def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
+    """A row that was given an extension or another environment by hand is no longer what was resolved or asked for."""
+    rows = (RUNTIMES[0], msgspec.structs.replace(RUNTIMES[1], **changed))
+    said = policy_differences(
+        Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
+    )
+
+    assert said[0].endswith('which is not what `onnxruntime>=1.18,<1.20`, `select = "minors"` asks for')
+    assert said[1] == "the runtimes of target `server` are not those that were resolved"
+
+
+def test_what_does_not_decide() -> None:
+    """How runtimes are used changes no pin."""
+    used = Target(runtime=SERVER.runtime, optimization=("all",), required=False)
+
+    assert target_policy(SERVER) == target_policy(used)
+    assert toolchain_policy(Toolchain(requires=("a", "b"))) == toolchain_policy(
+        Toolchain(python="x", requires=("b", "a"))
+    )
+
+
+def test_current() -> None:
+    """A lock of this config is not stale."""
+
+    config = Config(targets={"server": SERVER})
+
+    assert policy_differences(config, locked()) == ()
+    assert policy_differences(config, locked(runtimes=RUNTIMES[::-1], resolved=resolved_digest(RUNTIMES))) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "lock", "expected"),
+    [
+        (Config(targets={"server": SERVER, "edge": SERVER}), locked(), "target `edge` is not locked"),
+        (Config(), locked(), "target `server` is locked, and the config has it no longer"),
+        (
+            Config(targets={"server": SERVER}),
+            locked("old"),
+            'target `server` was locked for another policy than `onnxruntime>=1.18,<1.20`, `select = "minors"`',
+        ),
+        (Config(targets={"server": SERVER}), locked(runtimes=()), "target `server` is locked without any runtime"),
+        (
+            Config(targets={"server": SERVER}),
+            locked(packages=PACKAGES[1:]),
+            "target `server` needs `numpy==1.26.4` for Python 3.11, and the lock has no wheels of it",
+        ),
+        (
+            Config(targets={"server": Target(runtime="onnxruntime==1.19.*")}),
+            locked(target_policy(Target(runtime="onnxruntime==1.19.*"))),
+            "target `server` is locked with onnxruntime 1.18.1, which does not satisfy `onnxruntime==1.19.*`",
+        ),
+        (
+            Config(targets={"server": NEWEST}),
+            locked(target_policy(NEWEST)),
+            'target `server` is locked with 2 runtimes, and `select = "newest"` takes 1',
+        ),
+        (
+            Config(targets={"server": SERVER}),
+            locked(runtimes=RUNTIMES[1:], resolved=resolved_digest(RUNTIMES)),
+            "the runtimes of target `server` are not those that were resolved",
+        ),
+        (
+            Config(targets={"server": Target(runtime="onnxruntime", extensions=("foo", "a.so"))}),
+            locked("old"),
+            "target `server` was locked for another policy than "
+            '`onnxruntime`, `select = "minors"`, `extensions = ["foo", "a.so"]`',
+        ),
+        (
+            Config(targets={"server": OWN}),
+            locked("old"),
+            'target `server` was locked for another policy than `onnxruntime`, `python = ".venv"`',
+        ),
+        (
+            Config(targets={"server": OWN}),
+            locked(target_policy(OWN), runtimes=(BUILD, msgspec.structs.replace(BUILD, release="1.20.1"))),
+            'target `server` is locked with 2 runtimes, and `python = ".venv"` takes 1',
+        ),
+        (
+            Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.13.*",))),
+            locked(),
+            "the toolchain is not locked; the config requires `torch==2.13.*`",
+        ),
+        (
+            Config(targets={"server": SERVER}, toolchain=Toolchain(requires=("torch==2.14.*",))),
+            locked(toolchain=LockedToolchain(policy="old", python="3.11", packages={})),
+            "the toolchain was locked for other requirements than `torch==2.14.*`",
+        ),
+    ],
+)
+def test_stale(config: Config, lock: Lock, expected: str) -> None:
+    """Each way in which config and lock differ is one sentence."""
+
+    assert (expected,) == policy_differences(config, lock)
+
+
+def test_digests_are_fixed() -> None:
+    """The digests are part of the lock's format: another one would make every lock stale."""
+    text = (Path(__file__).parent / "digests.txt").read_text(encoding="utf-8")
+    now = [target_policy(SERVER), toolchain_policy(Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6")))]
+
+    assert text.split() == now

@@ -1,0 +1,170 @@
+"""Locking targets with an environment of the user's own: what was found there, and what stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.errors import UsageError
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import policy_differences
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.loader import parse_lock
+from onnxgate.project.lock.pins import BuildFinder
+from onnxgate.project.lock.releases import parse_upgrade
+from onnxgate.project.lock.types import Lock, LockedRuntime
+from onnxgate.project.lock.update import LockUpdate, update_lock
+from onnxgate.project.lock.writer import render_lock
+from tests.harness.locks import MODEL, project_of
+
+from .conftest import LocalIndex
+from .test_update import no_build, no_toolchain
+
+OWN = '[targets.own]\nruntime = "onnxruntime>=1.23"\npython = ".venv"\n'
+EXTENDED = 'extensions = ["ort-extras>=0.1"]\n'
+
+
+def build(release: str, extras: str = "") -> BuildFinder:
+    """A machine whose environment has that release, and that release of the extension."""
+
+    def find(target: Target) -> LockedRuntime:
+        assert target.python is not None
+        return LockedRuntime(
+            engine="onnxruntime",
+            release=release,
+            packages=(f"ort-extras=={extras}",) if extras else (),
+            extensions=target.extensions,
+            environment=target.python,
+        )
+
+    return find
+
+
+@pytest.fixture(autouse=True)
+def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is resolved: an index is not even there, unless a test asks for one."""
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
+
+
+def relocked(project: Project, old: Lock | None, find: BuildFinder, upgrade: tuple[str, ...] = ()) -> LockUpdate:
+    """A new lock of one model, with its notes."""
+    asked = parse_upgrade(upgrade)
+    entries = {"m.onnx": MODEL}
+    return update_lock(
+        project, old, entries, index=UvIndex(), probe_toolchain=no_toolchain, find_build=find, upgrade=asked
+    )
+
+
+def rows(relocked: LockUpdate) -> list[str]:
+    """Names and packages of the target's runtimes."""
+    runtimes = relocked.lock.targets["own"].runtimes
+    return [" ".join((runtime.name, *runtime.packages)) for runtime in runtimes]
+
+
+def test_first(tmp_path: Path) -> None:
+    """The release that is there is locked, with those of its extensions, and no wheels; it is read again."""
+    project = project_of(tmp_path, OWN + EXTENDED)
+    found = relocked(project, None, build("1.24.0", "0.2"))
+    text = render_lock(found.lock)
+
+    assert rows(found) == ["onnxruntime@.venv+ort-extras>=0.1 1.24.0 ort-extras==0.2"]
+    assert (found.lock.packages, found.notes) == ((), ())
+    assert found.lock == parse_lock(text, "onnxgate.lock")
+    assert 'release = "1.24.0", packages = ["ort-extras==0.2"], extensions = ["ort-extras>=0.1"]' in text
+    assert policy_differences(project.config, found.lock) == ()
+
+
+def test_stays_where_it_is_not(tmp_path: Path) -> None:
+    """A machine without the environment keeps what another one locked, and is told."""
+    project = project_of(tmp_path, OWN)
+    first = relocked(project, None, build("1.24.0"))
+
+    again = relocked(project, first.lock, no_build)
+
+    assert first.lock == again.lock
+    assert again.notes == ("target `own`: there is no `.venv`; what is locked stays",)
+
+
+def test_stays_where_another_one_is(tmp_path: Path) -> None:
+    """Another release is said, and taken only where that is asked for."""
+    project = project_of(tmp_path, OWN)
+    first = relocked(project, None, build("1.24.0"))
+
+    again = relocked(project, first.lock, build("1.25.0"))
+
+    assert first.lock == again.lock
+    assert again.notes == (
+        "target `own`: `.venv` has onnxruntime==1.25.0 (locked: onnxruntime==1.24.0); "
+        "what is locked stays, `--upgrade` takes this",
+    )
+
+
+@pytest.mark.parametrize("upgrade", ["", "onnxruntime", "onnxruntime=1.25.0", "onnxruntime>=1.25"])
+def test_upgrade(tmp_path: Path, upgrade: str) -> None:
+    """What is there takes the place of what is locked, where that is asked for."""
+    project = project_of(tmp_path, OWN)
+    first = relocked(project, None, build("1.24.0"))
+
+    again = relocked(project, first.lock, build("1.25.0"), (upgrade,))
+
+    assert (rows(again), again.notes) == (["onnxruntime@.venv 1.25.0"], ())
+
+
+def test_upgrade_to_what_is_not_there(tmp_path: Path) -> None:
+    """Another release than the one that is there cannot be had."""
+    project = project_of(tmp_path, OWN)
+    first = relocked(project, None, build("1.24.0"))
+
+    with pytest.raises(UsageError):
+        relocked(project, first.lock, build("1.25.0"), ("onnxruntime=1.26.0",))
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (OWN.replace(">=1.23", ">=1.22"), ["onnxruntime@.venv 1.24.0"]),
+        (OWN.replace(">=1.23", ">=1.25"), []),
+        (OWN.replace(".venv", "other"), []),
+        (OWN + EXTENDED, []),
+    ],
+)
+def test_another_policy(tmp_path: Path, config: str, expected: list[str]) -> None:
+    """A row stays as long as it is what is asked for, also on a machine that cannot look."""
+    first = relocked(project_of(tmp_path, OWN), None, build("1.24.0"))
+    project = project_of(tmp_path, config)
+
+    again = relocked(project, first.lock, no_build)
+
+    assert policy_differences(project.config, first.lock)
+    assert expected == rows(again)
+    assert bool(policy_differences(project.config, again.lock)) == (not expected)
+
+
+def test_not_locked(tmp_path: Path) -> None:
+    """Where it was never there, the lock is stale until it is; not for a target that is not required."""
+    required, optional = OWN, OWN + "required = false\n"
+    said = relocked(project_of(tmp_path, required), None, no_build)
+
+    assert (rows(said), said.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
+    assert policy_differences(project_of(tmp_path, required).config, said.lock) == (
+        "target `own` is locked without any runtime, since `.venv` had no build of it: "
+        "install one there first, or write `required = false`",
+    )
+    assert policy_differences(project_of(tmp_path, optional).config, said.lock) == ()
+    assert said.lock == parse_lock(render_lock(said.lock), "onnxgate.lock")
+
+
+def test_locked_environment_instead(tmp_path: Path, local_index: LocalIndex) -> None:
+    """A row of the user's own is no pin of a locked environment, not even of one of the same minor; and back again."""
+    for package, version in (("onnxruntime", "1.24.0"), ("onnxruntime", "1.24.1"), ("numpy", "2.4.0")):
+        local_index.add(package, version, ("3.11",))
+    own, made = OWN, OWN.replace('python = ".venv"\n', "")
+    first = relocked(project_of(tmp_path, own), None, build("1.24.0"))
+
+    second = relocked(project_of(tmp_path, made), first.lock, no_build)
+    third = relocked(project_of(tmp_path, own), second.lock, build("1.24.0"))
+
+    assert rows(second) == ["onnxruntime 1.24.1 numpy==2.4.0 onnxruntime==1.24.1"]
+    assert first.lock == third.lock

@@ -1,0 +1,106 @@
+"""Writing the lock."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from onnxgate.core.errors import StorageError
+from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
+from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
+from onnxgate.project.lock.writer import render_lock, write_lock
+from onnxgate.project.toml import loads
+from tests.harness.locks import MODEL, locks, package, runtime
+
+LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
+SAMPLE = Lock(
+    targets={
+        "server": LockedTarget(policy="11" * 32, runtimes=(runtime("1.19.2"), runtime("1.9.0", "1.26.4"))),
+        "edge": LockedTarget(policy="22" * 32, runtimes=(runtime("1.31.1"),)),
+    },
+    toolchain=LockedToolchain(policy="33" * 32, python="3.11", packages={"torch": "2.13.0", "onnx": "1.23.2"}),
+    models={"models/b.onnx": MODEL, "models/a.onnx": MODEL},
+    packages=(package("onnxruntime", "1.19.2"), package("onnxruntime", "1.9.0"), package("numpy", "2.4.6")),
+)
+
+
+def test_sample() -> None:
+    """The text is the one that reviewers know: sorted, releases by version, one line for each value and wheel."""
+    expected = (LOCKS / "sample.lock").read_text(encoding="utf-8")
+
+    assert expected == render_lock(SAMPLE)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(locks)
+def test_round_trip(lock: Lock) -> None:
+    """What is written is read as it was."""
+
+    assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(locks)
+def test_order_is_no_matter(lock: Lock) -> None:
+    """The same lock is the same bytes, in whatever order its tables were made."""
+    turned = msgspec.structs.replace(
+        lock,
+        models=dict(reversed(lock.models.items())),
+        targets=dict(reversed(lock.targets.items())),
+        packages=lock.packages[::-1],
+    )
+
+    assert render_lock(lock).encode() == render_lock(turned).encode()
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(locks)
+def test_places(lock: Lock) -> None:
+    """Each model's table is found on its own line, whatever the model is called."""
+    text = render_lock(lock)
+    lines = text.split("\n")
+
+    for model in lock.models:
+        assert model in loads(lines[find_model_place(text, model).line - 1])["models"]
+
+
+@pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\ufeff", "\x1b", "\x85", "\u2028", "\U000e0041", "\n"])
+def test_nothing_hidden(hidden: str) -> None:
+    """What a reviewer would not see, or what would turn the text, is written as an escape."""
+    header = render_lock(Lock(models={f"a{hidden}b.onnx": MODEL})).split("[models.")[1].partition(".onnx")[0]
+
+    assert hidden not in header
+    assert header.startswith('"a\\')
+
+
+def test_write(tmp_path: Path) -> None:
+    """The file is replaced in one step, and left alone where it says the same already."""
+    path = tmp_path / "onnxgate.lock"
+
+    assert write_lock(SAMPLE, path)
+    os.utime(path, (0, 0))
+    assert not write_lock(SAMPLE, path)
+    assert path.stat().st_mtime == 0
+    assert load_lock(path) == parse_lock(render_lock(SAMPLE), "")
+    assert list(tmp_path.iterdir()) == [path]
+    assert b"\r" not in path.read_bytes()
+
+
+def test_write_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails leaves the old lock, and nothing beside it."""
+    path = tmp_path / "onnxgate.lock"
+    path.write_text("old")
+
+    def fail(self: Path, target: Path) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(StorageError, match="no space"):
+        write_lock(SAMPLE, path)
+
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,117 @@
+"""What is planned: runtimes of several targets together, and those that must be kept apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
+from onnxgate.project.plan import PlannedRuntime, find_unlocked_builds, plan_models
+from onnxgate.runtimes.worker_spec import WorkerSpec
+from tests.harness.locks import project_of
+from tests.harness.models import write
+
+CONFIG = """
+models = ["m.onnx"]
+[targets.plain]
+runtime = "onnxruntime==1.19.*"
+[targets.also]
+runtime = "onnxruntime>=1.19,<1.20"
+optimization = ["all"]
+required = false
+[targets.extended]
+runtime = "onnxruntime==1.19.*"
+extensions = ["foo>1", "libs/foo.so"]
+[targets.own]
+runtime = "onnxruntime==1.19.*"
+python = ".venv"
+[targets.absent]
+runtime = "onnxruntime==1.20.*"
+python = "gpu"
+required = false
+"""
+PINS = ("numpy==2.4.6", "onnxruntime==1.19.2")
+ROW = LockedRuntime(engine="onnxruntime", release="1.19.2", python="3.11", packages=PINS)
+ROWS = {
+    "plain": (ROW,),
+    "also": (ROW,),
+    "extended": (
+        LockedRuntime(
+            engine="onnxruntime",
+            release="1.19.2",
+            python="3.11",
+            packages=("foo==1.5", *PINS),
+            extensions=("foo>1", "libs/foo.so"),
+        ),
+    ),
+    "own": (LockedRuntime(engine="onnxruntime", release="1.19.2", environment=".venv"),),
+    "absent": (),
+}
+
+
+def project(folder: Path) -> Project:
+    """A project of one model."""
+    write(folder / "m.onnx")
+    return project_of(folder, CONFIG)
+
+
+def lock_of(targets: dict[str, Target]) -> Lock:
+    """Its lock."""
+    return Lock(
+        targets={
+            name: LockedTarget(policy=target_policy(target), runtimes=ROWS[name]) for name, target in targets.items()
+        }
+    )
+
+
+def planned(folder: Path) -> tuple[PlannedRuntime, ...]:
+    """The runtimes of its model."""
+    of = project(folder)
+    (model,) = plan_models(of, lock_of(of.config.targets), of.models())
+    return model.runtimes
+
+
+def test_one_release_is_several_runtimes(tmp_path: Path) -> None:
+    """With extensions, without, and in an environment of one's own; targets that ask for the same share one."""
+    runtimes = planned(tmp_path)
+
+    assert {each.name: each.targets for each in runtimes} == {
+        "onnxruntime 1.19.2": ("also", "plain"),
+        "onnxruntime+foo>1+libs/foo.so 1.19.2": ("extended",),
+        "onnxruntime@.venv 1.19.2": ("own",),
+    }
+    assert len({WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in runtimes}) == 3
+
+
+def test_extensions(tmp_path: Path) -> None:
+    """What a job is given: packages by name, libraries by absolute path."""
+    extensions = {each.targets: each.extensions for each in planned(tmp_path)}
+
+    assert extensions["extended",] == ("foo", str(tmp_path / "libs" / "foo.so"))
+    assert extensions["also", "plain"] == extensions["own",] == ()
+
+
+def test_seat_of_ones_own(tmp_path: Path) -> None:
+    """It is looked for beside the config, and pins nothing."""
+    seat = next(
+        WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",)
+    )
+
+    assert (seat.name, seat.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
+    assert seat.packages == ()
+
+
+def test_what_was_not_there(tmp_path: Path) -> None:
+    """A target that need not be locked is said where its models are asked for, and nowhere else."""
+    of = project(tmp_path)
+    lock = lock_of(of.config.targets)
+
+    (said,) = find_unlocked_builds(of, lock, of.models())
+
+    assert said.reason == "target `absent` is not locked: `gpu` had no build of `onnxruntime==1.20.*`"
+    there = {**lock.targets, "absent": lock.targets["own"]}
+    assert find_unlocked_builds(of, Lock(targets=there), of.models()) == ()
+    assert find_unlocked_builds(of, lock, ()) == ()
+    assert find_unlocked_builds(of, Lock(), of.models()) == ()

@@ -1,0 +1,93 @@
+"""Every rule on every case, and what must be true of the catalogue of rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import onnxgate.rules
+from onnxgate import rules
+from onnxgate.evidence.lock import ModelChange
+from tests.harness.rule_cases import CASES, change_of, every_case, findings_of, judged_by_all, say, unfold
+
+RULE_FILES = sorted(
+    path
+    for path in Path(onnxgate.rules.__file__).parent.glob("*/*.py")
+    if path.name != "__init__.py" and not path.name.startswith("_")
+)
+
+
+def fires(case: Path) -> bool:
+    """Whether the case expects a finding of the rule that it belongs to."""
+    return f" {case.parent.name} " in (case / "expected.txt").read_text(encoding="utf-8")
+
+
+FIRING = {case.parent.name for case in every_case() if fires(case)}
+SILENT = {case.parent.name for case in every_case() if not fires(case)}
+
+
+@pytest.mark.parametrize("case", every_case(), ids=lambda case: f"{case.parent.name}/{case.name}")
+def test_case(case: Path, tmp_path: Path) -> None:
+    """All rules together say on the case what is expected, and nothing else."""
+    unfold(case, tmp_path)
+
+    assert say(findings_of(tmp_path)) == "".join(sorted((case / "expected.txt").read_text().splitlines(keepends=True)))
+
+
+@pytest.mark.parametrize("case", [each for each in every_case() if fires(each)], ids=lambda case: case.parent.name)
+def test_finding_says_what_to_do(case: Path, tmp_path: Path) -> None:
+    """No error leaves the reader alone with what is wrong."""
+    unfold(case, tmp_path)
+    silent = [finding.rule for finding in findings_of(tmp_path) if finding.level == "error" and not finding.fix]
+
+    assert silent == []
+
+
+CASES_OF_CHANGE = [case for case in every_case() if (case / "before.onnxtxt").exists()]
+
+
+@pytest.mark.parametrize("case", CASES_OF_CHANGE, ids=lambda case: f"{case.parent.name}/{case.name}")
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_nothing_is_said_where_nothing_changed(case: Path, side: str, tmp_path: Path) -> None:
+    """Every rule about change is silent on a model that is its own baseline."""
+    unfold(case, tmp_path)
+    change = change_of(tmp_path)
+    one = getattr(change, side)
+    same = msgspec.structs.replace(change, before=one, after=one, weights=None, minimum=None)
+
+    assert [] == judged_by_all([same])
+
+
+def test_every_rule_about_change_has_such_a_case() -> None:
+    """So that the test above leaves none out."""
+    about_change = {rule.id for rule in rules.ALL if rule.subject is ModelChange}
+
+    assert about_change == {case.parent.name for case in CASES_OF_CHANGE}
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
+def test_rule_has_cases(rule: rules.AnyRule) -> None:
+    """Each rule has a case in which it fires and a near miss in which it is silent."""
+    assert (rule.id in FIRING, rule.id in SILENT) == (True, True)
+
+
+def test_every_rule_file_is_listed() -> None:
+    """A rule's file is named like its id and lies in its stage's folder, and every such file is in the catalogue."""
+    listed = sorted(f"{rule.stage.value}/{rule.id}" for rule in rules.ALL)
+
+    assert listed == sorted(f"{path.parent.name}/{path.stem.replace('_', '-')}" for path in RULE_FILES)
+
+
+def test_every_case_is_of_a_rule() -> None:
+    """A folder of cases that no rule answers to would never be looked at."""
+    assert {path.name for path in CASES.iterdir()} <= set(rules.by_id)
+
+
+@pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
+def test_page(rule: rules.AnyRule) -> None:
+    """A page says in a sentence what is wrong, why it matters and what to do."""
+    page = rule.page
+
+    assert (rule.summary.endswith("."), "## Why it matters" in page, "## What to do" in page) == (True, True, True)

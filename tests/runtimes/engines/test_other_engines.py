@@ -1,0 +1,194 @@
+"""Engines beside ONNX Runtime, in their locked environments, as the host sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from onnxgate.core.jobs import CaseResult, Completed, Crashed, InputCase, Observation, Refused, Run, RunResult
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import LockedPackage, LockedRuntime
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+
+Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
+Runs = Callable[[str, str, dict[str, np.ndarray]], Observation]
+
+pytestmark = pytest.mark.index
+
+LOCK = Path(__file__).parents[3] / "fixtures" / "locks" / "engines.lock"
+OPENVINO, TRACT, ONNX, OPENCV = "openvino", "tract", "onnx", "opencv-python-headless"
+
+ADD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) { y = Add(x, x) }'
+TWO = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 4] b, float[N, 4] a) => (float[N, 4] z, int64[N, 4] k, float[N, 4] y) <float[4] w = {1, 2, 3, 4}> {
+    y = Sub(a, b)
+    s = Mul(a, w)
+    z = Add(s, b)
+    k = Cast<to = 7>(z)
+}
+"""
+TYPES = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (string[N] s, float16[3] h, double[3] d, bool[2] q) => (string[1] s2, float16[3] h2, bfloat16[3] b2, bool[2] q2) {
+    last = Constant<value = int64[1] {1}>()
+    s2 = Gather(s, last)
+    h2 = Add(h, h)
+    b2 = Cast<to = 16>(d)
+    q2 = Not(q)
+}
+"""
+SEQUENCE = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N] x) => (seq(float[N]) s, float[N] y) { s = SequenceConstruct(x, x)  y = Neg(x) }
+"""
+CUSTOM = """
+<ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
+g (float[N, 4] x) => (float[N, 4] y) { [first] y = my.domain.Twist(x) }
+"""
+
+
+@pytest.fixture(scope="module")
+def locked() -> Callable[[str], Locked]:
+    """The locked release of an engine."""
+    lock = load_lock(LOCK)
+    runtimes = {each.engine: each for target in lock.targets.values() for each in target.runtimes}
+
+    def find(engine: str) -> Locked:
+        return runtimes[engine], lock.packages
+
+    return find
+
+
+@pytest.fixture
+def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterator[Runs]:
+    """Runs a model of ONNX text on an engine, with one case."""
+    with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
+
+        def once(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
+            model, output = tmp_path / "model.onnx", tmp_path / "out"
+            onnx.save(onnx.parser.parse_model(text), model)
+            output.mkdir()
+            inputs = {name: str(tmp_path / f"{name}.npy") for name in feeds}
+            for name, value in feeds.items():
+                np.save(inputs[name], value)
+            case = InputCase(name="c", origin="user", inputs=inputs)
+            job = Run(model=str(model), cases=(case,), output=str(output), providers=())
+            return host.submit(WorkerSpec.of_runtime(*locked(engine)), job).result(300)
+
+        yield once
+
+
+def values(observation: Observation) -> dict[str, np.ndarray | None]:
+    """Outputs by name."""
+    assert isinstance(observation, Completed), observation
+    result = observation.result
+    assert isinstance(result, RunResult)
+    (case,) = result.cases
+    assert case.failure is None, case.failure
+    paths = zip(result.outputs, case.outputs, strict=True)
+    return {name: np.load(path) if path else None for name, path in paths}
+
+
+@pytest.mark.parametrize("engine", [OPENVINO, TRACT, ONNX, OPENCV])
+def test_names_and_order(run: Runs, engine: str) -> None:
+    """Inputs are fed by name, and outputs come in the order of the graph."""
+    a, b = np.ones((2, 4), np.float32), np.full((2, 4), 3, np.float32)
+    found = values(run(engine, TWO, {"a": a, "b": b}))
+    z = a * np.arange(1, 5, dtype=np.float32) + b
+
+    assert list(found) == ["z", "k", "y"]
+    assert [each.dtype for each in found.values() if each is not None] == [np.float32, np.int64, np.float32]
+    for name, expected in (("z", z), ("k", z.astype(np.int64)), ("y", a - b)):
+        np.testing.assert_array_equal(found[name], expected)
+
+
+@pytest.mark.parametrize("engine", [OPENVINO, ONNX])
+def test_types(run: Runs, engine: str) -> None:
+    """Strings, 16 bits and booleans are what they are; bfloat16 is given as the float32 of the same number."""
+    feeds = {
+        "s": np.array(["cat", "é"]),
+        "h": np.ones(3, np.float16),
+        "d": np.array([1.0, -2.5, 3.140625]),
+        "q": np.array([True, False]),
+    }
+    found = values(run(engine, TYPES, feeds))
+    expected = {
+        "s2": np.array(["é"]),
+        "h2": np.full(3, 2, np.float16),
+        "b2": feeds["d"].astype(np.float32),
+        "q2": np.array([False, True]),
+    }
+
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+        assert found[name] is not None
+        assert found[name].dtype.kind == value.dtype.kind
+
+
+def test_containers(run: Runs) -> None:
+    """The reference evaluator gives a sequence as its values and its layout, as ONNX Runtime does."""
+    found = values(run(ONNX, SEQUENCE, {"x": np.ones(3, np.float32)}))
+
+    assert list(found) == ["s", "s (layout)", "y"]
+    np.testing.assert_array_equal(found["s"], np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        (OPENVINO, "No conversion rule found for operations: my.domain.Twist"),
+        (TRACT, 'Translating node #1 "first" Unimplemented(Twist) ToTypedTranslator'),
+        (ONNX, "Node type 'Twist' from domain 'my.domain' is unknown, known functions: []."),
+    ],
+)
+def test_refusals(run: Runs, engine: str, text: str) -> None:
+    """The engine's own words, without its files, lines and backtraces."""
+    observation = run(engine, CUSTOM, {"x": np.ones((1, 4), np.float32)})
+
+    assert isinstance(observation, Refused)
+    assert observation.failure.text.startswith(text)
+    assert ".cpp" not in observation.failure.text
+    assert "backtrace" not in observation.failure.text
+
+
+def test_refused_by_opencv(run: Runs) -> None:
+    """OpenCV 5.0.0 says what it does not have, or falls over it: both are a result, and the gate goes on."""
+    observation = run(OPENCV, CUSTOM, {"x": np.ones((1, 4), np.float32)})
+
+    assert isinstance(observation, Refused | Crashed)
+    assert not isinstance(observation, Refused) or 'of type "my.domain.Twist"' in observation.failure.text
+
+
+def test_openvino_computes_in_float32(run: Runs) -> None:
+    """It would take bfloat16 by itself where the CPU has it; a product that bfloat16 cannot hold shows which it is."""
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[64, 64] x, float[64, 64] w) => (float[64, 64] y) { y = MatMul(x, w) }
+    """
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    found = values(run(OPENVINO, text, {"x": x, "w": w}))
+
+    np.testing.assert_allclose(found["y"], x.astype(np.float64) @ w, atol=1e-4)
+
+
+def test_a_case_that_fails(run: Runs) -> None:
+    """What cannot be fed is a failure of its case, in words."""
+    observation = run(
+        TRACT, ADD.replace("float", "string").replace("Add(x, x)", "Identity(x)"), {"x": np.array([["a"]])}
+    )
+
+    assert isinstance(observation, Completed | Refused)
+    if isinstance(observation, Completed):
+        assert isinstance(observation.result, RunResult)
+        (case,) = observation.result.cases
+        assert isinstance(case, CaseResult)
+        assert case.failure is not None

@@ -1,0 +1,225 @@
+"""The parts that exporters share, without any framework."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from onnxgate.runtimes.worker.exporters import estimators, export_result, numpy_eager, source, source_jobs
+from tests.harness.models import parse
+
+FRAMEWORKS = "PyTorch, XGBoost, LightGBM, scikit-learn, Keras, TensorFlow, JAX"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sources; no framework is imported, whatever other tests did."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in {package for each in source_jobs.FRAMEWORKS for package in each.packages}:
+            monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def export(project: Path, text: str, **job: Any) -> dict[str, Any]:
+    """What came of `m.py:build`."""
+    (project / "m.py").write_text(dedent(text))
+    (project / "out").mkdir(exist_ok=True)
+    asked = {"source": f"{project / 'm.py'}:build", "folder": str(project), "output": str(project / "out")}
+    usual = {"opset": None, "ir_version_max": None, "cases": [], "export": True, "float64": True, "eager": True}
+    return source_jobs.export({**asked, **usual, **job}, lambda _: None)
+
+
+def failure(result: dict[str, Any]) -> tuple[str, str]:
+    """Class and text of the failure."""
+    return result["failure"]["type"], result["failure"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("returned", "what"),
+    [("None", "None"), ("(print, 1, 2)", "a tuple of 3"), ("{'model': 3}", "a value of type `dict`")],
+)
+def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None:
+    """All frameworks that were looked for are named."""
+    assert failure(export(project, f"def build():\n    return {returned}\n")) == (
+        "SourceError",
+        f"`build` returned {what}, which is no model of {FRAMEWORKS}; "
+        "expected `(model, inputs)` or a mapping with `model` and `args`",
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "title", "missing"),
+    [
+        ("sklearn", "scikit-learn", "skl2onnx"),
+        ("tensorflow", "TensorFlow", "tf2onnx"),
+        ("jaxlib", "JAX", "jax2onnx"),
+    ],
+)
+def test_converter_that_is_not_installed(project: Path, package: str, title: str, missing: str) -> None:
+    """One line says what to install. The framework is known by the package that the model's class comes from."""
+    (project / f"{package}.py").write_text("class Model:\n    pass\n")
+    result = export(project, f"import {package}\ndef build():\n    return [1, {package}.Model()], 2\n")
+
+    assert failure(result) == (
+        "ConverterMissingError",
+        f"models of {title} are exported with `{missing}`, which the toolchain has not: `pip install {missing}`",
+    )
+
+
+def test_class_of_ones_own(project: Path) -> None:
+    """A class that the project derives belongs to the first framework among its bases."""
+    (project / "sklearn.py").write_text("class Base:\n    pass\n")
+    (project / "xgboost.py").write_text("from sklearn import Base\nclass Boosted(Base):\n    pass\n")
+    result = export(
+        project, "import xgboost\nclass Mine(xgboost.Boosted):\n    pass\ndef build():\n    return {'model': Mine()}\n"
+    )
+
+    assert failure(result)[1].startswith("models of XGBoost are exported with `skl2onnx` and `onnxmltools`")
+
+
+def test_framework_is_seeded_when_it_is_imported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a source draws as soon as it has imported its framework does not depend on who imported it before."""
+    lent = project / "lent"
+    lent.mkdir()
+    (lent / "torch.py").write_text("seeds = []\nmanual_seed = seeds.append\n")
+    monkeypatch.syspath_prepend(str(lent))
+    text = "import torch\nFIRST = list(torch.seeds)\ndef build():\n    raise ValueError(str(FIRST))\n"
+
+    assert failure(export(project, text, seed=7)) == ("ValueError", "[7]")
+
+
+def test_seed_of_the_job() -> None:
+    """The standard library and numpy start from the job's seed."""
+    drawn = []
+    for number in (1, 1, 2):
+        source.choose_seed(number)
+        source.seed_generators()
+        drawn.append((random.random(), np.random.random()))
+
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def case(folder: Path, **inputs: Any) -> dict[str, Any]:
+    """A case with these arrays."""
+    paths = {}
+    for name, value in inputs.items():
+        paths[name] = str(folder / f"{name}.npy")
+        np.save(paths[name], value)
+    return {"name": "c", "inputs": paths}
+
+
+def run(folder: Path, call: numpy_eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
+    """What came of running a call on the cases."""
+    result = export_result.empty_result()
+    job = {"cases": cases, "output": str(folder), "float64": True, "source": "m.py:build", "folder": str(folder)}
+    numpy_eager.run_cases(job, call, result, lambda _: None, wide)
+    return result
+
+
+def outputs(found: dict[str, Any]) -> list[Any]:
+    """The arrays of one case."""
+    assert found["failure"] is None
+    return [np.load(path) for path in found["outputs"]]
+
+
+FLOAT = np.dtype("float32")
+
+
+def test_cases_by_name_and_sample(tmp_path: Path) -> None:
+    """Inputs are found by name, whatever order a case has; the sample comes last; a float64 is taken as a float32."""
+    call = numpy_eager.ArrayCall(
+        lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])]
+    )
+    result = run(tmp_path, call, case(tmp_path, b=np.float32([1]), a=np.float64([5])))
+
+    assert [outputs(each)[0].tolist() for each in result["eager"]] == [[4], [7]]
+    assert outputs(result["eager"][0])[0].dtype == FLOAT
+    assert [np.load(path).tolist() for path in result["sample"]] == [[9], [2]]
+
+
+def test_another_number_of_inputs(tmp_path: Path) -> None:
+    """Nothing is run, and it is said why."""
+    call = numpy_eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
+    result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
+
+    assert (result["eager"], result["eager_reason"]) == ([], "the source takes 2 arrays and the model 1")
+
+
+def test_another_type(tmp_path: Path) -> None:
+    """Words where the source takes numbers: that case fails, and says so."""
+    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
+    result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
+
+    assert result["eager"][0]["failure"]["text"] == "the source takes float32 where the model takes <U1"
+
+
+@pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
+def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
+    """A source that falls back to single precision on the way would seem to be exact."""
+    call = numpy_eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
+    result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])
+
+    assert len(result["eager64"]) == runs
+
+
+@pytest.mark.parametrize(
+    ("value", "shape", "signs", "expected"),
+    [
+        ([1.5, 2.5], [None, 1], "", [[1.5], [2.5]]),
+        ([1.5], [None, 2], "-+", [[-1.5, 1.5]]),
+        ([1.5], [None, 2], "+-", [[1.5, -1.5]]),
+        ([1.5], [None, 2], "+", [[1.5]]),
+        ([1.5], [None], "-+", [1.5]),
+    ],
+)
+def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, expected: list[Any]) -> None:
+    """Vectors of scikit-learn are columns in a graph; one score of two classes may be two columns."""
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    found = estimators.reshape_result(np.array(value), output, signs)
+
+    assert (found.tolist(), found.dtype) == (expected, FLOAT)
+
+
+def test_words_stay_words() -> None:
+    """Labels may be words."""
+    output = helper.make_tensor_value_info("y", TensorProto.STRING, [None])
+
+    assert estimators.reshape_result(np.array(["a", "bc"]), output).tolist() == ["a", "bc"]
+
+
+@pytest.mark.parametrize(
+    ("output", "methods", "raw", "expected"),
+    [
+        ("probabilities", ("predict_proba", "decision_function"), False, "predict_proba"),
+        ("probabilities", ("predict_proba", "decision_function"), True, "decision_function"),
+        ("probabilities", ("decision_function",), False, "decision_function"),
+        ("scores", ("transform", "decision_function"), False, "transform"),
+        ("variable", ("transform",), False, "transform"),
+        ("decision_path", ("predict",), False, None),
+    ],
+)
+def test_method_of_an_output(output: str, methods: tuple[str, ...], raw: bool, expected: str | None) -> None:
+    """The converter's names say what computes an output; of other names nothing is known."""
+    assert estimators.find_method(output, SimpleNamespace(**dict.fromkeys(methods)), raw) == expected
+
+
+def test_renamed_outputs() -> None:
+    """Everywhere in the graph, where a node inside takes it too."""
+    model = parse(
+        "g (bool b, float[2] x) => (float[2] y, float[2] z) { y = Neg (x)"
+        " z = If (b) <then_branch = t () => (float[2] t)"
+        " { t = Abs (y) }, else_branch = e () => (float[2] e) { e = Exp (y) }> }"
+    )
+    export_result.rename_outputs(model.graph, {"y": "score"})
+
+    assert [each.name for each in model.graph.output] == ["score", "z"]
+    assert model.graph.node[0].output[0] == "score"
+    assert {each.g.node[0].input[0] for each in model.graph.node[1].attribute} == {"score"}

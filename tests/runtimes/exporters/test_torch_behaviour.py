@@ -1,0 +1,81 @@
+"""What is told of a source's state: that which an export really drops, and nothing that it only keeps for itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtimes.exporters.test_pytorch import Asker, outputs, project, worker
+
+__all__ = ["project", "worker"]
+
+pytestmark = pytest.mark.torch
+
+SOURCE = """
+    import torch
+    from torch import nn
+
+    class M(nn.Module):
+        def __init__(self):
+            super().__init__()
+            {begin}
+
+        def forward(self, x):
+            {body}
+
+    def build():
+        return {{"model": M().eval(), "args": (torch.arange(6.0).reshape(2, 3),), "dynamo": False}}
+"""
+GROWS = "if self.size < x.shape[0]: self.size = x.shape[0]; self.{} = torch.ones(x.shape[0], 1)"
+STATES = {
+    "input-changed-in-place": ("pass", "x += 1; return x * 2", ([], False)),
+    "buffer-made-when-needed": (
+        "self.size = 0",
+        GROWS.format('register_buffer("mask", torch.ones(x.shape[0], 1), persistent=False); self.kept')
+        + "\n            return x * self.mask",
+        ([], False),
+    ),
+    "buffer-made-longer": (
+        'self.size = 1; self.register_buffer("mask", torch.ones(1, 1))',
+        GROWS.format("mask") + "\n            return x * self.mask[: x.shape[0]]",
+        ([], False),
+    ),
+    "largest-seen": (
+        'self.register_buffer("largest", torch.zeros(1))',
+        "self.largest += (x.max() - self.largest).clamp(min=0); return x / self.largest",
+        (["largest"], False),
+    ),
+    "rows-kept": (
+        'self.register_buffer("rows", torch.zeros(1, 3))',
+        "self.rows = torch.cat([self.rows, x]); return x * 2",
+        (["rows"], False),
+    ),
+    "rows-summed": (
+        'self.register_buffer("rows", torch.zeros(1, 3))',
+        "self.rows = torch.cat([self.rows, x]); return x + self.rows.sum(0)",
+        (["rows"], True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state(project: Asker, name: str) -> None:
+    """A buffer that a first call makes and a second one leaves is a cache; all else that changes is dropped."""
+    begin, body, expected = STATES[name]
+    project.write("m.py", SOURCE.format(begin=begin, body=body))
+    told: Any = project.ask("m.py:build", float64=False)["told"]
+
+    assert (told["mutated"], told["remembers"]) == expected
+
+
+def test_every_case_is_fed_what_it_says(project: Asker) -> None:
+    """A source that changes its inputs in place changes them for one call, and neither its sample nor the next."""
+    project.write("m.py", SOURCE.format(begin="pass", body="x += 1; return x * 2"))
+    result = project.ask("m.py:build", cases=[project.case("a", x=np.zeros((2, 3), np.float32))])
+    sample = np.load(result["sample"][0])
+
+    assert sample.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    for kind in ("eager", "eager64"):
+        assert outputs(result, kind, 1)[0].tolist() == ((sample + 1) * 2).tolist()

@@ -1,0 +1,199 @@
+"""Failures of both exporters of PyTorch, really provoked, and what is to be written instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.rules.export._causes import find_cause
+from tests.runtimes.exporters.test_pytorch import Asker, project, worker
+
+__all__ = ["project", "worker"]
+
+pytestmark = pytest.mark.torch
+
+SOURCE = """
+    import torch
+    from torch import nn
+    X = torch.arange(8.0).reshape(2, 4)
+
+    class M(nn.Module):
+        def forward(self, x{more}):
+            {body}
+
+    def build():
+        return {{"model": M().eval(), "args": (X,), {options}}}
+"""
+BRANCH = "if x.sum() > 0: return x * 2\n            return x"
+CASES = {
+    "branch": (BRANCH, "", "", "GuardOnDataDependentSymNode", "`torch.where`", False),
+    "operator": ("return torch.linalg.svd(x)[1]", "", "", "DispatchError", "write `aten._linalg_svd`", False),
+    "operator-traced": (
+        "return torch.linalg.svd(x)[1]",
+        "",
+        '"dynamo": False',
+        "UnsupportedOperatorError",
+        "export `aten::linalg_svd` with `dynamo: True`",
+        False,
+    ),
+    "constraints": (
+        "return nn.functional.linear(x, torch.ones(3, 4))",
+        "",
+        '"dynamic_shapes": {"x": {0: "batch", 1: torch.export.Dim("columns")}}',
+        "UserError",
+        "the source fixes `columns`",
+        False,
+    ),
+    "conflict": (
+        "return nn.functional.linear(x.reshape(1, -1), torch.ones(3, 8))",
+        "",
+        '"dynamic_shapes": {"x": {0: "rows"}}',
+        "ValueError",
+        "the source fixes `x.shape[0]`",
+        False,
+    ),
+    "no-tensor": ("return x * 2, 3", "", "", "AttributeError", "a value of type `int`", False),
+    "no-tensor-traced": ("return x * 2, 3", "", '"dynamo": False', "RuntimeError", "return tensors", False),
+    "unknown-name": (
+        "return x * 2",
+        "",
+        '"dynamic_shapes": {"image": {0: "batch"}}',
+        "UserError",
+        "each parameter of `forward`",
+        None,
+    ),
+    "by-keyword": ("return x * y", ", *, y", '"dynamo": False, "kwargs": {"y": X}', "TypeError", "by position", None),
+    "too-many-names": (
+        "return x * 2",
+        "",
+        '"dynamo": False, "input_names": ["x", "mask"]',
+        "RuntimeError",
+        "name as many inputs as the graph has: 1",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cause(project: Asker, name: str) -> None:
+    """The failure is known by class and text: whether the source is not exportable, and what helps."""
+    body, more, options, kind, advice, exportable = CASES[name]
+    project.write("m.py", SOURCE.format(body=body, more=more, options=options))
+    result = project.ask("m.py:build")
+    failure = result["failure"]
+    cause = find_cause(failure["type"], failure["text"], result["told"]["exporter"])
+
+    assert kind == failure["type"]
+    assert cause is not None
+    assert (exportable, True) == (cause.exportable, advice in cause.advice)
+
+
+def test_refused_opset(project: Asker) -> None:
+    """The TorchScript exporter names the opset that it does not write."""
+    project.write("m.py", SOURCE.format(body="return x * 2", more="", options='"dynamo": False'))
+    result = project.ask("m.py:build", opset=24)
+
+    assert result["failure"]["text"] == "Unsupported onnx_opset_version: 24"
+    assert result["told"]["opsets"] == [7, 23]
+
+
+def test_error_of_the_source(project: Asker) -> None:
+    """What the source itself raises has no cause of the exporter's."""
+    project.write("m.py", SOURCE.format(body="raise ValueError('no weights')", more="", options=""))
+    failure = project.ask("m.py:build")["failure"]
+
+    assert failure["type"] == "ValueError"
+    assert find_cause(failure["type"], failure["text"], "dynamo") is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ('"dynamo": False, "dynamic_shapes": {}', "`dynamic_shapes` with `dynamo: False`; expected `dynamic_axes`"),
+        ('"dynamo": "no"', "a value of type `str` as `dynamo`; expected True or False"),
+        ('"dynamic_axs": {}', "the unknown key `dynamic_axs`; did you mean `dynamic_axes`?"),
+        ('"input_names": "x"', "a value of type `str` as `input_names`; expected a list of names"),
+    ],
+)
+def test_options(project: Asker, options: str, says: str) -> None:
+    """An option that no exporter takes is refused before anything is exported."""
+    project.write("m.py", SOURCE.format(body="return x * 2", more="", options=options))
+    failure = project.ask("m.py:build")["failure"]
+
+    assert failure["type"] == "SourceError"
+    assert says in failure["text"]
+
+
+def test_printing_of_native_code(project: Asker) -> None:
+    """What the tracing exporter prints past Python does not disturb the answer."""
+    body = "return torch.linalg.svd(x)[1]"
+    project.write("m.py", SOURCE.format(body=body, more="", options='"dynamo": False'))
+    before = project.log.read_text().count("Torch IR graph at exception")
+    project.ask("m.py:build")
+
+    assert project.log.read_text().count("Torch IR graph at exception") == before + 1
+
+
+def test_state_is_as_it_was(project: Asker) -> None:
+    """Observing a source that counts its calls leaves the count for the cases as it was exported."""
+    project.write(
+        "m.py",
+        """
+        import torch
+        from torch import nn
+
+        class Counting(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.calls, self.seen = 0, []
+
+            def forward(self, x):
+                self.calls += 1
+                self.seen.append(self.calls)
+                return x + self.calls
+
+        def build():
+            return Counting().eval(), (torch.zeros(2),)
+        """,
+    )
+    result = project.ask("m.py:build", float64=False)
+
+    assert result["told"]["remembers"] is True
+    assert [len(result["eager"]), result["eager"][0]["failure"]] == [1, None]
+
+
+def test_other_seed(project: Asker) -> None:
+    """Another seed starts all generators elsewhere; the same seed gives the same again."""
+    project.write(
+        "m.py",
+        """
+        import random
+        import numpy as np
+        import torch
+        from torch import nn
+
+        class Scaled(nn.Module):
+            def __init__(self):
+                super().__init__()
+                drawn = [random.random(), float(np.random.rand()), float(torch.rand(()))]
+                self.weight = nn.Parameter(torch.tensor(drawn))
+
+            def forward(self, x):
+                return x * self.weight
+
+        def build():
+            return Scaled().eval(), (torch.ones(3),)
+        """,
+    )
+    drawn = [_weights(project.ask("m.py:build", seed=seed, eager=False)) for seed in (0, 1, 0)]
+
+    assert drawn[0] == drawn[2]
+    assert all(a != b for a, b in zip(drawn[0], drawn[1], strict=True))
+
+
+def _weights(result: dict[str, object]) -> list[float]:
+    import onnx
+    from onnx import numpy_helper
+
+    assert result["eager"] == []
+    (weight,) = onnx.load(str(result["model"])).graph.initializer
+    return [float(value) for value in numpy_helper.to_array(weight)]

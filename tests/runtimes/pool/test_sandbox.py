@@ -1,0 +1,309 @@
+"""An engine that is hostile gets nothing that it does not need; the same attempts succeed where nothing is limited."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.jobs import (
+    Benchmark,
+    BenchmarkResult,
+    Completed,
+    Crashed,
+    InputCase,
+    Load,
+    LoadResult,
+    Observation,
+    Probe,
+    ProbeResult,
+    Refused,
+    Run,
+)
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.pool import sandbox
+from onnxgate.runtimes.pool.sandbox import Permissions
+from onnxgate.runtimes.pool.scheduler import WorkerPool
+from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
+from onnxgate.runtimes.worker import linux_sandbox
+from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from tests.runtimes.conftest import Locked
+
+LINUX = sys.platform.startswith("linux")
+held = pytest.mark.skipif(
+    not LINUX or not linux_sandbox.landlock_version(), reason="files are limited by Landlock alone"
+)
+
+FILES = (
+    *("read_a_key", "list_keys", "read_what_git_signs_in_with", "write_outside", "change_a_key", "remove_a_key"),
+    *("change_the_model", "change_its_environment"),
+)
+OTHERS = (
+    *("connect", "ask_a_name", "ask_an_agent", "read_the_gate_s_variables", "read_the_gate_s_memory"),
+    *("signal_the_gate", "fork", "start_a_program", "enter_a_namespace", "dump_core", "fill_the_disk"),
+)
+NEEDS = {
+    "read_the_model": "the model",
+    "write_at_home": "x",
+    "start_a_thread": "['done']",
+}
+
+
+class Den:
+    """Where a hostile engine lives, and what lies around it."""
+
+    def __init__(self, folder: Path, seat: WorkerSpec, worker: Path, cache: Path) -> None:
+        self.folder = folder
+        self.outside = folder / "outside"
+        self.models = folder / "models"
+        (self.models / ".git").mkdir(parents=True)
+        (self.models / ".git" / "config").write_text("extraheader")
+        self.outside.mkdir()
+        self._worker = worker
+        self._cache = cache
+        self._seat = seat
+
+    def host(self, *, limited: bool) -> WorkerPool:
+        """One that runs it."""
+        environments = Environments(self._cache, offline=False)
+        return WorkerPool(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
+
+    def seat(self, port: int) -> WorkerSpec:
+        """A locked runtime whose engine is hostile."""
+        return replace(self._seat, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
+
+    def model(self, name: str) -> str:
+        """A model that has it do something; with fresh keys around it."""
+        (self.models / name).write_text("the model")
+        (self.outside / "key").write_text("secret")
+        (self.outside / "spare").write_text("secret")
+        return str(self.models / name)
+
+
+@pytest.fixture
+def den(tmp_path: Path, fake_worker: Path, cache: Path, locked: Callable[[str], Locked]) -> Den:
+    """A hostile engine in the environment of a real one."""
+    runtime, packages = locked("1.31.1")
+    return Den(tmp_path, WorkerSpec("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> dict[str, Observation]:
+    """What comes of each."""
+    with den.host(limited=limited) as host:
+        host.show(den.models)
+        return {name: host.submit(den.seat(port), Load(model=den.model(name))).result(60) for name in names}
+
+
+@held
+def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
+    """Each attempt is refused by the system, and the worker goes on; nothing outside has changed."""
+    seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
+
+    assert {name: type(each) for name, each in seen.items()} == dict.fromkeys(seen, Refused)
+    assert [path.name for path in sorted(den.outside.iterdir())] == ["key", "spare"]
+
+
+@held
+def test_each_attempt_succeeds_where_nothing_is_limited(
+    den: Den, port: int, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it is the limits which refuse it."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    names = tuple(name for name in (*FILES, *OTHERS, "tell_a_secret") if name not in impossible())
+    seen = attempts(den, port, names, limited=False)
+    for left in cache.rglob("onnxgate_test_hostile.py"):
+        left.unlink()
+
+    assert {name: type(each) for name, each in seen.items()} == dict.fromkeys(seen, Completed)
+
+
+def impossible() -> set[str]:
+    """What the system that the tests run on lets nobody do."""
+    found = set()
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+        found.add("dump_core")
+    restricted = Path("/proc/sys/kernel/yama/ptrace_scope")
+    if restricted.exists() and restricted.read_text().strip() != "0":
+        found.add("read_the_gate_s_memory")
+    for setting in ("apparmor_restrict_unprivileged_userns", "unprivileged_userns_clone"):
+        if Path("/proc/sys/kernel", setting).exists():
+            found.add("enter_a_namespace")
+    return found
+
+
+@held
+def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
+    """Its model, a folder of its own, threads; and it may end itself, which costs one job."""
+    seen = attempts(den, port, (*NEEDS, "end_itself", "read_the_model"), limited=True)
+
+    assert {name: Completed(result=LoadResult(providers=(NEEDS[name],))) for name in NEEDS} == {
+        name: seen[name] for name in NEEDS
+    }
+    assert isinstance(seen["end_itself"], Crashed)
+    assert seen["end_itself"].signal == "SIGABRT"
+
+
+@held
+def test_only_a_race_starts_programs(den: Den, port: int) -> None:
+    """It weighs models in fresh processes; there is no network even so."""
+    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
+    with den.host(limited=True) as host:
+        raced = host.submit(den.seat(port), job).result(60)
+
+    assert raced == Completed(result=BenchmarkResult(reason="children, and no network"))
+
+
+def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Path) -> None:
+    """Whatever it links to."""
+    (tmp_path / "out").mkdir()
+    case = InputCase(name="one", origin="generated", inputs={})
+    with den.host(limited=True) as host:
+        ran = host.submit(den.seat(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out")))
+        observation = ran.result(60)
+
+    assert isinstance(observation, Crashed)
+    assert observation.signal == "answered nonsense"
+    assert [path for path in tmp_path.rglob("*") if path.name in ("0.npy", "other")] == []
+
+
+def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what is known to be needed is passed on, and all scratch is the worker's own."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PIP_INDEX_URL", "SSH_AUTH_SOCK", "HF_TOKEN", "CUDA_PATH"):
+        monkeypatch.setenv(name, "secret")
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with den.host(limited=True) as host:
+        observation = host.submit(den.seat(port), Probe()).result(60)
+
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    seen = observation.result.packages
+    assert "secret" not in seen.values()
+    assert seen["OMP_NUM_THREADS"] == "2"
+    assert {seen[name] for name in sandbox.HOME_VARIABLES} == {seen["HOME"]}
+    assert not Path(seen["HOME"]).exists()  # it is gone with the host
+
+
+def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
+    """And is told no key either."""
+    variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
+    own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
+    locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
+
+    assert own.keys() - set(sandbox.HOME_VARIABLES) == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
+    assert locked.keys() - set(sandbox.HOME_VARIABLES) == {"LD_LIBRARY_PATH"}
+
+
+def test_a_source_loses_what_is_the_runner_s_alone() -> None:
+    """It may have to sign in where its weights are; it is not to tell later steps what to do."""
+    variables = dict.fromkeys(("HF_TOKEN", "SSH_AUTH_SOCK", "GITHUB_WORKSPACE", "GITHUB_ACTIONS", "HOME"), "x")
+    taken = ("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "INPUT_TOKEN")
+
+    assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
+
+
+def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_path: Path) -> None:
+    """One worker serves all that was shown; a model elsewhere costs a start, and is read."""
+    elsewhere = tmp_path / "elsewhere" / "read_the_model"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text("another")
+    with den.host(limited=True) as host:
+        den.model("read_the_model")
+        host.show(den.models)
+        first, second = (str(host.submit(den.seat(port), Probe()).result(60)) for _ in range(2))
+        there = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
+        third = str(host.submit(den.seat(port), Probe()).result(60))
+        moved = host.submit(den.seat(port), Load(model=str(elsewhere))).result(60)
+        fourth = str(host.submit(den.seat(port), Probe()).result(60))
+
+    assert first == second == third != fourth
+    assert [there, moved] == [Completed(result=LoadResult(providers=(said,))) for said in ("the model", "another")]
+
+
+@held
+def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
+    """Also in a folder of which only what is no key is shown, entry by entry."""
+    with den.host(limited=True) as host:
+        host.show(den.models)
+        first = host.submit(den.seat(port), Load(model=den.model("start_a_thread"))).result(60)
+        second = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
+        third = host.submit(den.seat(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
+
+    assert (type(first), type(second), type(third)) == (Completed, Completed, Refused)
+
+
+@held
+def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: Path) -> None:
+    """As the caches of downloads have it, where data lies beside what the link leads to."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "1").write_text("by a link")
+    (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
+    with den.host(limited=True) as host:
+        seen = host.submit(den.seat(port), Load(model=str(den.models / "read_the_model"))).result(60)
+
+    assert seen == Completed(result=LoadResult(providers=("by a link",)))
+
+
+@pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
+def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
+    """And the job is done."""
+    old = tmp_path / "worker"
+    shutil.copytree(fake_worker, old)
+    (old / "landlock.py").write_text("def version():\n    return 0\n")
+    (old / "seccomp.py").write_text("def restrict(**_):\n    raise OSError(38, 'Function not implemented')\n")
+    with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
+        seat = WorkerSpec.of_interpreter("x", Path(sys.executable), engine="hostile")
+        assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
+
+        assert host.notes == (
+            "x: files are not limited: this kernel has no Landlock, or does not let it be used",
+            "x: network and processes are not limited: Function not implemented",
+        )
+
+
+@pytest.mark.skipif(not LINUX, reason="engines are limited on Linux alone")
+def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
+    """Which is said: the model is not to blame for it."""
+    with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
+        seat = WorkerSpec.of_interpreter("shy 1.0", Path(sys.executable), engine="shy")
+        observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
+
+        assert observation == Completed(result=LoadResult(providers=("Shy",)))
+        assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE}",)
+
+
+@pytest.mark.parametrize(
+    ("has", "wants", "covered"),
+    [
+        (Permissions(frozenset(["/a"])), Permissions(frozenset(["/a/b/c"])), True),
+        (Permissions(frozenset(["/a/b"])), Permissions(frozenset(["/a"])), False),
+        (Permissions(frozenset(["/a"])), Permissions(frozenset(["/ab"])), False),
+        (Permissions(all_reads=True), Permissions(frozenset(["/a"])), True),
+        (Permissions(frozenset(["/a"])), Permissions(all_reads=True), False),
+        (Permissions(), Permissions(processes=True), False),
+        (Permissions(), Permissions(devices=True), False),
+        (Permissions(file_mib=1), Permissions(file_mib=2), False),
+    ],
+)
+def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: bool) -> None:
+    """A folder is shown with all below it; together they cover both."""
+    assert covered is has.covers(wants)
+    assert (has | wants).covers(wants)
+
+
+@pytest.mark.parametrize(("memory_mib", "file_mib"), [(None, 8192), (8192, 8192), (8193, 16384), (40_000, 65536)])
+def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mib: int) -> None:
+    """An output was in memory before it was written."""
+    assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib

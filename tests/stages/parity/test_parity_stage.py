@@ -1,0 +1,339 @@
+"""The parity stage on saved outputs: what is held against what, and that one fault speaks once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from onnxgate.core.findings import IncompleteCheck
+from onnxgate.core.jobs import CaseResult, Crashed
+from onnxgate.evidence.parity import Comparison
+from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.project.config.schema import Tolerance
+from onnxgate.stages.parity.output_comparison import OutputMask
+from onnxgate.stages.parity.stage import ParityModel, RunOutputs, collect_evidence, compare_with_float
+from onnxgate.stages.runtime.stage import ObservedRun
+from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, refused, saved
+
+MIDDLE = "onnxruntime 1.9.5"
+CASE = (case(1),)
+NAME = CASE[0].name
+PLAIN = ParityModel("m.onnx", PLACE, NumericTraits(), None, None)
+RIGHT = np.array([[1.0, 2.0]], np.float32)
+WRONG = RIGHT + 0.5
+
+
+def _ran(folder: Path, runtime: str, values: Mapping[str, Any]) -> list[ObservedRun]:
+    """Both outputs hold the same values; one job per level."""
+    one: Sequence[Any] = CASE
+    return [
+        ran(runtime, level, done(saved(folder, value, value)), cases=one)  # type: ignore[arg-type]
+        for level, value in values.items()
+    ]
+
+
+def _both(value: Any) -> dict[str, Any]:
+    return {"all": value, "disabled": value}
+
+
+def _gather(
+    model: ParityModel,
+    jobs: Sequence[ObservedRun],
+    eager: Mapping[str, CaseResult] | None = None,
+    unusable: Collection[str] = (),
+) -> tuple[list[Comparison], list[IncompleteCheck]]:
+    comparisons, undone = collect_evidence(model, jobs, eager, unusable)
+    return list(comparisons), list(undone)
+
+
+def _failing(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
+    return [
+        (each.pair, each.runtime, each.reference)
+        for each in comparisons
+        if not all(difference.agrees for difference in each.differences)
+    ]
+
+
+def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
+    """On each runtime, at each level; nothing is compared twice."""
+    jobs = [each for name in (OLD, NEW) for each in _ran(tmp_path, name, _both(RIGHT))]
+    found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert [(each.pair, each.runtime, each.reference) for each in found] == [
+        ("source", OLD, "the source"),
+        ("source", NEW, "the source"),
+    ]
+    assert [(each.output, each.optimization) for each in found[0].differences] == [
+        ("y", "all"),
+        ("z", "all"),
+        ("y", "disabled"),
+        ("z", "disabled"),
+    ]
+    assert (_failing(found), undone) == ([], [])
+
+
+def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> None:
+    """Not again as differing from other runtimes, or between its levels."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG, "disabled": RIGHT}), *_ran(tmp_path, NEW, _both(RIGHT))]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert _failing(found) == [("source", OLD, "the source")]
+    assert [each.optimization for each in found[0].differences if not each.agrees] == ["all", "all"]
+
+
+def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) -> None:
+    """1.10.0 is newer than 1.9.5; the runtime that differs from it is named."""
+    values = {OLD: _both(RIGHT), MIDDLE: _both(WRONG), NEW: _both(RIGHT)}
+    jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("runtime", MIDDLE, NEW)]
+    assert [each.runtime for each in found if each.pair == "runtime"] == [OLD, MIDDLE]
+
+
+def test_levels_that_differ_are_one_fault(tmp_path: Path) -> None:
+    """A wrong fusion of one release is that release's, even if it is the reference of the others."""
+    for wrong in (OLD, NEW):
+        values = {name: {"all": WRONG if name == wrong else RIGHT, "disabled": RIGHT} for name in (OLD, MIDDLE, NEW)}
+        jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
+        found, _ = _gather(PLAIN, jobs)
+
+        assert _failing(found) == [("optimization", wrong, "optimization disabled")]
+
+
+def test_level_without_optimisation_is_compared_all_the_same(tmp_path: Path) -> None:
+    """Levels that differ do not hide that the unoptimised graph differs from the reference, too."""
+    jobs = [*_ran(tmp_path, OLD, {"all": RIGHT, "disabled": WRONG}), *_ran(tmp_path, NEW, _both(RIGHT))]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("optimization", OLD, "optimization disabled"), ("runtime", OLD, NEW)]
+
+
+def test_newest_runtime_that_ran_is_the_reference(tmp_path: Path) -> None:
+    """One that crashed has nothing to compare with."""
+    crashed = [ran(NEW, level, Crashed(signal="SIGSEGV", during="load", log="")) for level in ("all", "disabled")]  # type: ignore[arg-type]
+    jobs = [*crashed, *_ran(tmp_path, MIDDLE, _both(RIGHT)), *_ran(tmp_path, OLD, _both(WRONG))]
+    found, _ = _gather(PLAIN, jobs)
+
+    assert _failing(found) == [("runtime", OLD, MIDDLE)]
+
+
+def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
+    """It is not compared by position; runtimes are still held against each other."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT)})
+    (difference,) = found[0].differences
+
+    assert (difference.metric, difference.output, difference.detail) == ("outputs", "", "2 outputs against 1")
+    assert _failing(found) == [("source", OLD, "the source"), ("source", NEW, "the source"), ("runtime", OLD, NEW)]
+
+
+def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
+    """Value, what is allowed there, and where the tolerance comes from."""
+    model = ParityModel("m.onnx", PLACE, NumericTraits(), {"y": Tolerance(rtol=0.1, atol=0.05)}, None)
+    found, _ = _gather(model, _ran(tmp_path, NEW, {"all": WRONG}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+    named, other = found[0].differences
+
+    assert (named.value, named.bound, named.bound_from) == (0.5, pytest.approx(0.15), "config")
+    assert (other.bound, other.bound_from) == (pytest.approx(1.1e-4), "type")
+    assert named.detail == "at [0, 0]: 1.5 against 1; 2 of 2 elements differ"
+
+
+def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
+    """An output that is cast to float32 at the end still has the noise of float16."""
+    near = RIGHT + np.float32(1e-3)
+    for half, expected in ((True, []), (False, [("source", NEW, "the source")])):
+        model = ParityModel("m.onnx", PLACE, NumericTraits(half=half), None, None)
+        found, _ = _gather(model, _ran(tmp_path, NEW, {"all": near}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+        assert _failing(found) == expected
+
+
+def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
+    """A difference would mean nothing, so it is said instead."""
+    drawn = NumericTraits(random=("RandomNormalLike",), random_outputs=frozenset({"y", "z"}))
+    model = ParityModel("m.onnx", PLACE, drawn, {"rtol": 1.0}, None)
+    found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
+
+    assert found == []
+    assert [(each.reason, each.by_design) for each in undone] == [
+        ("its outputs are random by design (`RandomNormalLike`)", True)
+    ]
+
+
+QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
+
+
+def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
+    """A step more or less is right; another signal is not; a tolerance of the user's holds element by element."""
+    signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
+    stepped = signal + np.float32(0.02) * (np.arange(80).reshape(2, 40) % 3 == 0)
+    by_element = {"rtol": 0.0, "atol": 1e-3}
+    for value, tolerance, expected in (
+        (stepped, None, []),
+        (-signal, None, [("runtime", OLD, NEW)]),
+        (stepped, by_element, [("runtime", OLD, NEW)]),
+    ):
+        jobs = [*_ran(tmp_path, OLD, _both(value)), *_ran(tmp_path, NEW, _both(signal))]
+        found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, tolerance, None), jobs)
+
+        assert (_failing(found), undone) == (expected, [])
+
+
+def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
+    """They are undecided where nothing else was compared, and a remark beside numbers that were."""
+    labels, other = np.array([1, 2, 3]), np.array([1, 2, 4])
+    numbers = np.ones((2, 20), np.float32)
+    for beside, expected in ((None, False), (numbers, True)):
+        jobs = [
+            ran(name, "all", done(saved(tmp_path, value, value if beside is None else beside)), cases=CASE)
+            for name, value in ((OLD, labels), (NEW, other))
+        ]
+        found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, None, None), jobs)
+
+        assert _failing(found) == []
+        assert {each.by_design for each in undone} == {expected}
+
+
+def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
+    """Each runtime and level, by the outputs' names, else by their places; by ratio whatever tolerance is set."""
+    jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, {"all": RIGHT, "disabled": -RIGHT})]
+    right, other = (str(path) for path in saved(tmp_path, RIGHT, -RIGHT).outputs)
+    loose = ParityModel("m.onnx", PLACE, QUANTIZED, {"rtol": 9.0, "atol": 9.0}, None)
+    named = RunOutputs(("z", "y"), {(NAME, "y"): right, (NAME, "z"): right})
+    placed = RunOutputs(("a", "b"), {(NAME, "a"): right, (NAME, "b"): other})
+    by_name, _ = compare_with_float(loose, jobs, named, "f.onnx")
+    by_place, _ = compare_with_float(loose, jobs, placed, "f.onnx")
+
+    assert _failing(by_name) == [("quantized", NEW, "f.onnx")]
+    assert [(each.output, each.agrees) for each in by_place[0].differences] == [("y", True), ("z", False)] * 2
+    assert by_name[0].differences[0].metric == "sqnr_db"
+
+
+def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
+    """It is undecided."""
+    jobs = _ran(tmp_path, NEW, {"all": RIGHT})
+    found, undone = compare_with_float(PLAIN, jobs, RunOutputs(("y", "z"), {}), "f.onnx")
+
+    assert (found, [each.reason for each in undone]) == ((), [f"the float model `f.onnx` gives nothing for `{NAME}`"])
+
+
+def test_masked_positions_are_left_out(tmp_path: Path) -> None:
+    """What differs only where a mask drops is told and no mismatch; what differs elsewhere as well is one."""
+    mask = str(saved(tmp_path, np.array([[1, 0]])).outputs[0])
+    for place, expected in ((1, []), (0, [("runtime", OLD, NEW)])):
+        other = RIGHT.copy()
+        other[0, place] += 0.5
+        jobs = [*_ran(tmp_path, OLD, {"all": other}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+        kept = {(NAME, "y"): OutputMask(mask, ones_keep=True), (NAME, "z"): OutputMask(mask, ones_keep=True)}
+        found, _ = _gather(ParityModel("m.onnx", PLACE, NumericTraits(), None, None, kept=kept), jobs)
+        told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
+
+        assert _failing(found) == expected
+        assert told["masked elements"] == place
+
+
+def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
+    """What agrees has the one that decided."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs)
+    same, _ = _gather(PLAIN, [*_ran(tmp_path, OLD, {"all": RIGHT}), *_ran(tmp_path, NEW, {"all": RIGHT})])
+    told = {figure.metric: figure.value for figure in found[0].differences[0].figures}
+
+    assert told.keys() >= {"sqnr_db", "cosine", "max_abs", "median_abs", "p99_abs", "max_rel", "max_ulp", "top1"}
+    assert told["sqnr_db"] == pytest.approx(10.0, abs=0.01)
+    assert same[0].differences[0].figures == ()
+
+
+def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
+    """The source failed or gave nothing; an output is no array; inputs cannot be run."""
+    jobs = _ran(tmp_path, NEW, {"all": RIGHT})
+    _, failed = _gather(PLAIN, jobs, {NAME: refused("index out of range in self")})
+    _, absent = _gather(PLAIN, jobs, {})
+    _, no_array = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
+    _, unusable = _gather(PLAIN, jobs, None, ["sizes batch=3"])
+
+    assert [each.reason for each in failed] == ["the source gives nothing for `sizes batch=1`: Fail"]
+    assert [each.reason for each in absent] == ["the source gives nothing for `sizes batch=1`"]
+    assert [each.reason for each in no_array] == ["output `y` cannot be compared: numpy has no arrays of its type"]
+    assert [each.reason for each in unusable] == ["the inputs of `sizes batch=3` cannot be run"]
+
+
+def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
+    """Only what the source did not give."""
+    jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
+    found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
+    (between,) = [each for each in found if each.pair == "runtime"]
+
+    assert [each.output for each in between.differences] == ["y"]
+    assert _failing(found) == [("source", OLD, "the source"), ("runtime", OLD, NEW)]
+
+
+def test_one_runtime_at_one_level_has_nothing_to_compare(tmp_path: Path) -> None:
+    """Without a source that is no comparison, and nothing that could not be done."""
+    assert _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT})) == ([], [])
+
+
+def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path) -> None:
+    """What an integer output is decided from is right to a share; a model of 32 bits is held exactly."""
+    labels, near = np.zeros(200, np.int64), np.zeros(200, np.int64)
+    near[:2] = 1
+    jobs, eager = _ran(tmp_path, NEW, _both(near)), {NAME: saved(tmp_path, labels, labels)}
+    half = ParityModel("m.onnx", PLACE, NumericTraits(half=True), None, None)
+
+    assert _failing(_gather(half, jobs, eager)[0]) == []
+    assert _failing(_gather(PLAIN, jobs, eager)[0]) == [("source", NEW, "the source")]
+
+
+def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> None:
+    """What a random operator does not reach is compared as ever."""
+    random = NumericTraits(random=("Bernoulli",), random_outputs=frozenset({"y"}))
+    model = ParityModel("m.onnx", PLACE, random, None, None)
+    found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
+
+    assert {each.output for each in found[0].differences} == {"z"}
+    assert _failing(found) == [("source", NEW, "the source")]
+    assert [(each.reason, each.by_design) for each in undone] == [
+        ("output `y` is random by design (`Bernoulli`)", True)
+    ]
+
+
+def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
+    """It counts as nothing compared, with the reason, against the source and between runtimes."""
+    blank = np.full_like(RIGHT, np.nan)
+    jobs = [*_ran(tmp_path, OLD, _both(blank)), *_ran(tmp_path, NEW, _both(blank))]
+    found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
+
+    assert found == []
+    assert [each.reason for each in undone] == [
+        f"output `{name}` of `{NAME}` is NaN everywhere, on both sides: nothing can be compared" for name in "yz"
+    ]
+
+
+def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> None:
+    """It is said, unless a tolerance of its own is set, or another case has something to compare."""
+    small = RIGHT * np.float32(1e-8)
+    jobs = _ran(tmp_path, NEW, {"all": small * np.float32(1.01)})
+    eager = {NAME: saved(tmp_path, small, small)}
+    held_to = Tolerance(rtol=0.1, atol=0.0)
+    own = ParityModel("m.onnx", PLACE, NumericTraits(), {"y": held_to, "z": held_to}, None)
+    _, undone = _gather(PLAIN, jobs, eager)
+    _, held = _gather(own, jobs, eager)
+    _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)
+
+    assert [(each.reason, each.by_design) for each in undone] == [
+        (f"output `{name}` is so small that zeros would agree with it: 1e-05 may differ", False) for name in "yz"
+    ]
+    assert (held, equal) == ([], [])
+
+
+def test_numbers_where_the_source_gives_none_differ(tmp_path: Path) -> None:
+    """Only what is alike tells nothing."""
+    blank = np.full_like(RIGHT, np.nan)
+    found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, blank, blank)})
+
+    assert (_failing(found), undone) == ([("source", NEW, "the source")], [])

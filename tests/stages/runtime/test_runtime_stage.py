@@ -1,0 +1,303 @@
+"""The runtime stage on recorded observations: attempts, nodes and places, what is not finite, what could not be run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx.parser
+import pytest
+
+from onnxgate.core.findings import IncompleteCheck, Place, Stage
+from onnxgate.core.jobs import CaseResult, Completed, Crashed, Failure, LoadResult, Refused, TimedOut, Unavailable
+from onnxgate.evidence.runtime import Attempt, WrongShape
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.fact_extraction import read_value_infos
+from onnxgate.stages.runtime.stage import collect_evidence, create_runtime_jobs
+from tests.harness.recorded_runs import CASES, NEW, OLD, case, done, ran, refused, run_model, saved
+
+RESHAPE = (
+    "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Relu node. Name:'{}' "
+    "Status Message: {{reshape_helper.h:91}} The input tensor cannot be reshaped to the requested shape."
+)
+FINE = np.ones((1, 2), np.float32)
+STRANGE = np.array([[1.0, np.nan]], np.float32)
+DRAWING = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 2] x) => (float[batch, 2] y, float[batch, 2] z) { y = RandomNormalLike(x)  z = RandomUniformLike(x) }"""
+
+
+def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
+    found, _ = collect_evidence(run_model(folder), runs, {}, {})  # type: ignore[arg-type]
+    return found[0].attempts
+
+
+def test_one_job_per_level(tmp_path: Path) -> None:
+    """With all cases, and a folder of its own that exists and is empty."""
+    jobs = create_runtime_jobs(
+        tmp_path / "m.onnx", CASES, ("all", "disabled"), ("CPUExecutionProvider",), tmp_path / "out"
+    )
+
+    assert [job.optimization for job in jobs] == ["all", "disabled"]
+    assert [job.cases for job in jobs] == [CASES, CASES]
+    assert [list(Path(job.output).iterdir()) for job in jobs] == [[], []]
+    assert len({job.output for job in jobs}) == 2
+
+
+def test_completed_cases_are_attempts(tmp_path: Path) -> None:
+    """One per case and level, with what the case was."""
+    fine = saved(tmp_path, FINE, FINE)
+    attempts = _attempts(tmp_path, ran(NEW, "all", done(fine, fine)), ran(NEW, "disabled", done(fine, fine)))
+
+    assert [(each.optimization, each.case, each.outcome) for each in attempts] == [
+        (level, name, "completed") for level in ("all", "disabled") for name in ("sizes batch=1", "sizes batch=3")
+    ]
+    assert (attempts[1].origin, attempts[1].sizes) == ("generated", {"batch": 3})
+
+
+def test_loading_alone_is_an_attempt(tmp_path: Path) -> None:
+    """A model for which there are no inputs is still seen to load."""
+    assert _attempts(tmp_path, ran(NEW, "all", done(), cases=())) == (Attempt(optimization="all", outcome="completed"),)
+
+
+def test_failures_tell_family_and_node(tmp_path: Path) -> None:
+    """The node stands on the line that made it."""
+    observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
+    (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
+    failed = runs.attempts[1]
+
+    assert (failed.outcome, failed.family, failed.node) == ("run-refused", "run_node", "first")
+    assert failed.means.startswith("a Reshape ")
+    assert runs.node_places == {"first": Place("build.py", 2)}
+
+
+def test_nodes_that_the_model_does_not_have_are_not_named(tmp_path: Path) -> None:
+    """Fusion makes nodes of its own; the same failure without optimisation tells the model's node."""
+    alone = _attempts(tmp_path, ran(NEW, "all", done(*[refused(RESHAPE.format("fused_0"))] * 2)))
+    beside = _attempts(
+        tmp_path,
+        ran(NEW, "all", done(*[refused(RESHAPE.format("fused_0"))] * 2)),
+        ran(NEW, "disabled", done(*[refused(RESHAPE.format("second"))] * 2)),
+    )
+
+    assert {each.node for each in alone} == {""}
+    assert {each.node for each in beside} == {"second"}
+
+
+def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operator(tmp_path: Path) -> None:
+    """An operator that the model does not have was made by fusion."""
+    text = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for {}(14) node with name ''"
+    nodes = {
+        name: _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text.format(name)))))
+        for name in ("Relu", "Abs", "Det")
+    }
+
+    assert {"Relu": "first", "Abs": "second", "Det": ""} == {name: each[0].node for name, each in nodes.items()}
+
+
+def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
+    """Else one fault would be two findings, on two places."""
+    silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
+    found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
+
+    assert [{each.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
+    assert [runs.node_places for runs in found] == [{"first": Place("build.py", 2)}] * 2
+
+
+def test_load_that_is_refused(tmp_path: Path) -> None:
+    """One attempt for the level, without a case; the family explains it."""
+    text = (
+        "[ONNXRuntimeError] : 1 : FAIL : {model.cc:147} Unsupported model IR version: 14, max supported IR version: 13"
+    )
+    (attempt,) = _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text))))
+
+    assert (attempt.outcome, attempt.case, attempt.family) == ("load-refused", "", "ir")
+    assert attempt.means == "the model is stamped with IR version 14, newer than this release reads"
+    assert attempt.fix == "stamp the IR version down with `onnxgate fix`, or raise the target's version"
+
+
+@pytest.mark.parametrize(("during", "name"), [("load", ""), ("case sizes batch=3", "sizes batch=3"), ("start", "")])
+def test_crash_is_one_attempt(tmp_path: Path, during: str, name: str) -> None:
+    """At the case that was running; of the others of its level nothing is known."""
+    (attempt,) = _attempts(tmp_path, ran(NEW, "all", Crashed(signal="SIGSEGV", during=during, log="")))
+
+    assert (attempt.outcome, attempt.case, attempt.signal, attempt.during) == ("crashed", name, "SIGSEGV", during)
+
+
+def test_time_out_is_one_attempt(tmp_path: Path) -> None:
+    """With the limit, at the case that was running."""
+    observation = TimedOut(limit_s=2.5, during="case sizes batch=1", log="")
+    (attempt,) = _attempts(tmp_path, ran(NEW, "disabled", observation))
+
+    assert (attempt.outcome, attempt.limit_s, attempt.case) == ("timed-out", 2.5, "sizes batch=1")
+
+
+def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
+    """It is said once for all levels, and nothing is judged of that runtime."""
+    gone = Unavailable(reason="no wheel for Python 3.11 here", hint="install one")
+    fine = saved(tmp_path, FINE, FINE)
+    jobs = [ran(OLD, "all", gone), ran(OLD, "disabled", gone), ran(NEW, "all", done(fine, fine))]
+    found, undone = collect_evidence(run_model(tmp_path), jobs, {}, {})
+
+    assert [runs.runtime for runs in found] == [NEW]
+    assert undone == (IncompleteCheck(Stage.RUNTIME, "m.onnx", OLD, "no wheel for Python 3.11 here", "install one"),)
+    assert undone[0].hint == "install one"
+
+
+def test_what_other_runtimes_take_is_usable(tmp_path: Path) -> None:
+    """A case that one runtime completes proves that its inputs can be run, for the others."""
+    fine, bad = saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first"))
+    found, _ = collect_evidence(
+        run_model(tmp_path), [ran(OLD, "all", done(bad, bad)), ran(NEW, "all", done(fine, bad))], {}, {}
+    )
+
+    assert [runs.usable_cases for runs in found] == [("sizes batch=1",), ()]
+
+
+def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
+    """Each runtime gets its own predictions."""
+    fine = saved(tmp_path, FINE, FINE)
+    jobs = [ran(name, "all", done(fine, fine)) for name in (OLD, NEW)]
+    found, _ = collect_evidence(run_model(tmp_path), jobs, {}, {OLD: ("opset-too-new",)})
+
+    assert [(runs.predicted, runs.memory_limit_mib) for runs in found] == [(("opset-too-new",), 512), ((), 512)]
+
+
+def _finite(folder: Path, got: CaseResult, source: CaseResult | None) -> tuple[tuple[str, ...], bool | None]:
+    one = (case(1),)
+    eager = {} if source is None else {one[0].name: source}
+    (runs,), _ = collect_evidence(run_model(folder), [ran(NEW, "all", done(got), cases=one)], eager, {})
+    return runs.attempts[0].not_finite, runs.attempts[0].reference_finite
+
+
+def test_outputs_that_are_not_finite(tmp_path: Path) -> None:
+    """Without a source they are named, and nothing is known of what is right."""
+    assert _finite(tmp_path, saved(tmp_path, STRANGE, FINE), None) == (("y",), None)
+    assert _finite(tmp_path, saved(tmp_path, FINE, FINE), None) == ((), None)
+    assert _finite(tmp_path, saved(tmp_path, None, FINE), None) == ((), None)
+
+
+def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
+    """Then it is no fault; at another place it is."""
+    elsewhere = np.array([[np.inf, 1.0]], np.float32)
+    got = saved(tmp_path, STRANGE, FINE)
+
+    assert _finite(tmp_path, got, saved(tmp_path, STRANGE, FINE)) == ((), False)
+    assert _finite(tmp_path, got, saved(tmp_path, elsewhere, FINE)) == (("y",), True)
+    assert _finite(tmp_path, got, saved(tmp_path, FINE, FINE)) == (("y",), True)
+
+
+def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None:
+    """It excuses what is not finite only if it is not finite itself."""
+    got = saved(tmp_path, STRANGE, FINE)
+    for value, expected in ((1.0, (("y",), True)), (np.nan, ((), False))):
+        assert _finite(tmp_path, got, saved(tmp_path, np.full((4, 2), value), FINE)) == expected
+
+
+def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
+    """It is blank; one number on either side, and it is not."""
+    blank, half = np.full((1, 2), np.nan, np.float32), np.array([[np.nan, 1.0]], np.float32)
+    found = []
+    for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
+        eager = {case(1).name: saved(tmp_path, theirs, FINE)}
+        jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
+        (runs,), _ = collect_evidence(run_model(tmp_path), jobs, eager, {})
+        found.append(runs.attempts[0].blank)
+
+    assert found == [("y",), (), ()]
+
+
+def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
+    """It is recorded with the runtime's own failure there."""
+    eager = {"sizes batch=3": refused("index out of range in self")}
+    observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
+    (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
+
+    assert [(each.reference_failed, each.reference_finite) for each in runs.attempts] == [(False, None), (True, None)]
+
+
+def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
+    """It raises: it must never be taken for a model that loads."""
+    with pytest.raises(TypeError, match="Completed is no answer to a run"):
+        _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
+
+
+@pytest.mark.parametrize("at_load", [True, False])
+def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) -> None:
+    """Newer releases say it when they load, older ones when they run; what runs elsewhere is judged there."""
+    text = "Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid"
+    failed = Refused(failure=Failure(type="Fail", text=text)) if at_load else done(refused(text), refused(text))
+    fine = saved(tmp_path, FINE, FINE)
+    runs, undone = collect_evidence(
+        run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {}
+    )
+
+    assert [each.runtime for each in runs] == [OLD]
+    assert undone == (
+        IncompleteCheck(
+            Stage.RUNTIME, "m.onnx", NEW, "this machine lacks the locale `en_US.UTF-8`, which the model asks for"
+        ),
+    )
+
+
+def test_what_a_second_run_showed(tmp_path: Path) -> None:
+    """Outputs that differ or are the caller's own memory; the layout of one that is no tensor is that output."""
+    shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y", "y (layout)"), aliased=("z",))
+    first, second = _attempts(tmp_path, ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE))))
+
+    assert (first.unstable, first.aliased) == (("y",), ("z",))
+    assert (second.unstable, second.aliased) == ((), ())
+
+
+def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
+    """Named for the outputs that differ, and for these alone."""
+    model = replace(run_model(tmp_path), proto=onnx.parser.parse_model(DRAWING))
+    shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y",))
+    (runs,), _ = collect_evidence(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
+
+    assert runs.drawn == {"y": ("RandomNormalLike",)}
+
+
+def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
+    """In every case, where the facts are given."""
+    graph = run_model(tmp_path).proto.graph
+    facts = ModelFacts(
+        "m.onnx", "", 0, 8, {}, "", read_value_infos(graph.input), read_value_infos(graph.output), {}, ()
+    )
+    arrays = (np.ones((1, 2), np.float32), np.ones((3, 2), np.float32))
+    np.save(tmp_path / "x.npy", arrays[1])
+    one = msgspec.structs.replace(case(3), inputs={"x": str(tmp_path / "x.npy")})
+    observed = ran(NEW, "all", done(saved(tmp_path, *arrays)), cases=(one,))
+    (judged,), _ = collect_evidence(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
+    (unjudged,), _ = collect_evidence(run_model(tmp_path), [observed], {}, {})
+
+    assert judged.attempts[0].wrong_shapes == (WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)"),)
+    assert unjudged.attempts[0].wrong_shapes == ()
+
+
+NOT_USED = Refused(
+    failure=Failure(
+        type="ProviderNotUsedError",
+        text="the session has no `CUDAExecutionProvider`; it has `CPUExecutionProvider`",
+    )
+)
+
+
+def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
+    """It is observed where the target is required, and skipped, with the reason, where it is not."""
+    both = [ran(NEW, "all", NOT_USED), ran(NEW, "disabled", NOT_USED)]
+    (runs,), nothing = collect_evidence(run_model(tmp_path), both, {}, {})
+    no_runs, skipped = collect_evidence(run_model(tmp_path), both, {}, {}, {}, {NEW})
+
+    assert [each.outcome for each in runs.attempts] == ["provider-not-used"] * 2
+    assert (runs.unused_providers, nothing) == (("CUDAExecutionProvider",), ())
+    assert no_runs == ()
+    assert [(each.runtime, each.reason) for each in skipped] == [(NEW, NOT_USED.failure.text)]
+
+
+def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
+    """Whatever goes wrong there is a finding like any other."""
+    (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
+
+    assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())

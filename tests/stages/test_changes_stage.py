@@ -1,0 +1,687 @@
+"""What became of models since a revision: what they were, what they are called now, and what cannot be told."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate.core.report import Change
+from onnxgate.evidence.lock import MinimumRelease, ModelChange, WeightChanges
+from onnxgate.project.config.discovery import find_git_root
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Target
+from onnxgate.project.git import repository as git_asked
+from onnxgate.project.git.repository import run_git
+from onnxgate.project.git.revisions import resolve_revision
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.update import lock_models
+from onnxgate.project.lock.writer import render_lock
+from onnxgate.project.plan import plan_models
+from onnxgate.stages.changes.content_changes import GroupVerdicts, find_minimum_release
+from onnxgate.stages.changes.stage import (
+    DetectedChanges,
+    PresentModels,
+    find_changes_since_lock,
+    find_changes_since_revision,
+)
+from onnxgate.stages.file import stage as file_stage
+from onnxgate.stages.lock import stage as lock_stage
+from tests.harness.models import HEAD, make_external, parse, write
+from tests.harness.repositories.checkout import commit, git
+
+CONFIG = 'models = ["models/**/*.onnx"]\n[targets.server]\nruntime = "onnxruntime>=1.17,<1.32"\n'
+NET = "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }"
+OPSET_21 = '<ir_version: 8, opset_import: ["" : 21]>\n'
+TWO = "g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }"
+
+
+class Repository:
+    """A project in a git repository, in a folder of it or at its root."""
+
+    def __init__(self, root: Path, below: str = "") -> None:
+        self.root = root
+        self.folder = root / below
+        self.config = CONFIG
+        self.folder.mkdir(parents=True)
+
+    def write(self, name: str, text: str = NET, head: str = HEAD) -> Path:
+        """A model of that name."""
+        return write(self.folder / "models" / name, parse(text, head))
+
+    def write_external(self, name: str, text: str = NET, location: str = "w.bin") -> None:
+        """A model with all of its weights in a file beside it."""
+        model = parse(text)
+        data = make_external(model, location)
+        (write(self.folder / "models" / name, model).parent / location).write_bytes(data)
+
+    def move(self, old: str, new: str) -> None:
+        """Give a model another name."""
+        (self.folder / "models" / new).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / "models" / old).rename(self.folder / "models" / new)
+
+    def project(self) -> Project:
+        """The project as it is."""
+        (self.folder / "onnxgate.toml").write_text(self.config)
+        return load_config(self.folder / "onnxgate.toml")
+
+    def lock(self) -> Lock:
+        """Lock the models as they are, and no runtime."""
+        project = self.project()
+        lock = Lock(models=lock_models(project.models(), self.old_lock().models, {}))
+        project.lock_path.write_text(render_lock(lock))
+        return lock
+
+    def commit(self, *, locked: bool = True) -> str:
+        """Commit everything."""
+        if locked:
+            self.lock()
+        else:
+            self.project()
+        return commit(self.root)
+
+    def old_lock(self) -> Lock:
+        """What was locked last."""
+        path = self.folder / "onnxgate.lock"
+        return load_lock(path) if path.exists() else Lock()
+
+    def since(self, name: str = "HEAD", *, paths: Sequence[str] = (), offline: bool = True) -> DetectedChanges:
+        """What became of the models since a revision."""
+        project, lock = self.project(), self.old_lock()
+        models = project.models(paths, base=self.folder)
+        files = file_stage.collect_evidence(models, lock)
+        against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), files)
+        present = PresentModels(
+            project=project,
+            planned=plan_models(project, lock, models),
+            facts={each.facts.path: each.facts for each in against},
+            places={each.facts.path: each.place for each in against},
+            away={file.path: ("its content is not here", "fetch it") for file in files if not file.is_whole},
+        )
+        root = find_git_root(self.folder)
+        return find_changes_since_revision(present, resolve_revision(root, name, offline=offline))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """One whose project is the whole repository, with two committed models."""
+    made = Repository(tmp_path / "repository")
+    made.write("a.onnx")
+    made.write("b.onnx", NET.replace("Add", "Mul"))
+    made.commit()
+    return made
+
+
+def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
+    """Changes in brief."""
+    return [(each.kind, each.model, each.before) for each in found.changes]
+
+
+def only(found: DetectedChanges) -> ModelChange:
+    """The one model that has other content, where nothing else is said."""
+    assert (found.undone, found.remarks) == ([], [])
+    (change,) = found.subjects
+    return change
+
+
+def point(file: Path) -> bytes:
+    """Leave a Git LFS pointer in the place of a file; what it points to."""
+    content = file.read_bytes()
+    oid = hashlib.sha256(content).hexdigest()
+    file.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n")
+    return content
+
+
+def test_nothing_changed(repository: Repository) -> None:
+    """There is nothing to say, and no old content is read: it is not even there."""
+    blob = git(repository.root, "rev-parse", "HEAD:models/a.onnx")
+    (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+
+    assert repository.since() == DetectedChanges()
+
+
+def test_what_it_was(repository: Repository) -> None:
+    """Facts of both, how far weights moved, from which release on it loads, and which promised ones are lost."""
+    repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
+    found = repository.since()
+    change = only(found)
+
+    assert (change.baseline, change.from_lock, change.before.path) == ("at `HEAD`", False, "models/a.onnx")
+    assert ([each.name for each in change.before.inputs], [each.name for each in change.after.inputs]) == (
+        ["x"],
+        ["x", "z"],
+    )
+    assert change.weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
+    assert change.minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
+    assert found.changes == [
+        Change(
+            model="models/a.onnx",
+            kind="changed",
+            said=(
+                "loads from onnxruntime 1.18.0 on instead of from 1.16.0 on",
+                "no longer loads on onnxruntime 1.17.0 to 1.17.3, which a target promises",
+                "input `z` is new",
+                "imports opset 21 of `ai.onnx` instead of 18",
+                "1 of 1 weights changed, at most by 1 (`w`)",
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "lost"),
+    [
+        ('runtime = "onnxruntime>=1.18"', ()),
+        ('runtime = "onnxruntime>=1.17.1,<1.18"', ("1.17.1", "1.17.3")),
+        ('runtime = "onnxruntime-gpu>=1.17.3"\nproviders = ["CUDAExecutionProvider"]\npython = ".venv"', ()),
+    ],
+)
+def test_what_targets_promise(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
+    """Any release that a requirement admits, be it locked or not; not of builds of one's own."""
+    repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
+    repository.write("a.onnx", NET, OPSET_21)
+
+    assert only(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
+
+
+def test_no_promise_of_onnxruntime(repository: Repository) -> None:
+    """Where no target asks for it, its releases are nobody's business."""
+    repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
+    repository.write("a.onnx", NET, OPSET_21)
+
+    assert only(repository.since()).minimum is None
+
+
+def test_releases_that_nobody_can_predict(repository: Repository) -> None:
+    """An extension may register what is unknown: nothing is guessed, and a remark says which releases are open."""
+    own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
+    repository.config = CONFIG + 'extensions = ["onnxruntime-extensions"]\n'
+    repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
+    repository.commit()
+    repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 21, "my.domain" : 1]>\n')
+    found = repository.since()
+
+    assert [change.minimum for change in found.subjects] == [None]
+    assert (found.undone, found.remarks) == (
+        [],
+        ["models/a.onnx: does not load on onnxruntime 1.17.0 to 1.17.3; whether it did at `HEAD` cannot be predicted"],
+    )
+
+
+INT8 = (
+    "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> "
+    "{ s = Add(x, w) c = Cast <to = 3> (s) d = Add(c, c) y = Cast <to = 1> (d) }"
+)
+"""ONNX Runtime adds int8 on a CPU since 1.21."""
+GPU_TOO = """
+[targets.gpu]
+runtime = "onnxruntime-gpu>=1.17"
+python = ".venv"
+providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+required = false
+"""
+
+
+def test_each_target_has_its_own_providers(repository: Repository) -> None:
+    """What a GPU's kernels may do for one target hides nothing from another that promises a CPU."""
+    repository.config = CONFIG.replace("<1.32", "<1.19") + GPU_TOO
+    repository.write("a.onnx", INT8)
+    found = repository.since()
+
+    lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
+    assert only(found).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
+
+
+def test_each_target_has_its_own_extensions(repository: Repository) -> None:
+    """What an extension may register is nobody else's; nor are releases lost that nobody else asked for."""
+    repository.config = (
+        CONFIG.replace("<1.32", "<1.17.3")
+        + '[targets.more]\nruntime = "onnxruntime>=1.17.3"\nextensions = ["onnxruntime-extensions"]\n'
+    )
+    own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
+    repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
+    found = repository.since()
+    (change,) = found.subjects
+
+    assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
+    (remark,) = found.remarks
+    assert remark.startswith("models/a.onnx: loaded at `HEAD` on onnxruntime 1.17.3 to 1.")
+    assert remark.endswith("; whether it does now cannot be predicted")
+
+
+def test_lost_where_others_are_open(repository: Repository) -> None:
+    """One release that nobody can predict makes no other one unknown."""
+    then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
+    now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
+    found = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
+
+    assert found == MinimumRelease(before="", after="", lost=("1.17.0",))
+
+
+@pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
+def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
+    """However many models did not change."""
+    asked: list[object] = []
+    monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
+    counts = []
+    for number in range(2):
+        for each in range(4):
+            repository.write_external(f"m{number}{each}.onnx", location=f"w{number}{each}.bin")
+        contents = {each: each.read_bytes() for each in repository.folder.glob("models/*")}
+        if pointed:
+            repository.lock()
+            for each in contents:
+                point(each)
+        repository.commit(locked=False)
+        for file, content in contents.items():
+            file.write_bytes(content)
+        asked.clear()
+        assert repository.since() == DetectedChanges()
+        counts.append(len(asked))
+
+    assert counts[0] == counts[1]
+
+
+def test_only_the_data_changed(repository: Repository) -> None:
+    """The model's own file is the same, and the model is not."""
+    repository.write_external("a.onnx")
+    repository.commit()
+    repository.write_external("a.onnx", NET.replace("4}", "6}"))
+    change = only(repository.since())
+
+    assert change.before.sha256 == change.after.sha256
+    assert change.before.external != change.after.external
+    assert change.weights == WeightChanges(changed=1, of=1, largest=2.0, name="w")
+
+
+def test_new_and_gone(repository: Repository) -> None:
+    """A model with no baseline breaks nobody; one that is no more is said, also where its file was only left out."""
+    repository.write("c.onnx", TWO)
+    (repository.folder / "models" / "b.onnx").unlink()
+    repository.config = CONFIG.replace("[targets", 'exclude = ["models/a.onnx"]\n[targets', 1)
+    found = repository.since()
+
+    assert said(found) == [
+        ("removed", "models/a.onnx", ""),
+        ("removed", "models/b.onnx", ""),
+        ("added", "models/c.onnx", ""),
+    ]
+    assert (found.subjects, found.undone, found.remarks) == ([], [], [])
+
+
+def test_moved(repository: Repository) -> None:
+    """Equal content under another name is the same model."""
+    repository.move("a.onnx", "deep/er/name.onnx")
+    found = repository.since()
+
+    assert said(found) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
+    assert found.subjects == []
+
+
+def test_behind_a_link_to_a_folder(repository: Repository) -> None:
+    """The folder that is current is another one, and the lock of then says nothing of it."""
+    for name, text in (("v1", NET), ("v2", TWO)):
+        write(repository.root / "all" / name / "c.onnx", parse(text))
+    link = repository.folder / "models" / "current"
+    link.symlink_to("../all/v1")
+    repository.config = CONFIG.replace('["models/**/*.onnx"]', '["models/*.onnx", "models/current/c.onnx"]')
+    repository.commit(locked=False)
+    link.unlink()
+    link.symlink_to("../all/v2")
+    found = repository.since()
+
+    assert said(found) == [("changed", "models/current/c.onnx", "")]
+    assert [each.name for each in only(found).after.inputs] == ["x", "z"]
+
+
+def test_copied(repository: Repository) -> None:
+    """A copy beside its original is new."""
+    shutil.copy(repository.folder / "models" / "a.onnx", repository.folder / "models" / "copy.onnx")
+
+    assert said(repository.since()) == [("added", "models/copy.onnx", "")]
+
+
+def test_moved_and_changed(repository: Repository) -> None:
+    """One name in another folder, with the inputs and outputs that it had."""
+    repository.move("a.onnx", "deep/a.onnx")
+    repository.write("deep/a.onnx", NET.replace("4}", "5}"))
+    found = repository.since()
+
+    assert said(found) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
+    assert only(found).before.path == "models/a.onnx"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [TWO, NET.replace("float[N, 4] x", "float[N, 1, 4] x"), NET.replace("x)", "q)").replace("(x,", "(q,")],
+    ids=["another input", "another rank", "another name"],
+)
+def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
+    """Another interface is another model: what it breaks would be a false alarm."""
+    repository.move("a.onnx", "deep/a.onnx")
+    repository.write("deep/a.onnx", text)
+
+    found = repository.since()
+
+    assert said(found) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    assert found.remarks == [
+        "models/deep/a.onnx: held against nothing: `models/a.onnx` at `HEAD` may be what it was called, and their "
+        "inputs or outputs are too different to tell"
+    ]
+
+
+def test_two_namesakes(repository: Repository) -> None:
+    """Which of them it was is not told by guessing."""
+    repository.move("a.onnx", "one/a.onnx")
+    repository.write("one/a.onnx", NET.replace("4}", "5}"))
+    repository.write("two/a.onnx", NET.replace("4}", "6}"))
+    gone, one, two = (
+        ("removed", "models/a.onnx", ""),
+        ("added", "models/one/a.onnx", ""),
+        ("added", "models/two/a.onnx", ""),
+    )
+
+    assert said(repository.since()) == [gone, one, two]
+    assert said(repository.since(paths=["models/one"])) == [gone, one]
+
+
+def _large(last: float) -> str:
+    weights = ", ".join(str(each) for each in range(400))
+    return f"g (float[N, 401] x) => (float[N, 401] y) <float[401] w = {{{weights}, {last}}}> {{ y = Add(x, w) }}"
+
+
+def test_like_another(repository: Repository) -> None:
+    """Git tells that most of a file is the same: then it may have another input too."""
+    repository.write("large.onnx", _large(1))
+    repository.commit()
+    repository.move("large.onnx", "renamed.onnx")
+    repository.write("renamed.onnx", _large(2).replace("x) =>", "x, float[N] more) =>"))
+    git(repository.root, "add", "--all")
+    found = repository.since()
+
+    assert said(found) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
+    assert [each.name for each in only(found).after.inputs] == ["x", "more"]
+
+
+def test_all_pointers_are_alike(repository: Repository) -> None:
+    """Git takes one for another: what they point to are other models."""
+    repository.write("large.onnx", _large(1))
+    lock = repository.lock()
+    point(repository.folder / "models" / "large.onnx")
+    commit(repository.root)
+    (repository.folder / "models" / "large.onnx").unlink()
+    repository.write("renamed.onnx", NET.replace("Add", "Sub"))
+    repository.lock()
+    point(repository.folder / "models" / "renamed.onnx")
+    git(repository.root, "add", "--all")
+    found = repository.since()
+
+    assert "models/large.onnx" in lock.models
+    assert said(found) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
+
+
+def test_broken_then(repository: Repository) -> None:
+    """What was no model cannot have been broken since: a remark, and nothing is left open."""
+    (repository.folder / "models" / "a.onnx").write_bytes(b"<html>not found</html>")
+    repository.commit(locked=False)
+    repository.write("a.onnx")
+    found = repository.since()
+
+    assert (found.subjects, found.undone) == ([], [])
+    assert found.remarks == [
+        "models/a.onnx: held against nothing: it was no model that can be read at `HEAD`: an HTML page"
+    ]
+    assert said(found) == [("changed", "models/a.onnx", "")]
+
+
+def test_data_that_were_not_there(repository: Repository) -> None:
+    """Facts can be told without them, and weights cannot: that is said."""
+    repository.write_external("a.onnx")
+    (repository.folder / "models" / "w.bin").unlink()
+    repository.commit(locked=False)
+    repository.write_external("a.onnx", TWO)
+    found = repository.since()
+
+    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
+    assert [change.weights for change in found.subjects] == [None]
+    assert found.remarks == [
+        "models/a.onnx: weights, and the releases that load it, were not all held against those at `HEAD`: "
+        "`models/w.bin` is not at `HEAD`"
+    ]
+
+
+def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
+    """Its content need not be here."""
+    repository.lock()
+    point(repository.folder / "models" / "a.onnx")
+    commit(repository.root)
+    repository.write("a.onnx", TWO)
+    found = repository.since()
+
+    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
+    assert (found.undone, len(found.remarks)) == ([], 1)
+
+
+def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
+    """A stale lock is about another content: without what the pointer stands for there is no verdict."""
+    repository.write("a.onnx", NET.replace("4}", "5}"))
+    point(repository.folder / "models" / "a.onnx")
+    commit(repository.root)
+    repository.write("a.onnx", TWO)
+    (undone,) = repository.since().undone
+
+    assert (undone.stage.value, undone.model) == ("lock", "models/a.onnx")
+    assert undone.reason == (
+        "what it was at `HEAD` cannot be told: `models/a.onnx` at `HEAD` is a Git LFS pointer, and its content is "
+        "not here"
+    )
+    assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
+
+
+def test_lock_that_lies(repository: Repository) -> None:
+    """Content that is here is read, whatever the lock of then says of it."""
+    lock = repository.lock()
+    entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
+    lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
+    (repository.folder / "onnxgate.lock").write_text(render_lock(lie))
+    commit(repository.root)
+    repository.write("a.onnx", TWO)
+
+    assert only(repository.since()).before.operators == {"Add": 1}
+
+
+def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
+    """The same in Git LFS, where the content was fetched."""
+    lock = repository.lock()
+    entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
+    lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
+    (repository.folder / "onnxgate.lock").write_text(render_lock(lie))
+    content = point(repository.folder / "models" / "a.onnx")
+    commit(repository.root)
+    oid = hashlib.sha256(content).hexdigest()
+    stored = repository.root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
+    stored.parent.mkdir(parents=True)
+    stored.write_bytes(content)
+    repository.write("a.onnx", TWO)
+
+    assert only(repository.since()).before.operators == {"Add": 1}
+
+
+@pytest.mark.parametrize("text", ["version = 99\n", "<<<<<<< ours\n", "\udcff"], ids=["newer", "conflict", "bytes"])
+def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
+    """What was no lock tells nothing, and is no fault of today."""
+    (repository.folder / "onnxgate.lock").write_text(text, errors="surrogateescape")
+    commit(repository.root)
+    (repository.folder / "onnxgate.lock").unlink()
+    repository.write("a.onnx", TWO)
+
+    assert [each.name for each in only(repository.since()).before.inputs] == ["x"]
+
+
+def test_pointers_to_the_same(repository: Repository) -> None:
+    """A model that moves into Git LFS is the one that it was, and so is one that moves out."""
+    repository.lock()
+    content = point(repository.folder / "models" / "a.onnx")
+    into = repository.since()
+    commit(repository.root)
+    (repository.folder / "models" / "a.onnx").write_bytes(content)
+
+    assert into == DetectedChanges()
+    assert repository.since() == DetectedChanges()
+
+
+def test_config_in_a_folder(tmp_path: Path) -> None:
+    """Git's names and the project's are not the same."""
+    repository = Repository(tmp_path / "repository", "ml/nets")
+    repository.write_external("a.onnx")
+    repository.commit()
+    repository.write_external("a.onnx", TWO)
+    found = repository.since()
+
+    assert said(found) == [("changed", "models/a.onnx", "")]
+    assert only(found).before.path == "models/a.onnx"
+
+
+def test_config_that_moved(tmp_path: Path) -> None:
+    """The lock of then lies elsewhere, and tells of the models all the same."""
+    repository = Repository(tmp_path / "repository", "old")
+    repository.write("a.onnx")
+    repository.write("b.onnx", NET.replace("Add", "Mul"))
+    repository.lock()
+    point(repository.folder / "models" / "b.onnx")
+    commit(repository.root)
+    moved = Repository(tmp_path / "repository", "new/place")
+    for each in ("models", "onnxgate.lock"):
+        (repository.folder / each).rename(moved.folder / each)
+    shutil.rmtree(repository.folder)
+    moved.write("b.onnx", NET.replace("Add", "Div"))
+    found = moved.since()
+
+    assert said(found) == [
+        ("renamed", "models/a.onnx", "../../old/models/a.onnx"),
+        ("renamed", "models/b.onnx", "../../old/models/b.onnx"),
+    ]
+    assert [change.before.operators for change in found.subjects] == [{"Mul": 1}]
+
+
+def test_models_that_git_does_not_have(repository: Repository) -> None:
+    """Of those the lock alone knows what they were."""
+    (repository.root / ".gitignore").write_text("*.onnx\n")
+    git(repository.root, "rm", "--quiet", "-r", "--cached", "models")
+    repository.commit()
+    repository.write("a.onnx", TWO)
+    repository.write("c.onnx", TWO)
+    found = repository.since()
+
+    assert said(found) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
+    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
+    assert found.remarks == [
+        "models/a.onnx: weights, inputs that have a default, and the releases that load it, were not all held against "
+        "those at `HEAD`: git does not have it, and only the lock knew it"
+    ]
+
+
+def test_entry_without_a_file(repository: Repository) -> None:
+    """What a stale lock still had of a model that git did not have is no baseline of a new one."""
+    (repository.folder / "models" / "a.onnx").unlink()
+    repository.commit(locked=False)
+    repository.write("a.onnx", TWO)
+    git(repository.root, "add", "--all")
+    found = repository.since()
+
+    assert (said(found), found.subjects) == ([("added", "models/a.onnx", "")], [])
+
+
+def test_links(repository: Repository) -> None:
+    """A link is the file that it led to then; one that leads out of the repository is known to nobody."""
+    (repository.folder / "models" / "link.onnx").symlink_to("a.onnx")
+    (repository.folder / "models" / "out.onnx").symlink_to("/etc/hostname")
+    repository.commit(locked=False)
+    for name in ("link.onnx", "out.onnx"):
+        (repository.folder / "models" / name).unlink()
+        repository.write(name, TWO)
+    found = repository.since()
+
+    assert [change.after.path for change in found.subjects] == ["models/link.onnx"]
+    assert [(each.model, each.reason) for each in found.undone] == [
+        (
+            "models/out.onnx",
+            "what it was at `HEAD` cannot be told: `models/out.onnx` was a link there to what git does not have",
+        )
+    ]
+
+
+def test_submodule(repository: Repository, tmp_path: Path) -> None:
+    """Its models are those of the commit that the repository had of it."""
+    inner = Repository(tmp_path / "inner")
+    write(inner.root / "s.onnx", parse(NET))
+    commit(inner.root)
+    add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", inner.root.as_uri(), "models/sub"]
+    git(repository.root, *add)
+    repository.commit()
+    same = repository.since()
+    write(repository.folder / "models" / "sub" / "s.onnx", parse(TWO))
+    found = repository.since()
+
+    assert same == DetectedChanges()
+    assert said(found) == [("changed", "models/sub/s.onnx", "")]
+    assert [each.name for each in only(found).before.inputs] == ["x"]
+
+
+def test_worktree(repository: Repository, tmp_path: Path) -> None:
+    """Its `.git` is a file."""
+    git(repository.root, "worktree", "add", "--quiet", "-b", "other", str(tmp_path / "other"))
+    other = Repository.__new__(Repository)
+    other.root = other.folder = tmp_path / "other"
+    other.config = CONFIG
+    other.write("a.onnx", TWO)
+
+    assert said(other.since("main")) == [("changed", "models/a.onnx", "")]
+    assert only(other.since("main")).weights is None
+
+
+def test_selected_models(repository: Repository) -> None:
+    """Only those asked for are compared; what a model was called does not depend on that."""
+    repository.write("a.onnx", TWO)
+    repository.move("b.onnx", "deep/b.onnx")
+
+    assert said(repository.since(paths=["models/a.onnx"])) == [("changed", "models/a.onnx", "")]
+    assert said(repository.since(paths=["models/deep"])) == [("renamed", "models/deep/b.onnx", "models/b.onnx")]
+
+
+def test_new_model_that_cannot_be_read(repository: Repository) -> None:
+    """It may be the one that is gone, which is not called so then."""
+    repository.move("b.onnx", "c.onnx")
+    (repository.folder / "models" / "c.onnx").write_bytes(b"broken")
+
+    assert repository.since().changes == []
+
+
+def test_revision_without_a_tree(repository: Repository) -> None:
+    """What cannot be listed is not taken for empty."""
+    lost = git(repository.root, "rev-parse", "HEAD^{tree}")
+    repository.write("a.onnx", TWO)
+    (repository.root / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
+    (undone,) = repository.since().undone
+
+    assert (undone.model, undone.stage.value) == ("", "lock")
+    assert undone.reason.startswith("the files at `HEAD` cannot be listed: ")
+
+
+def test_since_the_lock(repository: Repository) -> None:
+    """Without a revision, what was locked is the baseline: of models that are other than that."""
+    repository.write("a.onnx", TWO)
+    project, lock = repository.project(), repository.old_lock()
+    against, _ = lock_stage.collect_evidence(
+        project, lock, render_lock(lock), file_stage.collect_evidence(project.models(), lock)
+    )
+    (change,) = find_changes_since_lock(against)
+
+    assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)
+    assert ([each.name for each in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")

@@ -1,0 +1,180 @@
+"""The file stage: what each selected file is, and what its rules say of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onnxgate.core.findings import Level, Place
+from onnxgate.evidence.file import ModelFile, Passthrough
+from onnxgate.model.facts import ExternalFile
+from onnxgate.model.reading.file_format import LfsPointer
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
+from onnxgate.rules.file.lfs_pointer import lfs_pointer
+from onnxgate.stages.file.stage import collect_evidence
+from tests.harness.models import parse, write
+from tests.model.reading.test_external_data import external_model
+from tests.model.reading.test_file_format import OID, POINTER
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The config's folder `ml` of a git repository."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "ml").mkdir()
+    return tmp_path / "ml"
+
+
+def select(folder: Path, path: str) -> SelectedModel:
+    """A model that no entry of the config matches."""
+    return SelectedModel(path, folder / path, MergedSettings(), Place(path))
+
+
+def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
+    """What the stage gathers of one model."""
+    return collect_evidence([select(folder, path)], lock)[0]
+
+
+def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
+    """A lock that knows one model."""
+    entry = LockedModel(sha256=sha256, size_bytes=12345, ir_version=8, opsets={}, external=external)
+    return Lock(models={"models/a.onnx": entry})
+
+
+def test_sound_model(project: Path) -> None:
+    """A sound model has facts and nothing else."""
+    write(project / "models/a.onnx")
+
+    file = look(project, "models/a.onnx")
+
+    assert (file.facts and file.facts.path, file.git_path, file.is_whole, file.checker_error, file.really) == (
+        "models/a.onnx",
+        "ml/models/a.onnx",
+        True,
+        "",
+        "",
+    )
+
+
+def test_model_newer_than_onnx(project: Path) -> None:
+    """Where onnx could not judge a model, the evidence says so, and there is no finding."""
+    write(project / "m.onnx", parse(head='<ir_version: 8, opset_import: ["": 99]>'))
+    file = look(project, "m.onnx")
+
+    assert "does not know opset 99 of `ai.onnx`" in file.unchecked
+    assert file.checker_error == ""
+
+
+def test_order_is_kept(project: Path) -> None:
+    """Each model has its evidence, in the order of the selection."""
+    for name in ("b.onnx", "a.onnx"):
+        write(project / name)
+
+    files = collect_evidence([select(project, "b.onnx"), select(project, "a.onnx")], None)
+
+    assert [file.path for file in files] == ["b.onnx", "a.onnx"]
+
+
+def test_pointer(project: Path) -> None:
+    """A pointer is read as one; its fix names the path below git's root."""
+    (project / "a.onnx").write_text(POINTER)
+
+    file = look(project, "a.onnx")
+    (hit,) = lfs_pointer.judge(file)
+
+    assert (file.pointer, file.is_whole, hit.level, '--include "ml/a.onnx"' in hit.fix) == (
+        LfsPointer(OID, 12345),
+        False,
+        None,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None), ("", None)])
+def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
+    """A pointer whose oid the lock has proves that the content is the locked one."""
+    (project / "models").mkdir()
+    (project / "models/a.onnx").write_text(POINTER)
+
+    (hit,) = lfs_pointer.judge(look(project, "models/a.onnx", locked(sha256)))
+
+    assert hit.level == level
+
+
+def test_locked_pointer_of_another_size(project: Path) -> None:
+    """A pointer that has the locked oid and another size is of nobody's making, and proves nothing."""
+    (project / "models").mkdir()
+    (project / "models/a.onnx").write_text(POINTER)
+    lock = locked(OID)
+
+    assert look(project, "models/a.onnx", lock).pointer_is_locked
+    (project / "models/a.onnx").write_text(POINTER.replace("12345", "12346"))
+    assert not look(project, "models/a.onnx", lock).pointer_is_locked
+
+
+@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None)])
+def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
+    """The same for external data; it is one finding for both tensors, and its path is the data's."""
+    write(project / "models/a.onnx", external_model())
+    (project / "models/w.bin").write_text(POINTER)
+
+    file = look(project, "models/a.onnx", locked(external=(ExternalFile("w.bin", 12345, sha256),)))
+    (hit,) = external_data_corrupt.judge(file)
+
+    assert (hit.level, file.is_whole, '--include "ml/models/w.bin"' in hit.fix) == (level, False, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
+def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
+    """What cannot be read is named, and nothing else is said of it."""
+    (project / "a.onnx").write_bytes(content)
+
+    file = look(project, "a.onnx")
+
+    assert (bool(file.really), file.facts, file.checker_error) == (True, None, "")
+
+
+def test_absent_model(project: Path) -> None:
+    """A model that git tracks and that is not in the working tree is no crash."""
+    assert look(project, "a.onnx").really == "not there"
+
+
+def test_unreadable_file(project: Path) -> None:
+    """Of a file that cannot be opened nothing is known, and the others are judged all the same."""
+    (project / "a.onnx").symlink_to("a.onnx")
+
+    assert look(project, "a.onnx").unreadable == "too many levels of symbolic links"
+
+
+def test_broken_external_data_are_one_fault(project: Path) -> None:
+    """Missing data are not said a second time in onnx.checker's words."""
+    write(project / "a.onnx", external_model("../../escape.bin"))
+
+    file = look(project, "a.onnx")
+
+    assert ([use.problem for use in file.external], file.checker_error) == (["escapes", "escapes"], "")
+
+
+def test_passthrough(project: Path) -> None:
+    """An input that is an output; an initializer that is both is another thing."""
+    text = """g (float[N] x, float[N] m, float[1] w) => (float[N] y, float[N] m, float[1] w)
+    <float[1] w = {1}> { y = Add (x, w) }"""
+    write(project / "a.onnx", text)
+
+    assert look(project, "a.onnx").passthroughs == (Passthrough("m"),)
+
+
+def test_fault_is_shown_on_its_source_line(project: Path) -> None:
+    """The node that is at fault has the line of the export script that made it."""
+    model = parse("g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }")
+    trace = 'File "/elsewhere/ml/net.py", line 2, in forward\n    return relu(x)\n'
+    model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)
+    write(project / "a.onnx", model)
+    (project / "net.py").write_text("def forward(x):\n    return relu(x)\n")
+
+    file = look(project, "a.onnx")
+
+    assert (file.node, file.node_place) == ("n", Place("net.py", 2))

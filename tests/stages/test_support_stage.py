@@ -1,0 +1,258 @@
+"""The support stage: what is predicted of a model on each runtime, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate.core.findings import Place
+from onnxgate.evidence.support import (
+    ExternalDataOnRuntime,
+    ModelOnRuntime,
+    PredictionGap,
+    ProviderFallback,
+    RefusedOperation,
+)
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.project.config.project import MergedSettings, SelectedModel
+from onnxgate.project.lock.types import LockedRuntime
+from onnxgate.project.plan import PlannedRuntime
+from onnxgate.stages.support.stage import ModelPrediction, collect_model_evidence, collect_prediction_gaps
+from onnxgate.support.harvest.cache import BuildSupport
+from onnxgate.support.harvest.table_builder import select_releases
+from onnxgate.support.suggestions.kinds import OpsetChange
+from onnxgate.support.tables import limits
+from onnxgate.support.tables import operators as tables_operators
+from tests.harness.models import parse, write
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+DOUBLE_CONV = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { [n] y = Conv (x, w) }"
+CUSTOM = '<ir_version: 8, opset_import: ["" : 18, "acme" : 1]>\n'
+PLACE = Place("onnxgate.lock", 7)
+
+
+def planned(
+    release: str, *, engine: str = "onnxruntime", providers: tuple[str, ...] = (CPU,), **more: object
+) -> PlannedRuntime:
+    """A runtime as it is planned."""
+    runtime = LockedRuntime(engine=engine, release=release, environment=str(more.get("environment", "")))
+    extensions = ("acme-operators",) if more.get("extended") else ()
+    return PlannedRuntime(runtime, ("all",), ("all",), providers, required=True, extensions=extensions)
+
+
+def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport] | None = None) -> ModelPrediction:
+    """What is said of the model in the folder."""
+    path = folder / "m.onnx"
+    model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
+    return collect_model_evidence(model, read_facts(path, "m.onnx"), PLACE, folder, folder, runtimes, kept or {})
+
+
+def said(predicted: ModelPrediction, kind: type) -> list[object]:
+    """The subjects of one type."""
+    return [each for each in predicted.subjects if type(each) is kind]
+
+
+def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
+    """What is not predicted of which runtime."""
+    return [(each.runtime, each.what) for each in collect_prediction_gaps(runtimes, PLACE)]
+
+
+def test_predictions_are_handed_on(tmp_path: Path) -> None:
+    """For each runtime whose kernels are known, also where nothing is refused."""
+    write(tmp_path / "m.onnx")
+    found = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
+
+    assert {name: each.verdict for name, each in found.predictions.items()} == {
+        "onnxruntime 1.16.3": "loads",
+        "onnxruntime 1.31.1": "loads",
+    }
+
+
+def test_what_is_refused_alike_is_told_alike(tmp_path: Path) -> None:
+    """Ways out and spans are those of all runtimes together, so that their findings can be merged."""
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    first, second = said(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
+
+    assert isinstance(first, RefusedOperation)
+    assert isinstance(second, RefusedOperation)
+    assert replace(first, runtime="") == replace(second, runtime="")
+
+
+def test_equal_misses_are_one(tmp_path: Path) -> None:
+    """The first node is named, and the others are counted."""
+    text = (
+        "g (double[N, 3, 3] x) => (double[N] a, double[N] b, double[N] c) { [n] a = Det (x) b = Det (x) c = Det (x) }"
+    )
+    write(tmp_path / "m.onnx", text)
+    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+
+    assert isinstance(found, RefusedOperation)
+    assert found.nodes.words == "node `n`, and 2 more"
+
+
+def test_a_function_that_is_called_twice_counts_once(tmp_path: Path) -> None:
+    """The nodes are those that the file has."""
+    head = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>\n'
+    text = """
+    g (double[N, 3, 3] x, double[N, 3, 3] z) => (double[N] a, double[N] b) { a = my.Volume (x) b = my.Volume (z) }
+    <domain: "my", opset_import: ["" : 18]> Volume (s) => (t) { [det] d = Det (s) t = Abs (d) }"""
+    write(tmp_path / "m.onnx", parse(text, head))
+    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+
+    assert isinstance(found, RefusedOperation)
+    assert found.nodes.words == "node `det` in the local function `my.Volume`"
+
+
+def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
+    """Then nothing is refused, and it is said what is left open."""
+    write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = acme.Do (x) }", CUSTOM))
+    plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
+    (open_one,) = said(extended, PredictionGap)
+
+    assert [type(each) for each in plain.subjects] == [ModelOnRuntime, RefusedOperation]
+    assert said(extended, RefusedOperation) == []
+    assert [each.verdict for each in extended.predictions.values()] == ["unknown"]
+    assert isinstance(open_one, PredictionGap)
+    assert open_one.what.endswith("but an extension may register it; the runtime stage looks: node `n`")
+
+
+def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
+    """A kernel that the processor lacks is no refusal where the kernels of a provider are not known."""
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+
+    assert said(found, RefusedOperation) == []
+    assert [each.verdict for each in found.predictions.values()] == ["unknown"]
+
+
+def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
+    """What the schema does not allow, no provider takes."""
+    write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Relu <alpha = 1.0> (x) }")
+    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+
+    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+
+
+def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
+    """Their kernels are their own: of them nothing is predicted, and that is said."""
+    gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    kernel = gather(tmp_path, gpu)
+    write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = NoSuch (x) }")
+    schema = gather(tmp_path, gpu)
+
+    assert ([type(each) for each in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
+    assert [each.verdict for each in schema.predictions.values()] == ["refused"]
+    assert unpredicted(gpu) == [("onnxruntime-gpu 1.31.1", "kernels are not predicted")]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "what"),
+    [
+        (planned("1.31.1"), None),
+        (planned("1.15.1"), "operators are not predicted"),
+        (planned("1.31.1", environment=".venv"), "operators are not predicted"),
+        (planned("1.99.0"), "nothing is predicted"),
+        (planned("2026.1.0", engine="openvino"), "nothing is predicted"),
+    ],
+)
+def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
+    """No data is no pass: there is no prediction, and a note."""
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    found = gather(tmp_path, runtime)
+
+    assert unpredicted(runtime) == ([(runtime.name, what)] if what else [])
+    assert bool(found.predictions) == (what is None)
+
+
+def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) -> None:
+    """Of a release whose kernels are not known it can be told that it refuses a model, never that it loads it."""
+    write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
+    found = gather(tmp_path, planned("1.15.1"))
+
+    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.15.1": "refused"}
+
+
+def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
+    """Its stamps are; what its operators ask for is said not to be, unless another rule has said so."""
+    path = write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
+    facts = read_facts(path, "m.onnx")
+    path.unlink()
+    model = SelectedModel("m.onnx", path, MergedSettings(), PLACE)
+    found = collect_model_evidence(model, facts, PLACE, tmp_path, tmp_path, [planned("1.16.3"), planned("1.31.1")])
+    (unread,) = said(found, PredictionGap)
+
+    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
+    assert isinstance(unread, PredictionGap)
+    assert (unread.what, unread.follows_from) == (
+        "its operators are not predicted: its content is not here",
+        ("lfs-pointer",),
+    )
+
+
+def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
+    """Each runtime that does not read them there, with the number of tensors."""
+    text = """g (float[2] x) => (float[2] y)
+        <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
+    (tmp_path / "w.bin").write_bytes(bytes(8))
+    write(tmp_path / "models" / "m.onnx", text)
+    found = said(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
+
+    assert found == [
+        ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", 1, "", "1.23.2")
+    ]
+
+
+def harvested(operators: tuple[str, ...]) -> BuildSupport:
+    """A build of a release that has kernels of CUDA, too: for these operators those that the processor has."""
+    release = "1.31.1"
+    whole = select_releases(tables_operators.load_shipped_table(), [release])
+    rows = dict(whole.operators["ai.onnx"])
+    for name in operators:
+        own = msgspec.json.decode(rows[name], type=tables_operators.OperatorRows)
+        more = [msgspec.structs.replace(kernel, provider=CUDA) for kernel in own.kernels]
+        changed = msgspec.structs.replace(own, kernels=(*own.kernels, *more))
+        rows[name] = msgspec.Raw(msgspec.json.encode(changed))
+    made = msgspec.structs.replace(whole, operators={**whole.operators, "ai.onnx": rows})
+    known = limits.load_limit_table().releases[release]
+    return BuildSupport(known, tables_operators.build_implementations(made, {release: known.opsets})[release])
+
+
+def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
+    """The nodes that a provider leaves to the processor, by operator; nothing where it runs all."""
+    write(tmp_path / "m.onnx", "g (float[N, 3, 3] x) => (float[N] y) { [a] a = Relu (x) [d] d = Det (a) y = Neg (d) }")
+    gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
+    some = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu",))})
+    every = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu", "Det", "Neg"))})
+    (fallback,) = said(some, ProviderFallback)
+
+    assert isinstance(fallback, ProviderFallback)
+    assert (fallback.operators, fallback.nodes.words) == ({"Det": 1, "Neg": 1}, "node `d`, and 1 more")
+    assert said(every, ProviderFallback) == []
+    assert [each.verdict for each in every.predictions.values()] == ["loads"]
+
+
+def test_what_was_harvested_counts(tmp_path: Path) -> None:
+    """A release that the shipped table does not know is predicted like the others once it was asked."""
+    write(tmp_path / "m.onnx", DOUBLE_CONV)
+    unknown = planned("1.99.0")
+    kept = {unknown.name: harvested(())}
+    found = gather(tmp_path, unknown, kept=kept)
+
+    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+    assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
+
+
+def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
+    """An opset that a release takes no more is no way out, also where its kernels are not known."""
+    write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
+    (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (limited,) = said(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
+
+    assert isinstance(alone, RefusedOperation)
+    assert isinstance(limited, RefusedOperation)
+    assert (alone.ways, alone.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
+    assert (limited.ways, limited.everywhere) == ((), False)

@@ -1,0 +1,165 @@
+"""Whether a release implements an operation: each case was seen on the release's own wheel."""
+
+from __future__ import annotations
+
+import onnx.parser
+import pytest
+
+from onnxgate.support.matching.operations import Prediction
+from onnxgate.support.matching.prediction import predict
+from onnxgate.support.matching.type_inference import infer_model_types
+from onnxgate.support.tables import limits, operators
+from tests.harness.release_differences import NAMED, node
+
+
+def prediction(text: str, release: str) -> Prediction:
+    """What the release is said to do with a model."""
+    known = limits.get_limits(release)
+    assert known is not None
+    return predict(infer_model_types(onnx.parser.parse_model(text)), operators.get_implementation(release), known)
+
+
+@pytest.mark.parametrize(("model", "release", "expected"), NAMED)
+def test_operators_on_an_old_and_a_new_release(model: str, release: str, expected: str) -> None:
+    """Kernels by version and type, function bodies, casts of float16, and patch releases are told apart."""
+    assert expected == prediction(model, release).verdict
+
+
+@pytest.mark.parametrize(
+    ("release", "opset", "expected"),
+    [
+        ("1.16.3", 18, "refused"),  # the body is asked for at the schema's own opset, 1: none is that old
+        ("1.17.0", 18, "loads"),
+        ("1.31.1", 18, "loads"),
+        ("1.31.1", 17, "refused"),  # written for opset 18
+        ("1.31.1", 19, "refused"),  # CastLike, which is in it, has changed
+    ],
+)
+def test_a_body_is_for_some_opsets(release: str, opset: int, expected: str) -> None:
+    """Softplus of double has no kernel, and its body holds from its own opset until an operator in it changes."""
+    model = node(opset, "double[N] x", "double[N] y", "y = Softplus (x)")
+
+    assert expected == prediction(model, release).verdict
+
+
+def test_all_misses_at_once() -> None:
+    """Every node that is refused is named, with its own rule."""
+    model = node(
+        14,
+        "uint16[N] x, double[1, 1, 9] d, double[1, 1, 3] w, float[N] f",
+        "uint16[N] a, double[1, 1, c] b, float[N] c, float[N] e",
+        "a = Add (x, x) b = Conv (d, w) c = NotAnOp (f) e = Relu <speed: int = 3> (f) u = Upsample (f, f)",
+    )
+
+    found = prediction(model, "1.20.1").found
+
+    expected = ["missing-kernel", "missing-kernel", "unknown-operator", "attribute-unsupported", "deprecated-operator"]
+    assert expected == [each.miss.rule for each in found if each.miss]
+
+
+def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
+    """Cast 21 has no kernel in 1.17, whose newest is `19 and later`: by the opset it would be refused anyway."""
+    model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
+    known = limits.get_limits("1.31.1")
+    assert known is not None
+
+    found = predict(infer_model_types(onnx.parser.parse_model(model)), operators.get_implementation("1.17.3"), known)
+
+    assert found.verdict == "loads"  # its schema there is that of 19: the limit, not the kernel, is what refuses it
+
+
+def test_domains() -> None:
+    """Domains that the release knows need no import; one that nobody knows is said to be unknown."""
+    loads = node(17, "float[N] x", "float[N] y", "y = com.microsoft.Gelu (x)")
+    unimported = node(17, "float[N] x", "float[N] y", "y = ai.onnx.ml.Binarizer (x)")
+    unknown = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Do (x) }'
+
+    assert prediction(loads, "1.20.1").verdict == "loads"
+    assert prediction(unimported, "1.20.1").verdict == "loads"
+    assert [each.miss.rule for each in prediction(unknown, "1.20.1").found if each.miss] == ["unknown-domain"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "body", "domain"),
+    [
+        ('"" : 18, "my" : 1', "b = com.microsoft.Gelu (a)", "com.microsoft"),
+        ('"" : 18, "my" : 1', "b = my.Other (a)", "my"),
+        ('"" : 18', "b = Relu (a)", "my"),
+    ],
+)
+def test_functions_import_all_that_they_use(imports: str, body: str, domain: str) -> None:
+    """A function imports by itself what it uses, also what the release knows; and the model the function's domain."""
+    text = f"""<ir_version: 8, opset_import: [{imports}]> g (float[N] x) => (float[N] y) {{ y = my.Call (x) }}
+        <domain: "my", opset_import: ["" : 18]> Call (a) => (b) {{ {body} }}
+        <domain: "my", opset_import: ["" : 18]> Other (a) => (b) {{ b = Neg (a) }}"""
+
+    found = prediction(text, "1.31.1").found
+
+    assert [(each.miss.rule, each.node.operation.domain) for each in found if each.miss] == [("unknown-domain", domain)]
+
+
+def test_what_depends_on_the_machine_is_unknown() -> None:
+    """StringNormalizer asks the machine for a locale, which no table can know."""
+    model = node(10, "string[N] x", "string[M] y", "y = StringNormalizer (x)")
+
+    assert prediction(model, "1.16.3").verdict == "unknown"
+    assert "en_US.UTF-8" in prediction(model, "1.16.3").found[0].unknown
+
+
+def test_float16_is_not_cast_around_subgraphs_nor_before_opset_6() -> None:
+    """The runtime's own casts need Cast as it is since opset 6."""
+    old = node(5, "float16[N, 1, 3, 3] x", "float16[N, 1, 1, 1] y", "y = GlobalAveragePool (x)")
+    new = node(6, "float16[N, 1, 3, 3] x", "float16[N, 1, 1, 1] y", "y = GlobalAveragePool (x)")
+
+    assert prediction(old, "1.31.1").verdict == "refused"
+    assert prediction(new, "1.31.1").verdict == "loads"
+
+
+def test_an_unknown_type_is_told_only_where_it_matters() -> None:
+    """A constraint that every allowed type fulfils needs no type."""
+    stamps = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
+    behind = stamps + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
+
+    found = prediction(behind.format("Softplus (u)"), "1.20.1").found
+
+    assert [bool(each.miss) for each in found] == [True, False]
+    assert "input 1" in found[1].unknown
+    assert len(prediction(behind.format("Cast <to: int = 1> (u)"), "1.20.1").found) == 1
+
+
+def test_what_need_not_be_imported_takes_no_types_away() -> None:
+    """Inference by onnx insists on imports, and releases do not."""
+    model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
+
+    assert prediction(model, "1.20.1").verdict == "loads"
+
+
+@pytest.mark.parametrize(
+    ("types", "call", "body", "expected"),
+    [
+        ("float", "com.microsoft.Gelu (x)", '<domain: "com.microsoft"> Gelu (X) => (Y) { Y = Det (X) }', "loads"),
+        ("double", "com.microsoft.Gelu (x)", '<domain: "com.microsoft"> Gelu (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("double", "com.microsoft.Nova (x)", '<domain: "com.microsoft"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
+        ("double", "Relu (x)", '<domain: ""> Relu (X) => (Y) { Y = Erf (X) }', "loads"),
+        ("float", "Nova (x)", '<domain: ""> Nova (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("float", "ai.onnx.ml.Nova (x)", '<domain: "ai.onnx.ml"> Nova (X) => (Y) { Y = Neg (X) }', "refused"),
+        ("float", "ai.onnx.new.Nova (x)", '<domain: "ai.onnx.new"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
+    ],
+)
+def test_a_local_function_never_stands_in_for_an_operator(types: str, call: str, body: str, expected: str) -> None:
+    """One with the name of an operator that the release has is not called, nor one that is new in a domain of ONNX."""
+    stamps = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
+    function = body.replace(">", ', opset_import: ["" : 17]>', 1)
+    text = f"{stamps} g ({types}[N, N] x) => ({types}[N, N] y) {{ y = {call} }} {function}"
+
+    assert expected == prediction(text, "1.16.3").verdict
+    assert expected == prediction(text, "1.31.1").verdict
+
+
+def test_nodes_of_a_function_are_of_the_versions_that_the_model_imports() -> None:
+    """A function of opset 17 in a model of opset 18 gets the kernels and bodies of 18."""
+    text = """<ir_version: 8, opset_import: ["" : {}, "my" : 1]> g (double[N] x) => (double[N] y) {{ y = my.Call (x) }}
+        <domain: "my", opset_import: ["" : {}]> Call (a) => (b) {{ b = Softplus (a) }}"""
+
+    assert prediction(text.format(18, 17), "1.31.1").verdict == "loads"
+    assert prediction(text.format(17, 18), "1.31.1").verdict == "refused"

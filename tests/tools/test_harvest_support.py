@@ -1,0 +1,199 @@
+"""`tools/harvest_support.py`, which makes the shipped data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from onnxgate.support.harvest import table_builder as joining
+from onnxgate.support.harvest.table_builder import BuildDump, DumpedKernel, DumpedParameter, DumpedSchema
+from onnxgate.support.tables.operators import Operator, TableSource, build_implementations, decode_table, encode_table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from harvest import data
+from harvest.changes import changes
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "harvest_support.py"
+DATA = ROOT / "onnxgate" / "support" / "data"
+FLOAT, DOUBLE, HALF = "tensor(float)", "tensor(double)", "tensor(float16)"
+OPEN = 2**31 - 1
+
+
+def kernel(name: str, start: int, end: int, *types: str) -> DumpedKernel:
+    """One kernel with a type parameter."""
+    return DumpedKernel(
+        domain="", name=name, versions=(start, end), provider="CPUExecutionProvider", constraints={"T": types}
+    )
+
+
+def schema(since: int, *attributes: str, inputs_max: int = 2) -> DumpedSchema:
+    """One version of `Add`."""
+    return DumpedSchema(
+        domain="",
+        name="Add",
+        since=since,
+        deprecated=False,
+        experimental=False,
+        inputs=(DumpedParameter("a", "T", "Single", True), DumpedParameter("b", "T", "Optional", True))[:inputs_max],
+        outputs=(DumpedParameter("c", "T", "Single", True),),
+        constraints={"T": (FLOAT,)},
+        attributes=dict.fromkeys(attributes, ("INT", True)),
+        inputs_range=(1, inputs_max),
+        outputs_range=(1, 1),
+    )
+
+
+def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
+    """A release that has these."""
+    schemas = tuple(row for row in rows if isinstance(row, DumpedSchema))
+    kernels = tuple(row for row in rows if isinstance(row, DumpedKernel))
+    dump = BuildDump(registry=True, release="1.0", commit="", platform="", schemas=schemas, kernels=kernels)
+    table = joining.build_table(dump, TableSource(release="1.0", wheel="", sha256=""))
+    release = build_implementations(table, {})["1.0"]
+    return {name: found for name in table.operators["ai.onnx"] if (found := release.operator("ai.onnx", name))}
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "expected"),
+    [
+        ([schema(7)], [schema(7)], []),
+        ([schema(7)], [schema(7), schema(13)], ["- `Add`: schema 13\n"]),
+        ([schema(7), schema(13)], [schema(7)], ["- `Add`: no schema 13\n"]),
+        (
+            [schema(7, "old")],
+            [schema(7, "new", inputs_max=1)],
+            ["- `Add`: schema 7 with attribute +new: INT! -old: INT!, input -b: T?, inputs max 1 for 2\n"],
+        ),
+        (
+            [kernel("Add", 7, OPEN, FLOAT)],
+            [kernel("Add", 7, 12, FLOAT), kernel("Add", 13, OPEN, FLOAT, HALF)],
+            ["- `Add`: kernel 7-12, 13+ (T +float16) for 7+\n"],
+        ),
+        ([kernel("Add", 7, 7, FLOAT)], [kernel("Add", 7, 7, DOUBLE)], ["- `Add`: kernel 7 with T +double -float\n"]),
+        ([kernel("Add", 7, 7, FLOAT), schema(7)], [schema(7)], ["- `Add`: no kernel 7\n"]),
+        (
+            [schema(7)],
+            [schema(7), kernel("Sub", 7, OPEN, FLOAT), kernel("Mul", 7, OPEN, FLOAT)],
+            ["- `Mul`, `Sub`: new; kernel 7+ (T +float)\n"],
+        ),
+        ([schema(7), kernel("Sub", 1, 1, FLOAT)], [schema(7)], ["- `Sub`: gone; no kernel 1\n"]),
+        (
+            [kernel("Add", 7, 7, FLOAT), kernel("Add", 7, 7, DOUBLE)],
+            [kernel("Add", 7, 7, FLOAT, DOUBLE)],
+            ["- `Add`: the same types in other combinations\n"],
+        ),
+    ],
+)
+def test_a_change_is_said_in_few_words(
+    older: list[DumpedKernel | DumpedSchema], newer: list[DumpedKernel | DumpedSchema], expected: list[str]
+) -> None:
+    """What a reviewer of a new release reads; like changes share a line."""
+    assert expected == changes(operators(*older), operators(*newer))
+
+
+def test_every_shipped_file_follows_from_the_data() -> None:
+    """The page for reviewers is that of these data, and nothing was edited by hand."""
+    made = data.files(data.read(DATA))
+
+    assert dict.fromkeys(made, True) == {name: data.is_same(DATA / name, content) for name, content in made.items()}
+    assert {data.KERNELS, data.LIMITS, data.SUMMARY} == made.keys()
+
+
+@pytest.mark.parametrize("seed", ["1", "2", "3"])
+def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
+    """Python gives sets another order in each process."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(TOOL.parent)!r})\n"
+        "import hashlib; from pathlib import Path; from harvest import data\n"
+        f"made = data.files(data.read(Path({str(DATA)!r})))\n"
+        "print(hashlib.sha256(made[data.SUMMARY]).hexdigest())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+
+    assert hashlib.sha256((DATA / data.SUMMARY).read_bytes()).hexdigest() == done.stdout.strip()
+
+
+def test_every_release_and_change_is_on_the_page() -> None:
+    """Each with its wheel, and each step from one to the next."""
+    page = (DATA / data.SUMMARY).read_text(encoding="utf-8")
+    known = data.read(DATA)
+
+    assert known.table is not None
+    releases = [source.release for source in known.table.sources]
+    steps = [f"## {newer} after {older}\n" for older, newer in pairwise(releases)]
+    assert [step for step in steps if step not in page] == []
+    assert [each.release for each in known.sources.values() if each.sha256 not in page] == []
+    assert known.limits.keys() == known.sources.keys()
+
+
+def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None:
+    """What another tool, another wheel or a killed run left is measured again."""
+    from harvest import measuring
+    from harvest.releases import Installable
+
+    from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
+
+    runtime = LockedRuntime(engine="onnxruntime", release="1.0.0", python="3.11", packages=("onnxruntime==1.0.0",))
+    wheel = Wheel(file="onnxruntime-1.0.0-py3-none-any.whl", sha256="0" * 64)
+    package = LockedPackage(name="onnxruntime", version="1.0.0", python="3.11", wheels=(wheel,))
+    installable = Installable(runtime, (package, package))
+    dump = BuildDump(registry=False, release="1.0.0", commit="", platform="", schemas=(), kernels=())
+    source = TableSource(release="1.0.0", wheel=wheel.file, sha256=wheel.sha256)
+    record = measuring.Record(recipe=measuring.recipe(), source=source, loads={}, dump=dump)
+    others = {
+        "another tool": msgspec.structs.replace(record, recipe=""),
+        "another wheel": msgspec.structs.replace(record, source=msgspec.structs.replace(source, sha256="1" * 64)),
+    }
+    found = {}
+    for name, each in {**others, "the same": record}.items():
+        (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(each))
+        found[name] = measuring.recorded(tmp_path, installable) is not None
+    (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(record)[:-1])
+    found["killed"] = measuring.recorded(tmp_path, installable) is not None
+
+    assert {"another tool": False, "another wheel": False, "the same": True, "killed": False} == found
+
+
+def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The tool, as it is called."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-B", str(TOOL), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.index
+@pytest.mark.skipif(sys.platform != "linux", reason="the shipped data are of Linux")
+def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> None:
+    """From the real wheel; the second time from what the first one kept."""
+    copy, work = tmp_path / "data", tmp_path / "work"
+    shutil.copytree(DATA, copy)
+    _forget(copy, "1.25.1")
+    missed = run_tool("--check", "--data", copy, "--work", work, "1.25.1")
+    written = run_tool("--data", copy, "--work", work, "1.25.1")
+
+    assert (1, "1.25.1 is harvested") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
+    assert (0, "1.25.1 is known from before") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
+    assert [] == [each.name for each in sorted(DATA.iterdir()) if not data.is_same(copy / each.name, each.read_bytes())]
+
+
+def _forget(folder: Path, release: str) -> None:
+    """A copy of the data as it was before the release appeared."""
+    table = decode_table((folder / data.KERNELS).read_bytes())
+    others = [source.release for source in table.sources if source.release != release]
+    (folder / data.KERNELS).write_bytes(encode_table(joining.select_releases(table, others)))
+    limits = json.loads((folder / data.LIMITS).read_text(encoding="utf-8"))
+    del limits["releases"][release]
+    limits["sources"] = [source for source in limits["sources"] if source["release"] != release]
+    (folder / data.LIMITS).write_text(json.dumps(limits), encoding="utf-8")
