@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
+
+from onnxgate import __version__, rules
+from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
+from onnxgate.core.errors import UsageError
+from onnxgate.core.findings import Stage
+from onnxgate.diagnostics.log_explanation import explain_log
+from onnxgate.formats import explained_log
 
 if TYPE_CHECKING:
     from onnxgate.cli.shared.outputs import Sink
@@ -40,8 +48,6 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
     protobuf that are in it, each with its cause, its fix and the releases concerned. No config is read. The exit status
     is 0 where something is explained, or nothing looks like an error, and 3 where all that does is unknown.
     """
-    from onnxgate.core.errors import UsageError
-
     if log is not None and rule is not None:
         raise UsageError("either RULE or --log can be given", hint="`onnxgate explain --log FILE` explains a log")
     if log is not None:
@@ -54,10 +60,6 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
 
 
 def _explain_log(path: Path, outputs: tuple[str, ...]) -> int:
-    from onnxgate import __version__
-    from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
-    from onnxgate.diagnostics.log_explanation import explain_log
-
     sinks = parse_outputs(outputs, FORMATS)
     with _open_log(path) as stream:
         log = explain_log(stream, __version__)
@@ -72,8 +74,6 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
     Raises:
         UsageError: it cannot be read.
     """
-    from onnxgate.core.errors import UsageError
-
     if str(path) == "-":
         yield sys.stdin.buffer
         return
@@ -85,8 +85,6 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
 
 
 def _render(log: ExplainedLog, sink: Sink, *, color: bool, width: int) -> str:
-    from onnxgate.formats import explained_log
-
     return (
         explained_log.format_json(log)
         if sink.format == "json"
@@ -95,12 +93,8 @@ def _render(log: ExplainedLog, sink: Sink, *, color: bool, width: int) -> str:
 
 
 def _find_rule(name: str) -> AnyRule:
-    from onnxgate import rules
-    from onnxgate.core.errors import UsageError
-
     if name in rules.by_id:
         return rules.by_id[name]
-    import difflib
 
     near = difflib.get_close_matches(name, rules.by_id, 1, 0.5)
     hint = f"did you mean `{near[0]}`?" if near else "`onnxgate explain` lists all rules"
@@ -117,9 +111,6 @@ def _render_page(rule: AnyRule) -> Iterator[str]:
 
 
 def _render_rule_list() -> Iterator[str]:
-    from onnxgate import rules
-    from onnxgate.core.findings import Stage
-
     width = max(map(len, rules.by_id), default=0)
     for stage in Stage:
         of_stage = [rule for rule in rules.ALL if rule.stage is stage]

@@ -9,8 +9,24 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.worker_pool import open_host, open_progress
+from onnxgate.core.errors import ConfigError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
+from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
+from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.loader import load_config
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.plan import plan_models
+from onnxgate.rules import ALL
+from onnxgate.rules.export.export_stale import export_stale
+from onnxgate.rules.export.toolchain_drift import toolchain_drift
+from onnxgate.runtimes.environments.toolchain import find_toolchain, probe_interpreter, required_frameworks
+from onnxgate.stages.export import jobs, stage
+from onnxgate.stages.export.jobs import common_ir_limit
+from onnxgate.stages.export.stage import compare_toolchain
 
 if TYPE_CHECKING:
     from onnxgate.core.findings import Hit
@@ -48,11 +64,6 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 
 
 def _load_project(options: CommonOptions) -> Project:
-    from onnxgate import rules
-    from onnxgate.core.errors import ConfigError
-    from onnxgate.project.config.discovery import find_config
-    from onnxgate.project.config.loader import load_config
-
     path = options.config or find_config(options.start)
     if path is None:
         raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
@@ -65,8 +76,6 @@ def _export(
     """Each model with what came of its export; nothing is written before all of them ended."""
     if not models:
         return
-    from onnxgate.cli.shared.worker_pool import open_host, open_progress
-    from onnxgate.runtimes.environments.toolchain import find_toolchain, required_frameworks
 
     lock = _load_lock_if_present(project)
     python = find_toolchain(
@@ -83,9 +92,6 @@ def _export(
 def _submit_exports(
     project: Project, lock: Lock | None, models: Sequence[SelectedModel], python: Path, scratch: Path, host: WorkerPool
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    from onnxgate.model.subgraphs.instrumented_models import read_data_locations
-    from onnxgate.stages.export import jobs, stage
-
     seat = jobs.create_toolchain_spec(python)
     waiting = []
     for index, model in enumerate(models):
@@ -104,26 +110,19 @@ def _submit_exports(
 
 
 def _load_lock_if_present(project: Project) -> Lock | None:
-    from onnxgate.project.lock.loader import load_lock
-
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
 def _ir_limit(project: Project, lock: Lock | None, model: SelectedModel) -> int | None:
-    from onnxgate.project.plan import plan_models
-    from onnxgate.stages.export.jobs import common_ir_limit
-
     if lock is None:
         return None
-    return common_ir_limit(each.runtime for planned in plan_models(project, lock, [model]) for each in planned.runtimes)
+    return common_ir_limit(
+        runtime.runtime for planned in plan_models(project, lock, [model]) for runtime in planned.runtimes
+    )
 
 
 def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:
     """What the rule about the toolchain says."""
-    from onnxgate.rules.export.toolchain_drift import toolchain_drift
-    from onnxgate.runtimes.environments.toolchain import probe_interpreter
-    from onnxgate.stages.export.stage import compare_toolchain
-
     if lock is None or lock.toolchain is None:
         return
     found = probe_interpreter(python, lock.toolchain.packages)
@@ -143,7 +142,7 @@ def _apply_export(model: SelectedModel, made: ExportOutcome, check: bool) -> tup
     differences = _find_differences(made, check)
     if not differences:
         return "unchanged", [f"{model.path}: is what its source exports"]
-    changes = [f"  {each}" for each in differences]
+    changes = [f"  {difference}" for difference in differences]
     if check:
         return "changed", [f"{model.path}: is not what its source exports", *changes]
     if not model.absolute.exists():
@@ -166,9 +165,6 @@ def _find_errors(made: ExportOutcome) -> Iterator[Hit]:
 
 def _apply_export_rules(made: ExportOutcome) -> Iterator[tuple[str, Hit]]:
     """What the rules about the export itself say, with their levels."""
-    from onnxgate.rules import ALL
-    from onnxgate.rules.export.export_stale import export_stale
-
     for rule in ALL:
         if made.subject is not None and rule.subject is type(made.subject) and rule is not export_stale:
             yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(made.subject))
@@ -192,8 +188,6 @@ def _hint_lines(text: str) -> list[str]:
 
 
 def _write_model(model: SelectedModel, made: ExportOutcome) -> list[str]:
-    from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
-
     assert made.fresh is not None  # what differs was written
     before = read_data_locations(model.absolute)
     replace_model(made.fresh, model.absolute)
@@ -212,7 +206,5 @@ def _exit_status(counts: Counter[str]) -> int:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    from onnxgate.core.escape import escape_log_line
-
     for line in lines:
         click.echo(escape_log_line(line))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import functools
 import os
+import shlex
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,12 +15,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options, find_project
+from onnxgate.cli.shared.outputs import terminal_width
+from onnxgate.cli.shared.worker_pool import (
+    open_host,
+    open_host_with_progress,
+    open_progress,
+    pause_progress,
+    print_limit_notes,
+)
+from onnxgate.commands.files_without_config import make_request
+from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
+from onnxgate.commands.fix.pipeline import FixOptions, fix_models, fixable_rules, model_root
+from onnxgate.core.errors import LockError, OnnxgateError, UsageError
+from onnxgate.core.escape import escape_log_line
+from onnxgate.core.files import temporary_folder
+from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.formats import model_diff
+from onnxgate.gate.request import GateRequest
+from onnxgate.project.config.discovery import find_git_root
+from onnxgate.project.git.baseline import choose_baseline
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.runtimes.environments.storage import cache_dir, support_dir
 
 if TYPE_CHECKING:
-    from onnxgate.commands.fix.pipeline import FixOptions, FixResult
+    from onnxgate.commands.fix.pipeline import FixResult
     from onnxgate.commands.fix.verification import Verification
-    from onnxgate.gate.request import GateRequest
     from onnxgate.project.config.project import Project
 
 BACKUP_FOLDER = "backups"
@@ -74,8 +99,6 @@ def command(
     The exit status is 0 where nothing is left to fix, 1 where something is (with --dry-run, or for --unsafe), and 3
     where a repair could not be proven.
     """
-    from onnxgate.commands.fix.pipeline import FixOptions
-
     wish = FixOptions(_check_rules(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
@@ -90,9 +113,6 @@ def command(
 
 
 def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
-    from onnxgate.commands.fix.pipeline import fixable_rules
-    from onnxgate.core.errors import UsageError
-
     known = fixable_rules()
     for rule in rules:
         if rule not in known:
@@ -105,8 +125,6 @@ def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
     """The project, what is asked of it, and whether there are runtimes that can be started."""
-    from onnxgate.cli.shared.options import find_project
-
     project = find_project(options) if target is None else None
     if project is None:
         return _request_for_files(paths, target, options)
@@ -117,11 +135,6 @@ def _request_for_files(
     paths: tuple[Path, ...], target: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
     """Files that no config knows: nothing is promised of them but what `--target` says."""
-    import dataclasses
-
-    from onnxgate.commands.files_without_config import make_request
-    from onnxgate.project.lock.types import Lock
-
     request = make_request(paths, target, options, "minors")
     if target is None:
         request = dataclasses.replace(request, lock=Lock())
@@ -131,17 +144,6 @@ def _request_for_files(
 def _request_for_project(
     project: Project, paths: tuple[Path, ...], against: str | None, options: CommonOptions
 ) -> GateRequest:
-    import datetime
-
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress
-    from onnxgate.core.errors import LockError
-    from onnxgate.core.findings import STATIC_STAGES
-    from onnxgate.gate.request import GateRequest
-    from onnxgate.project.config.discovery import find_git_root
-    from onnxgate.project.git.baseline import choose_baseline
-    from onnxgate.project.lock.loader import load_lock
-    from onnxgate.runtimes.environments.storage import support_dir
-
     if not project.lock_path.exists():
         raise LockError(f"there is no `{project.lock_path.name}`", hint=_missing_lock_hint(project, paths))
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
@@ -162,9 +164,7 @@ def _request_for_project(
 
 def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:
     """What to do first; a model that cannot be locked as it is can be repaired without a lock."""
-    import shlex
-
-    requirement = next((each.runtime for each in project.config.targets.values()), "onnxruntime")
+    requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
     command = ["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))]
     return f"run `onnxgate lock`; what that refuses is repaired without it: `{shlex.join(command)}`"
 
@@ -173,10 +173,6 @@ def _fix_models(
     project: Project, request: GateRequest, wish: FixOptions, options: CommonOptions, *, runs: bool, dry_run: bool
 ) -> Iterator[tuple[str, FixResult]]:
     """What became of each model, which is said as soon as it is known."""
-    from onnxgate.cli.shared.worker_pool import open_host, open_progress, pause_progress, print_limit_notes
-    from onnxgate.commands.fix.pipeline import fix_models
-    from onnxgate.core.files import temporary_folder
-
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
@@ -193,8 +189,6 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
-    from onnxgate.core.errors import OnnxgateError
-
     lines = list(_render_result(repair, options))
     if repair.state != "repaired" or dry_run:
         return repair.state, [*lines, *_render_unwritten(repair)]
@@ -206,10 +200,6 @@ def _apply_result(
 
 
 def _replace_model(project: Project, repair: FixResult) -> Path:
-    from onnxgate.commands.fix.model_file import find_replacement_target, replace_model_file
-    from onnxgate.commands.fix.pipeline import model_root
-    from onnxgate.runtimes.environments.storage import cache_dir
-
     assert repair.fresh is not None  # what is proven was made
     place = find_replacement_target(repair.model.absolute, model_root(project, repair.model), repair.sha256)
     return replace_model_file(place, repair.fresh, cache_dir() / BACKUP_FOLDER)
@@ -220,7 +210,7 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if repair.state == "sound":
         return
     yield repair.model.path
-    yield from (f"  {each.level} {each.rule}: {each.message}" for each in repair.findings)
+    yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     yield from (f"  fix: {word}" for word in repair.words)
     for name, left in repair.left:
         yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
@@ -231,8 +221,6 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_diff(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    from onnxgate.formats import model_diff
-
     if repair.difference is not None:
         text = model_diff.format_text(repair.difference, verbose=options.verbose)
         yield from (f"    {line}" if line else "" for line in text.splitlines())
@@ -297,11 +285,6 @@ def _count_noun(number: int, noun: str) -> str:
 
 def _print_wrapped(lines: Iterable[str]) -> None:
     """Lines as wide as the terminal, where there is one; words and paths are left whole."""
-    import textwrap
-
-    from onnxgate.cli.shared.outputs import terminal_width
-    from onnxgate.core.escape import escape_log_line
-
     room = terminal_width()
     for line in lines:
         shown = escape_log_line(line)

@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from packaging.requirements import InvalidRequirement, Requirement
 
+from onnxgate.cli import lock
 from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.commands.init import generated_files
+from onnxgate.commands.init.generated_files import (
+    SuggestedRuntime,
+    find_written_model,
+    is_git_driver_set_up,
+    set_up_git_driver,
+    suggest_runtime,
+)
+from onnxgate.commands.init.survey import survey_repository
+from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.core.escape import escape_log_line
+from onnxgate.formats.wording import pluralize
+from onnxgate.project.config.discovery import CONFIG_NAME, PYPROJECT, find_config
 
 if TYPE_CHECKING:
-    from onnxgate.commands.init.generated_files import SuggestedRuntime
     from onnxgate.commands.init.survey import ExportScript, RepositorySurvey
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
@@ -40,8 +54,6 @@ def command(
     What exists is kept, unless --force is given; an existing hook config is never rewritten. With --git-diff, git's
     attributes and this clone's git config are told who describes a model; every other line of them stays.
     """
-    from onnxgate.commands.init.survey import survey_repository
-
     asked = None if runtime is None else _check_requirement(runtime)
     found = survey_repository(options.start)
     _refuse_without_models(found)
@@ -56,8 +68,6 @@ def command(
 
 
 def _refuse_without_models(found: RepositorySurvey) -> None:
-    from onnxgate.core.errors import UsageError
-
     if not found.models and found.untracked:
         hint = f"`git add {found.untracked[0]}` first: the gate judges what is committed"
         raise UsageError("git tracks no `.onnx` file here", hint=hint)
@@ -66,22 +76,20 @@ def _refuse_without_models(found: RepositorySurvey) -> None:
 
 
 def _describe_contents(found: RepositorySurvey) -> str:
-    from onnxgate.formats.wording import pluralize
-
     said = [pluralize(len(found.models), "model")]
     if found.uses_lfs:
         absent = len(found.models) - len(found.facts)
         said.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
     if found.exports:
-        said.append(f"`torch.onnx.export` called in {', '.join(dict.fromkeys(each.path for each in found.exports))}")
+        said.append(
+            f"`torch.onnx.export` called in {', '.join(dict.fromkeys(export.path for export in found.exports))}"
+        )
     if found.untracked:
         said.append(f"{pluralize(len(found.untracked), 'model')} that git does not track, left out")
     return ", ".join(said)
 
 
 def _choose_runtime(found: RepositorySurvey, runtime: str | None, asks: bool) -> SuggestedRuntime:
-    from onnxgate.commands.init.generated_files import SuggestedRuntime, suggest_runtime
-
     if runtime is not None:
         return SuggestedRuntime(runtime)
     chosen = suggest_runtime(found)
@@ -92,10 +100,6 @@ def _choose_runtime(found: RepositorySurvey, runtime: str | None, asks: bool) ->
 
 
 def _check_requirement(runtime: str) -> str:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    from onnxgate.core.errors import UsageError
-
     try:
         Requirement(runtime)
     except InvalidRequirement as error:
@@ -105,9 +109,6 @@ def _check_requirement(runtime: str) -> str:
 
 def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
     """Scripts that `check` shall run. Running somebody's code is for a person to say yes to."""
-    from onnxgate.commands.init.generated_files import find_written_model
-    from onnxgate.core.escape import escape_log_line
-
     chosen = []
     for script in found.exports if asks else ():
         model = find_written_model(found, script)
@@ -119,8 +120,6 @@ def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
 
 def _wants_git_diff(found: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
     """Whether git is to show what changed in models. Nobody's git is changed unasked."""
-    from onnxgate.commands.init.generated_files import is_git_driver_set_up
-
     if wanted is not None or found.root is None or not asks:
         return bool(wanted) and found.root is not None
     if is_git_driver_set_up(found.root, _models_from_git_root(found)):
@@ -136,8 +135,6 @@ def _models_from_git_root(found: RepositorySurvey) -> list[str]:
 
 def _set_up_git_diff(found: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
     if wanted and found.root is not None:
-        from onnxgate.commands.init.generated_files import set_up_git_driver
-
         yield from set_up_git_driver(found.root, _models_from_git_root(found), _print_action, uses_lfs=found.uses_lfs)
 
 
@@ -145,8 +142,6 @@ def _write_files(
     found: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
     """Write the files; yields what is left to the user."""
-    from onnxgate.commands.init import generated_files
-
     _write_config(found, generated_files.render_config(found, promise, exported), force)
     if found.root is None:
         yield "this is no git repository: no workflow and no hooks were written"
@@ -156,8 +151,6 @@ def _write_files(
 
 
 def _write_config(found: RepositorySurvey, text: str, force: bool) -> None:
-    from onnxgate.project.config.discovery import CONFIG_NAME, PYPROJECT, find_config
-
     existing = find_config(found.folder)
     if existing is not None and existing == found.folder / PYPROJECT:
         _print_action("kept", f"{existing.name}, which has `[tool.onnxgate]`")
@@ -191,13 +184,9 @@ def _write_hooks(root: Path, entry: str) -> Iterator[str]:
 
 def _write_lock(found: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
     """Write the lock as `onnxgate lock` does; yields what is left where it could not."""
-    from onnxgate.core.errors import OnnxgateError
-
     if not wanted:
         yield "write the lock: `onnxgate lock`"
         return
-    from onnxgate.cli import lock
-    from onnxgate.project.config.discovery import find_config
 
     arguments = ["--config", str(find_config(found.folder)), *(["--offline"] if options.offline else [])]
     try:
@@ -207,7 +196,7 @@ def _write_lock(found: RepositorySurvey, options: CommonOptions, *, wanted: bool
         problems = getattr(error, "problems", ())
         said = [
             f"write the lock: `onnxgate lock`; now it could not: {error.message}",
-            *(f"  {each}" for each in problems),
+            *(f"  {problem}" for problem in problems),
         ]
         yield "\n".join((*said, *([f"  hint: {error.hint}"] if error.hint else ())))
 
@@ -231,6 +220,4 @@ def _print_action(what: str, about: str) -> None:
 
 
 def _print_line(line: str) -> None:
-    from onnxgate.core.escape import escape_log_line
-
     click.echo(escape_log_line(line))

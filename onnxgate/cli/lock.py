@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import functools
 import itertools
 import os
@@ -11,17 +13,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.outputs import terminal_width, uses_color
+from onnxgate.cli.shared.worker_pool import open_host_with_progress
+from onnxgate.commands.lock.measurement import measure_quantized_models, measure_source_tolerances
+from onnxgate.commands.lock.upgrade_preview import preview_upgrade
+from onnxgate.core.errors import ConfigError, LockError, UnavailableError, UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
+from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.upgrade_preview import Preview
+from onnxgate.formats import upgrade_preview
+from onnxgate.gate.request import GateRequest
+from onnxgate.gate.static import create_caching_analyzer
+from onnxgate.project.config.discovery import find_config
+from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
+from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
+from onnxgate.project.lock.index import UvIndex
+from onnxgate.project.lock.loader import load_lock, parse_lock, read_lock
+from onnxgate.project.lock.npm import NpmClient
+from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock
+from onnxgate.project.lock.update import lock_models, update_lock, update_lock_models
+from onnxgate.project.lock.writer import render_lock, write_lock
+from onnxgate.rules.lock.lock_stale import lock_stale
+from onnxgate.rules.lock.model_changed import model_changed
+from onnxgate.rules.lock.unlocked_model import unlocked_model
+from onnxgate.runtimes.environments.storage import static_dir, support_dir
+from onnxgate.runtimes.environments.toolchain import (
+    ProbeError,
+    find_toolchain,
+    lock_toolchain,
+    packages_to_record,
+    required_frameworks,
+)
+from onnxgate.runtimes.environments.user_environment import find_user_build
+from onnxgate.stages.lock import stage as lock_stage
 
 if TYPE_CHECKING:
     from onnxgate.evidence.file import ModelFile
     from onnxgate.project.config.project import Project
-    from onnxgate.project.lock.types import Lock, LockedToolchain
+    from onnxgate.project.lock.types import LockedToolchain
     from onnxgate.project.lock.update import LockUpdate, MeasuredTolerances
 
 
@@ -83,11 +119,6 @@ def command(
 
 
 def _load_project(options: CommonOptions) -> Project:
-    from onnxgate import rules
-    from onnxgate.core.errors import ConfigError
-    from onnxgate.project.config.discovery import find_config
-    from onnxgate.project.config.loader import load_config
-
     path = options.config or find_config(options.start)
     if path is None:
         raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
@@ -95,14 +126,10 @@ def _load_project(options: CommonOptions) -> Project:
 
 
 def _load_old_lock(project: Project) -> Lock | None:
-    from onnxgate.project.lock.loader import load_lock
-
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
 
 def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
-    from onnxgate.core.errors import UsageError
-
     if upgrades and paths:
         raise UsageError("`--upgrade` is about pins and PATHS are about models; give one of them")
     if check and (upgrades or measure or preview):
@@ -113,9 +140,6 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
 
 def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
     """What the sources of the selected models give; what could not be measured is said."""
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress
-    from onnxgate.commands.lock.measurement import measure_source_tolerances
-
     with open_host_with_progress(project, options) as host:
         measurement = measure_source_tolerances(project, project.models(paths, base=options.start), host)
     if not options.quiet:
@@ -127,13 +151,6 @@ def _add_quantization_figures(
     project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
 ) -> LockUpdate:
     """The new lock with what quantized models keep of their float models, measured on its own runtimes."""
-    import dataclasses
-
-    import msgspec
-
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress
-    from onnxgate.commands.lock.measurement import measure_quantized_models
-
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
@@ -151,12 +168,6 @@ def _add_quantization_figures(
 def _relock_project(
     project: Project, old: Lock | None, upgrades: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
 ) -> LockUpdate:
-    from onnxgate.project.lock.index import UvIndex
-    from onnxgate.project.lock.npm import NpmClient
-    from onnxgate.project.lock.releases import parse_upgrade
-    from onnxgate.project.lock.update import lock_models, update_lock
-    from onnxgate.runtimes.environments.user_environment import find_user_build
-
     upgrade = parse_upgrade(upgrades)
     entries = lock_models(project.models(), old.models if old else {}, measured)
     return update_lock(
@@ -173,7 +184,6 @@ def _relock_project(
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
     # REMAP-EMPTY
-    from onnxgate.core.errors import LockError
 
     if old is None:
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
@@ -186,8 +196,6 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
 def _relock_models(
     project: Project, old: Lock | None, paths: Sequence[str], measured: MeasuredTolerances, options: CommonOptions
 ) -> LockUpdate:
-    from onnxgate.project.lock.update import lock_models, update_lock_models
-
     locked = old.models if old else {}
     gone = _find_removed_models(project, locked, paths, options)
     present = [path for path in paths if path not in gone]
@@ -210,15 +218,6 @@ def _find_removed_models(
 
 
 def _lock_toolchain(project: Project) -> LockedToolchain:
-    from onnxgate.core.errors import UnavailableError
-    from onnxgate.runtimes.environments.toolchain import (
-        ProbeError,
-        find_toolchain,
-        lock_toolchain,
-        packages_to_record,
-        required_frameworks,
-    )
-
     settings = project.config.toolchain
     python = find_toolchain(project.folder, settings, required_frameworks(project.config, project.folder))
     try:
@@ -228,10 +227,6 @@ def _lock_toolchain(project: Project) -> LockedToolchain:
 
 
 def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, options: CommonOptions) -> None:
-    from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
-    from onnxgate.project.lock.types import Lock
-    from onnxgate.project.lock.writer import write_lock
-
     before, name = old or Lock(), project.lock_path.name
     if not options.quiet:
         _print_lines(describe_lock_changes(before, relocked.lock))
@@ -243,10 +238,6 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
 
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
-    from onnxgate.gate.static import create_caching_analyzer
-    from onnxgate.project.lock.loader import parse_lock, read_lock
-    from onnxgate.runtimes.environments.storage import static_dir
-
     text = read_lock(project.lock_path)
     lock = parse_lock(text, project.lock_path.name)
     with create_caching_analyzer(options.jobs, static_dir(), project.folder) as examiner:
@@ -264,11 +255,6 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
     """What differs, in the words of the rules that judge it in `check`."""
-    from onnxgate.rules.lock.lock_stale import lock_stale
-    from onnxgate.rules.lock.model_changed import model_changed
-    from onnxgate.rules.lock.unlocked_model import unlocked_model
-    from onnxgate.stages.lock import stage as lock_stage
-
     against, whole = lock_stage.collect_evidence(project, lock, text, files)
     compared = {each.facts.path for each in against}
     yield from (hit.message for hit in lock_stale.judge(whole))
@@ -287,18 +273,12 @@ def _count_noun(number: int, noun: str) -> str:
 
 
 def _print_lines(lines: Iterable[str]) -> None:
-    from onnxgate.core.escape import escape_log_line
-
     for line in lines:
         click.echo(escape_log_line(line))
 
 
 def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
     """Print the preview. 1 where something would break or change beyond what is allowed, 3 where that is unknown."""
-    from onnxgate.cli.shared.outputs import terminal_width, uses_color
-    from onnxgate.formats import upgrade_preview
-    from onnxgate.project.lock.writer import render_lock
-
     if render_lock(new) == render_lock(old):
         click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
         return 0
@@ -314,7 +294,7 @@ def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str
 
 def _upgrade_command(upgrades: Sequence[str]) -> str:
     """What writes the lock that was tried."""
-    asked = [f"--upgrade {shlex.quote(each)}" if each else "--upgrade" for each in upgrades]
+    asked = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
     return " ".join(["onnxgate lock", *asked])
 
 
@@ -326,14 +306,6 @@ def preview_exit_status(preview: Preview) -> int:
 
 
 def _compute_preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
-    import datetime
-
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress
-    from onnxgate.commands.lock.upgrade_preview import preview_upgrade
-    from onnxgate.core.findings import ALL_STAGES
-    from onnxgate.gate.request import GateRequest
-    from onnxgate.runtimes.environments.storage import support_dir
-
     request = GateRequest(
         project=project,
         lock=old,

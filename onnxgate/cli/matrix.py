@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
+from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.commands.files_without_config import make_request, predict_matrix
+from onnxgate.commands.matrix_verification import verify_matrix
+from onnxgate.core.matrix import build_matrix
+from onnxgate.formats import support_matrix
+from onnxgate.gate import pipeline
 
 if TYPE_CHECKING:
     from onnxgate.core.matrix import Matrix
@@ -45,8 +52,6 @@ def command(
     it. No config is read. The exit status is 0 where every model loads on one of the releases at least, 1 where a model
     loads on none, and 3 where that is not known or could not be verified.
     """
-    from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
-
     sinks = parse_outputs(outputs, FORMATS)
     matrix = _build_matrix(models, target, select, options, verify=verify)
 
@@ -60,23 +65,14 @@ def command(
 def _build_matrix(
     paths: tuple[Path, ...], target: str | None, select: ReleaseSelection, options: CommonOptions, *, verify: bool
 ) -> Matrix:
-    from onnxgate import __version__
-    from onnxgate.commands.files_without_config import make_request, predict_matrix
-    from onnxgate.core.matrix import build_matrix
-    from onnxgate.gate import pipeline
-
     request = make_request(paths, target, options, select)
     models = predict_matrix(pipeline.run(request))
     if verify:
-        from onnxgate.commands.matrix_verification import verify_matrix
-
         models = verify_matrix(models, request, options)
     return build_matrix(models, __version__)
 
 
 def _render(matrix: Matrix, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import support_matrix
-
     match format_name:
         case "json":
             return support_matrix.format_json(matrix)

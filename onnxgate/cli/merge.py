@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options, find_project
+from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
+from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.gate.sharding.merge import merge_reports
+from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
+from onnxgate.gate.sharding.shard_report import ExpectedCheck, collect_reports, list_report_files, read_report_file
 
 if TYPE_CHECKING:
-    from onnxgate.gate.sharding.shard_report import ExpectedCheck
     from onnxgate.project.config.project import Project
 
 
@@ -34,16 +39,10 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
     What the jobs measured is kept for the next `onnxgate plan`, where a folder of REPORTS has it in its `costs`.
     """
-    from onnxgate.cli.shared.options import find_project
-    from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
-    from onnxgate.gate.sharding.merge import merge_reports
-    from onnxgate.gate.sharding.plan import import_shard_costs
-    from onnxgate.gate.sharding.shard_report import collect_reports, list_report_files, read_report_file
-
     _check_options(key, options)
     project = find_project(options)
     files = list(
-        list_report_files(reports, [Path(file) for _, _, file in (each.partition("=") for each in outputs) if file])
+        list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
     )
     given = [read_report_file(file) for file in files]
     sinks = parse_outputs(outputs)
@@ -57,10 +56,6 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
 def _check_options(key: str, options: CommonOptions) -> None:
     """Raise where an option would be taken for something that it is not."""
-    import re
-
-    from onnxgate.core.errors import UsageError
-
     if options.no_ignores:
         raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
@@ -69,10 +64,6 @@ def _check_options(key: str, options: CommonOptions) -> None:
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:
     """What the checkout says about the check, where there is one."""
-    from onnxgate.core.errors import OnnxgateError
-    from onnxgate.gate.sharding.plan import digest_text_file
-    from onnxgate.gate.sharding.shard_report import ExpectedCheck
-
     if project is None:
         return ExpectedCheck(plan=key)
     try:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.core.escape import escape_log_line
+from onnxgate.formats.wording import pluralize
+from onnxgate.gate.sharding.plan import plan_shards
+from onnxgate.project.lock.loader import load_lock
 
 if TYPE_CHECKING:
     from onnxgate.gate.sharding.plan import ShardPlan
@@ -37,10 +42,6 @@ def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "
     `1/2` divides by estimates from config and lock, alike on every machine. The plan divides by what the models
     cost when they were last checked with this cache (its folder `costs`), and each entry says so to its job.
     """
-    from onnxgate.cli.shared.options import load_project
-    from onnxgate.gate.sharding.plan import plan_shards
-    from onnxgate.project.lock.loader import load_lock
-
     project = load_project(options)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
@@ -50,31 +51,26 @@ def command(paths: tuple[Path, ...], shards: int, format_name: Literal["json", "
 
 
 def _render_json(planned: ShardPlan) -> str:
-    import json
-
     entries = [
         {
-            "shard": str(each),
-            "index": each.index,
-            "of": each.of,
-            "key": each.plan,
-            "models": len(planned.division.of_shard(each.index)),
+            "shard": str(shard),
+            "index": shard.index,
+            "of": shard.of,
+            "key": shard.plan,
+            "models": len(planned.division.of_shard(shard.index)),
         }
-        for each in planned.shards
+        for shard in planned.shards
     ]
     return json.dumps({"include": entries}) + "\n"
 
 
 def _render_text(planned: ShardPlan, quiet: bool) -> str:
-    from onnxgate.core.escape import escape_log_line
-    from onnxgate.formats.wording import pluralize
-
     lines = []
-    for each in planned.shards if not quiet else ():
-        models = planned.division.of_shard(each.index)
+    for shard in planned.shards if not quiet else ():
+        models = planned.division.of_shard(shard.index)
         weight_s = sum(planned.weights_ms[path] for path in models) / 1000
         lines.append(
-            f"shard {each.index} of {each.of}: {pluralize(len(models), 'model')}, about {weight_s:.1f} s of work"
+            f"shard {shard.index} of {shard.of}: {pluralize(len(models), 'model')}, about {weight_s:.1f} s of work"
         )
         lines += [escape_log_line(f"  {path}") for path in models]
     total = pluralize(len(planned.division.state.models), "model")

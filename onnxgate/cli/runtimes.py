@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
+from onnxgate.cli.shared.options import CommonOptions, common_options, find_project, load_project, output_option
+from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.cli.shared.worker_pool import PREPARE_ACTIVITY, open_progress
+from onnxgate.commands.runtimes import cache_inventory
+from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
+from onnxgate.core.errors import UnavailableError, UsageError
+from onnxgate.core.escape import escape_log_line
+from onnxgate.formats import runtime_inventory
+from onnxgate.formats.runtime_inventory import format_size
+from onnxgate.formats.wording import pluralize
+from onnxgate.project.lock.loader import load_lock
+from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 
 if TYPE_CHECKING:
     from onnxgate.commands.runtimes.cache_inventory import PruneResult
-    from onnxgate.core.errors import UnavailableError
     from onnxgate.core.inventory import Inventory
     from onnxgate.project.lock.types import Lock, LockedRuntime
-    from onnxgate.runtimes.environments.builder import Environments
     from onnxgate.runtimes.pool.monitoring import Progress
 
 
@@ -41,8 +51,6 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
 
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
-    from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
-
     sinks = parse_outputs(outputs, FORMATS)
     found = _load_inventory(options)
 
@@ -54,20 +62,12 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
 
 
 def _load_inventory(options: CommonOptions) -> Inventory:
-    from onnxgate.cli.shared.options import load_project
-    from onnxgate.commands.runtimes import cache_inventory
-    from onnxgate.project.lock.loader import load_lock
-    from onnxgate.runtimes.environments.builder import Environments
-    from onnxgate.runtimes.environments.storage import cache_dir
-
     project = load_project(options)
     lock = load_lock(project.lock_path)
     return cache_inventory.list_environments(lock, project.folder, cache_dir(), Environments(cache_dir(), offline=True))
 
 
 def _render(inventory: Inventory, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
-    from onnxgate.formats import runtime_inventory
-
     match format_name:
         case "json":
             return runtime_inventory.format_json(inventory)
@@ -128,8 +128,6 @@ def parse_age(age: str) -> float:
     Raises:
         UsageError: it is no age.
     """
-    from onnxgate.core.errors import UsageError
-
     found = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
     if found is None:
         raise UsageError(f"`--older-than` is `{age}`, which is no age", hint="`12h`, `30d` or `8w`")
@@ -141,13 +139,6 @@ EXIT_UNDECIDED = 3
 
 def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
     """Make those that are asked for; the exit status."""
-    from onnxgate.cli.shared.options import load_project
-    from onnxgate.cli.shared.worker_pool import open_progress
-    from onnxgate.commands.runtimes.cache_inventory import targets_of
-    from onnxgate.project.lock.loader import load_lock
-    from onnxgate.runtimes.environments.builder import Environments
-    from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-
     project = load_project(options)
     lock = load_lock(project.lock_path)
     chosen = _select_runtimes(targets_of(lock), names)
@@ -167,9 +158,7 @@ def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
-    from onnxgate.core.errors import UsageError
-
-    known = {*(each.name for each in runtimes), *(name for targets in runtimes.values() for name in targets)}
+    known = {*(runtime.name for runtime in runtimes), *(name for targets in runtimes.values() for name in targets)}
     for name in names:
         if name not in known:
             hint = f"one of {', '.join(sorted(known))}"
@@ -182,9 +171,6 @@ def _prepare_environment(
     runtime: LockedRuntime, lock: Lock, environments: Environments, progress: Progress
 ) -> UnavailableError | None:
     """Why it cannot be had; None where it is ready. An environment of the user's own is theirs to make."""
-    from onnxgate.cli.shared.worker_pool import PREPARE_ACTIVITY
-    from onnxgate.core.errors import UnavailableError
-
     if runtime.environment:
         return None
     progress.started(runtime.name, PREPARE_ACTIVITY)
@@ -203,9 +189,6 @@ def _print_prepared(
     asked: set[LockedRuntime],
     options: CommonOptions,
 ) -> None:
-    from onnxgate.core.escape import escape_log_line
-    from onnxgate.formats.wording import pluralize
-
     for runtime, error in failed.items() if not options.quiet else ():
         word = "undecided" if runtime in asked else "skipped"
         click.echo(escape_log_line(f"{word} {runtime.name}: {error.message}"))
@@ -222,9 +205,6 @@ ANY_TIME = float("inf")
 
 def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptions, *, really: bool) -> int:
     """Remove what no lock names and nobody used for so long; without an age, all that is not in use."""
-    from onnxgate.commands.runtimes.cache_inventory import Pruner
-    from onnxgate.runtimes.environments.storage import cache_dir
-
     before = ANY_TIME if age_s is None else time.time() - age_s
     named = set() if age_s is None else _environments_of_locks(locks, options)
     pruned = Pruner(cache_dir(), named=named, before=before, really=really).prune()
@@ -234,12 +214,6 @@ def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptio
 
 def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
     """The environments that locks name: those given, and the project's where there is one."""
-    from onnxgate.cli.shared.options import find_project
-    from onnxgate.commands.runtimes.cache_inventory import environment_folders
-    from onnxgate.project.lock.loader import load_lock
-    from onnxgate.runtimes.environments.builder import Environments
-    from onnxgate.runtimes.environments.storage import cache_dir
-
     project = find_project(options)
     own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
     environments = Environments(cache_dir(), offline=True)
@@ -247,11 +221,6 @@ def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set
 
 
 def _print_pruned(pruned: PruneResult, options: CommonOptions, *, really: bool) -> None:
-    from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS
-    from onnxgate.core.escape import escape_log_line
-    from onnxgate.formats.runtime_inventory import format_size
-    from onnxgate.formats.wording import pluralize
-
     done = "removed" if really else "would remove"
     for name, number in pruned.removed.items() if not options.quiet else ():
         click.echo(escape_log_line(f"{done} {f'{number} of {name}' if name in PRUNABLE_FOLDERS else name}"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.errors import UsageError
@@ -117,8 +118,6 @@ def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -
 
 
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
     engine = limits.load_limit_table().engine
     try:
         asked = Requirement(requirement or engine)
@@ -180,7 +179,7 @@ UNCERTAIN_RULES = frozenset({"invalid-model", "external-data-corrupt", "external
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     """Every model with every release that it was judged on, in their order."""
     judged = outcome.gathered.judged
-    causes = {id(each.judged) for each in resolve_hits(judged)}
+    causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(judged)}
     by_model: dict[str, list[RuleHit]] = {}
     for each in judged:
         by_model.setdefault(each.hit.model, []).append(each)
@@ -197,9 +196,9 @@ def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, judged: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
     errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
-    refused = _select_reasons([each for each in errors if each.rule in REFUSING_RULES], causes)
+    refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
     doubtful = (
-        *_select_reasons([each for each in errors if each.rule in UNCERTAIN_RULES], causes),
+        *_select_reasons([error for error in errors if error.rule in UNCERTAIN_RULES], causes),
         *_unreadable_reasons(outcome, planned),
     )
     by_runtime: dict[str, list[RuleHit]] = {}

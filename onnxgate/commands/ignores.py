@@ -83,7 +83,9 @@ def _find_stale_fingerprints(request: GateRequest, outcome: GateOutcome) -> dict
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     return find_stale_fingerprints(
-        ignores, scope, {each.fingerprint for each in assign_fingerprints(outcome.gathered.judged)}
+        ignores,
+        scope,
+        {assign_fingerprint.fingerprint for assign_fingerprint in assign_fingerprints(outcome.gathered.judged)},
     )
 
 
@@ -101,9 +103,9 @@ class _IgnorePlan:
     _own: dict[Ignore, int] = field(default_factory=dict)  # entries like those that are added, but for what they list
 
     def __post_init__(self) -> None:
-        for index, each in enumerate(self.entries):
-            if each.fingerprints and self._holds(each):
-                self._own[msgspec.structs.replace(each, fingerprints=())] = index
+        for index, entry in enumerate(self.entries):
+            if entry.fingerprints and self._holds(entry):
+                self._own[msgspec.structs.replace(entry, fingerprints=())] = index
 
     @property
     def edit(self) -> IgnoreEdit:
@@ -132,7 +134,9 @@ class _IgnorePlan:
 
     def _open(self, outcome: GateOutcome) -> Iterator[Finding]:
         """What is to be accepted: not what an entry accepted for a while that is over; nobody asked to prolong that."""
-        over = Ignores([each for each in self.entries if not self._holds(each)], self.today, _content_digests(outcome))
+        over = Ignores(
+            [entry for entry in self.entries if not self._holds(entry)], self.today, _content_digests(outcome)
+        )
         for finding in outcome.findings:
             ended = any(True for _ in over.about(finding.rule, finding.model, finding.fingerprint))
             if _is_blocking(finding) and not _refusal_reason(finding) and not ended:

@@ -100,7 +100,9 @@ class _WheelResolver:
         """Where each release can be asked, by its name; or why it cannot. The newest one alone is asked for first."""
         first = {runtime.name: self._seat(runtime) for runtime in runtimes[-1:]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
-            others = zip((each.name for each in runtimes[:-1]), threads.map(self._seat, runtimes[:-1]), strict=True)
+            others = zip(
+                (runtime.name for runtime in runtimes[:-1]), threads.map(self._seat, runtimes[:-1]), strict=True
+            )
             return first | dict(others)
 
     def _seat(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:

@@ -69,10 +69,10 @@ def replace_atomically(target: Path) -> Iterator[Path]:
 
 def _remove_stale_parts(target: Path) -> None:
     with contextlib.suppress(OSError):
-        for each in target.parent.iterdir():
-            number = each.name.removeprefix(f".{target.name}.").removesuffix(".tmp")
-            if each.name == f".{target.name}.{number}.tmp" and number.isdecimal() and not _is_running(int(number)):
-                each.unlink(missing_ok=True)
+        for path in target.parent.iterdir():
+            number = path.name.removeprefix(f".{target.name}.").removesuffix(".tmp")
+            if path.name == f".{target.name}.{number}.tmp" and number.isdecimal() and not _is_running(int(number)):
+                path.unlink(missing_ok=True)
 
 
 def _is_running(process: int) -> bool:

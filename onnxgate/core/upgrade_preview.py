@@ -38,12 +38,12 @@ class Preview(PreviewPart, frozen=True, kw_only=True):
     @property
     def breaks(self) -> tuple[Finding, ...]:
         """All that the upgrade would break, each once."""
-        return (*dict.fromkeys(finding for each in self.arrivals for finding in each.breaks), *self.others)
+        return (*dict.fromkeys(finding for arrival in self.arrivals for finding in arrival.breaks), *self.others)
 
     @property
     def beyond(self) -> tuple[Measured, ...]:
         """Outputs that move by more than is allowed; of ratios, those that keep less than is needed."""
-        rows = (row for each in self.arrivals for row in each.outputs)
+        rows = (row for arrival in self.arrivals for row in arrival.outputs)
         return tuple(row for row in rows if _exceeds_tolerance(row))
 
 

@@ -83,7 +83,7 @@ def _find_kernels(domain: str, name: str, since: int) -> tuple[tuple[str, ...], 
         return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
 
     have = [release for release, each in every.items() if kernels(each)]
-    types = sorted({name for each in kernels(every[have[-1]]) for name in each}) if have else []
+    types = sorted({name for kernel in kernels(every[have[-1]]) for name in kernel}) if have else []
     return tuple(every), tuple(have), tuple(types)
 
 
@@ -108,8 +108,8 @@ def suggest_kernel_fix(captured: CapturedGroups) -> str:
     operator = _load_implementations()[newest_release()].operator(domain, name)
     if operator is None or _find_kernels(domain, name, since)[1]:
         return "cast to a type that it takes, or export at another opset"
-    versions = [each.since for each in operator.schemas if _find_kernels(domain, name, each.since)[1]]
-    if newer := [each for each in versions if each > since]:
+    versions = [schema.since for schema in operator.schemas if _find_kernels(domain, name, schema.since)[1]]
+    if newer := [version for version in versions if version > since]:
         return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or export it again"
     if versions:
         return f"export at opset {since - 1} or older: there are kernels of version {max(versions)}"

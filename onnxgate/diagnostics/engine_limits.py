@@ -100,10 +100,10 @@ def find_text_limit(runtime: str, text: str) -> str:
 
 def _limits_of_runtime(runtime: str) -> Iterator[EngineLimit]:
     release = runtime.rpartition(" ")[2]
-    for each in ENGINE_LIMITS:
-        if each.engine == parse_engine(runtime) and each.releases.contains(release, prereleases=True):
-            yield each
+    for engine_limit in ENGINE_LIMITS:
+        if engine_limit.engine == parse_engine(runtime) and engine_limit.releases.contains(release, prereleases=True):
+            yield engine_limit
 
 
 def _describe_limit(limits: Iterator[EngineLimit]) -> str:
-    return next((f"a known limit of {each.engine}: {each.words}" for each in limits), "")
+    return next((f"a known limit of {limit.engine}: {limit.words}" for limit in limits), "")

@@ -52,7 +52,10 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
         return words(captured)
     filled = TemplateValues({name: text.replace("`", "'") for name, text in captured.items()})
     templates = (words,) if isinstance(words, str) else words
-    return next((each.format_map(filled) for each in templates if filled.fill(each)), templates[-1].format_map(filled))
+    return next(
+        (template.format_map(filled) for template in templates if filled.fill(template)),
+        templates[-1].format_map(filled),
+    )
 
 
 @functools.cache

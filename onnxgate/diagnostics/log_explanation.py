@@ -262,7 +262,7 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
     return ExplainedLog(
         onnxgate=onnxgate,
         lines=last,
-        errors=tuple(_to_explained_error(each) for each in findings.groups),
+        errors=tuple(_to_explained_error(group) for group in findings.groups),
         more_errors=len(findings.more),
         unknown=findings.unknown,
         first_unknown=tuple(findings.first_unknown),

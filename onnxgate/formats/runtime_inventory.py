@@ -35,16 +35,16 @@ def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, qu
 
 def _table_columns(runtimes: tuple[Environment, ...]) -> list[Column]:
     return [
-        Column("", "runtime", [escape_log_line(each.runtime) for each in runtimes]),
-        Column("", "python", [each.python or "-" for each in runtimes]),
-        Column("", "state", [STATE_WORDS[each.state] for each in runtimes]),
-        Column("", "size", [format_size(each.size_bytes) if each.size_bytes else "-" for each in runtimes]),
-        Column("", "targets", [escape_log_line(", ".join(each.targets)) for each in runtimes]),
+        Column("", "runtime", [escape_log_line(runtime.runtime) for runtime in runtimes]),
+        Column("", "python", [runtime.python or "-" for runtime in runtimes]),
+        Column("", "state", [STATE_WORDS[runtime.state] for runtime in runtimes]),
+        Column("", "size", [format_size(runtime.size_bytes) if runtime.size_bytes else "-" for runtime in runtimes]),
+        Column("", "targets", [escape_log_line(", ".join(runtime.targets)) for runtime in runtimes]),
     ]
 
 
 def _render_reasons(inventory: Inventory, paper: Terminal) -> Iterator[str]:
-    found = [each for each in inventory.runtimes if each.reason]
+    found = [runtime for runtime in inventory.runtimes if runtime.reason]
     for each in found:
         yield from paper.wrapped(escape_log_line(f"{each.runtime}: {each.reason}"), 0)
         yield from paper.wrapped(escape_log_line(each.hint), 2, "hint: ") if each.hint else ()
@@ -52,17 +52,19 @@ def _render_reasons(inventory: Inventory, paper: Terminal) -> Iterator[str]:
 
 
 def _render_interpreters(inventory: Inventory, paper: Terminal) -> Iterator[str]:
-    for each in inventory.interpreters:
-        where = escape_log_line(each.path) if each.path else f"not found; {escape_log_line(each.hint)}"
-        yield from paper.wrapped(where, 0, f"Python {each.python}: ")
+    for interpreter in inventory.interpreters:
+        where = (
+            escape_log_line(interpreter.path) if interpreter.path else f"not found; {escape_log_line(interpreter.hint)}"
+        )
+        yield from paper.wrapped(where, 0, f"Python {interpreter.python}: ")
     yield from [""] if inventory.interpreters else []
 
 
 def render_summary(inventory: Inventory) -> str:
     """How many of the environments are ready, and what they take."""
-    own = [each for each in inventory.runtimes if each.state == "own"]
+    own = [runtime for runtime in inventory.runtimes if runtime.state == "own"]
     locked = len(inventory.runtimes) - len(own)
-    ready = sum(each.state == "ready" for each in inventory.runtimes)
+    ready = sum(runtime.state == "ready" for runtime in inventory.runtimes)
     beside = f", and {len(own)} of your own" if own else ""
     takes = f"; they take {describe_usage(inventory.size_bytes, inventory.freed_bytes)}" if inventory.size_bytes else ""
     return f"{ready} of {pluralize(locked, 'environment')} ready{beside} in {escape_log_line(inventory.cache)}{takes}"
@@ -87,11 +89,15 @@ def format_size(size_bytes: int) -> str:
 def format_markdown(inventory: Inventory) -> str:
     """A table, and a last line."""
     lines = ["| runtime | Python | state | size | targets |", "|---|---|---|--:|---|"]
-    for each in inventory.runtimes:
-        state = f"{STATE_WORDS[each.state]}: {escape_markdown(each.reason)}" if each.reason else STATE_WORDS[each.state]
-        takes = format_size(each.size_bytes) if each.size_bytes else ""
-        targets = ", ".join(markdown_code(name) for name in each.targets)
-        lines.append(f"| {escape_markdown(each.runtime)} | {each.python} | {state} | {takes} | {targets} |")
+    for runtime in inventory.runtimes:
+        state = (
+            f"{STATE_WORDS[runtime.state]}: {escape_markdown(runtime.reason)}"
+            if runtime.reason
+            else STATE_WORDS[runtime.state]
+        )
+        takes = format_size(runtime.size_bytes) if runtime.size_bytes else ""
+        targets = ", ".join(markdown_code(name) for name in runtime.targets)
+        lines.append(f"| {escape_markdown(runtime.runtime)} | {runtime.python} | {state} | {takes} | {targets} |")
     return "\n".join(
         [*(lines if inventory.runtimes else []), "", escape_markdown(render_summary(inventory)), ""]
     ).lstrip("\n")

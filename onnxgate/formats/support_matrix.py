@@ -271,7 +271,7 @@ def _render_text_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 
 def _text_columns(matrix: Matrix, releases: Sequence[ReleaseColumn]) -> list[Column]:
-    return [_text_column(matrix, each) for each in releases]
+    return [_text_column(matrix, release) for release in releases]
 
 
 def _text_column(matrix: Matrix, releases: ReleaseColumn) -> Column:
@@ -280,7 +280,7 @@ def _text_column(matrix: Matrix, releases: ReleaseColumn) -> Column:
     marks = [entry_mark(model.runtimes[releases.index]) for model in matrix.models]
     width = max(map(len, (label, *marks)))
     return Column(
-        escape_unprintable(f"{releases.engine} {releases.major}"), label, [each.center(width) for each in marks]
+        escape_unprintable(f"{releases.engine} {releases.major}"), label, [mark.center(width) for mark in marks]
     )
 
 
@@ -346,13 +346,15 @@ def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
     columns = columns_by_minor(matrix)
     if len(columns) > MAX_COLUMNS:
         columns = columns_by_agreement(matrix)
-    engines = list(dict.fromkeys(each.engine for each in columns))
-    heads = [escape_markdown(each.label) if len(engines) == 1 else _render_markdown_head(each) for each in columns]
+    engines = list(dict.fromkeys(column.engine for column in columns))
+    heads = [
+        escape_markdown(column.label) if len(engines) == 1 else _render_markdown_head(column) for column in columns
+    ]
     yield _render_markdown_row(escape_markdown(engines[0]) if len(engines) == 1 else "", heads)
     yield _render_markdown_row("---", [":-:"] * len(columns))
     for model in matrix.models:
         yield _render_markdown_row(
-            markdown_code(truncate(model.path)), [_entry_sign(model.runtimes[each.index]) for each in columns]
+            markdown_code(truncate(model.path)), [_entry_sign(model.runtimes[column.index]) for column in columns]
         )
     shown = {character for entry in matrix.entries for character in entry_mark(entry)}
     yield ""

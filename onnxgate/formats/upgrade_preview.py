@@ -73,11 +73,13 @@ def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, 
 
 def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
     """What `check` would say of each model on the runtimes that would come."""
-    models = sorted({each.model for each in preview.arrivals})
-    runtimes = sorted({each.runtime for each in preview.arrivals}, key=runtime_sort_key)
+    models = sorted({arrival.model for arrival in preview.arrivals})
+    runtimes = sorted({arrival.runtime for arrival in preview.arrivals}, key=runtime_sort_key)
     if not models:
         return
-    states = {(each.model, each.runtime): STATE_WORDS.get(each.state, each.state) for each in preview.arrivals}
+    states = {
+        (arrival.model, arrival.runtime): STATE_WORDS.get(arrival.state, arrival.state) for arrival in preview.arrivals
+    }
     columns = [Column("", "", [quote_name(wording.truncate(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
@@ -91,9 +93,9 @@ def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
     for model in sorted({each.model for each in preview.arrivals}):
         yield paper.ink(quote_name(wording.truncate(model)), "heading")
         groups: dict[str, list[str]] = {}
-        for each in (each for each in preview.arrivals if each.model == model):
-            for sentence in _describe_moves(each):
-                groups.setdefault(sentence, []).append(each.runtime)
+        for arrival in (each for each in preview.arrivals if each.model == model):
+            for sentence in _describe_moves(arrival):
+                groups.setdefault(sentence, []).append(arrival.runtime)
         known = [each.runtime for each in preview.arrivals]
         for sentence, runtimes in groups.items():
             yield from paper.wrapped(f"{name_runtimes(runtimes, known)}: {sentence}", 2)
@@ -104,7 +106,9 @@ def _describe_moves(arrival: AddedRuntime) -> list[str]:
     if arrival.unlike:
         return [f"outputs were not compared: {arrival.unlike}"]
     moved = [
-        each for each in arrival.outputs if each.value != (0 if each.metric not in wording.RATIO_METRICS else None)
+        output
+        for output in arrival.outputs
+        if output.value != (0 if output.metric not in wording.RATIO_METRICS else None)
     ]
     if not moved:
         return [f"{SAME_OUTPUTS}, as {arrival.before}"]

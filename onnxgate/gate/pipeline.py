@@ -116,7 +116,7 @@ def _compare_with_baseline(
 ) -> None:
     """What became of the models since the baseline; without one, since they were locked."""
     gathered.remarks += [request.unheld] if request.unheld else []
-    if request.against is None and not any(each.changes for each in models):
+    if request.against is None and not any(model.changes for model in models):
         return
     from onnxgate.stages.changes import stage
 
@@ -262,9 +262,9 @@ def _create_result_cache(
 
     facts = {each.model.absolute: gathered.facts[each.path] for each in runnable}
     contents = {
-        str(path): " ".join((hash_content(each), *classify_layouts(each, path))) for path, each in facts.items()
+        str(path): " ".join((hash_content(fact), *classify_layouts(fact, path))) for path, fact in facts.items()
     }
-    files = {str(path): list_content_files(each, path) for path, each in facts.items()}
+    files = {str(path): list_content_files(fact, path) for path, fact in facts.items()}
     limits = request.project.config.limits
     allowed = JobLimits(limits.time_s, limits.memory_mib)
     return ResultCache(request.results_folder, contents, files, allowed, fresh=request.fresh)
@@ -275,9 +275,9 @@ def _store_replays(request: GateRequest, execution: ExecutionResult) -> None:
 
     def say(subjects: Iterable[object]) -> Iterable[RuleHit]:
         return [
-            each
-            for each in resolution.apply_rules(subjects, rules.ALL, request.project.config.rules)
-            if not each.silent
+            apply_rule
+            for apply_rule in resolution.apply_rules(subjects, rules.ALL, request.project.config.rules)
+            if not apply_rule.silent
         ]
 
     execution.replays = report_builder.find_replays(

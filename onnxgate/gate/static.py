@@ -223,7 +223,7 @@ class StaticAnalyzer:
             return ""
         path, external = asked.model.absolute, asked.facts.external
         digests = [(each.location, each.sha256, classify_layout(path, each.location)) for each in external]
-        runtimes = [(each, each.runtime.name) for each in asked.runtimes]
+        runtimes = [(runtime, runtime.runtime.name) for runtime in asked.runtimes]
         return digest_static_key(
             "support", asked.model.path, asked.facts.sha256, digests, asked.place, runtimes, asked.levels
         )
@@ -248,7 +248,7 @@ def match_support(asked: SupportQuery) -> SupportResult:
             asked.model, asked.facts, asked.place, asked.root, asked.folder, asked.runtimes, asked.kept
         )
         judged = tuple(resolution.apply_rules(found.subjects, rules.ALL, asked.levels))
-        said = SupportFindings(judged, {name: each.verdict for name, each in found.predictions.items()})
+        said = SupportFindings(judged, {name: prediction.verdict for name, prediction in found.predictions.items()})
         return SupportResult(said, found.predictions if asked.predictions else {}, lasting=not was_consulted())
 
 
@@ -295,7 +295,7 @@ def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
 def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
     """What this process knows of the large files that a model consists of."""
     statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
-    return {file_identity(each): digest for each in statuses if (digest := known_digest(each)) is not None}
+    return {file_identity(status): digest for status in statuses if (digest := known_digest(status)) is not None}
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:

@@ -153,7 +153,7 @@ def _check_combination(inputs: Inputs) -> Inputs:
         ("comment", inputs.comment, REPORTING_COMMANDS),
     ):
         if given and inputs.command not in commands:
-            meant = " and ".join(f"`{each}`" for each in commands)
+            meant = " and ".join(f"`{command}`" for command in commands)
             raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
     if inputs.comment and inputs.shard:
         raise UsageError(

@@ -45,7 +45,7 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
     settings = resolve_settings(inputs, sizes, first)
     for changed in ({*guessed} & {*leading}, {*guessed} - {*leading}):
         settings += resolve_settings(inputs, sizes, first | {name: second[name] for name in changed})[:1]
-    return tuple({tuple(each.items()): each for each in settings}.values())
+    return tuple({tuple(setting.items()): setting for setting in settings}.values())
 
 
 def resolve_settings(

@@ -15,10 +15,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import InputCase
 from onnxgate.inputs.axis_sizes import name_axes
+from onnxgate.inputs.values import DTYPES
 from onnxgate.model.facts import ModelFacts, ValueInfo
+from onnxgate.model.reading.external_data import is_external
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,8 +66,6 @@ def make_callable_cases(
     Raises:
         ConfigError: they are not what the model takes.
     """
-    import numpy as np
-
     loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in given)
     return _make_cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
 
@@ -87,8 +90,6 @@ def _read_arrays(facts: ModelFacts, file: Path) -> Arrays | str:
 
 
 def _read_archive(file: Path) -> Arrays | str:
-    import numpy as np
-
     if not file.is_file():
         return "is no file"
     try:
@@ -126,10 +127,6 @@ def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
 
 
 def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
-    from onnx import TensorProto, numpy_helper
-
-    from onnxgate.model.reading.external_data import is_external
-
     if not file.is_file():
         return "is no file"
     tensor = TensorProto()
@@ -157,8 +154,6 @@ def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
 
 
 def _find_value_problems(value: ValueInfo, array: NDArray[Any]) -> Iterator[str]:
-    from onnxgate.inputs.values import DTYPES
-
     element = value.type.removeprefix("tensor(").removesuffix(")")
     wanted = DTYPES.get(element)
     if wanted is None:
@@ -180,8 +175,6 @@ def _format_shape(shape: tuple[object, ...]) -> str:
 
 
 def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> InputCase:
-    import numpy as np
-
     folder.mkdir(parents=True)
     paths, sizes = {}, {}
     for index, value in enumerate(facts.inputs):

@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.jobs import InputCase
 from onnxgate.inputs.axis_sizes import list_guessed_axes, list_leading_axes, list_size_settings, name_axes
 from onnxgate.inputs.case_files import find_unread_outputs, make_callable_cases, read_user_cases
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection
+from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.roles import UnresolvedControl, find_role
+from onnxgate.inputs.values import DTYPES, generate_values
 from onnxgate.model.facts import ModelFacts, ValueInfo, count_elements
 from onnxgate.model.reading.fact_extraction import ParsedModel
 from onnxgate.project.config.project import Project, SelectedModel
 
 if TYPE_CHECKING:
     import onnx
-
-    from onnxgate.inputs.dataflow import DataflowGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,6 @@ def generate_cases(
     Raises:
         Unfeedable: an input has a type or a shape for which no values can be made.
     """
-    from onnxgate.inputs.dataflow import DataflowGraph
-
     _check_generatable(facts.inputs)
     graph = DataflowGraph(proto)
     chosen = settings or list_size_settings(facts.inputs, sizes)
@@ -141,8 +141,6 @@ def generate_cases(
 
 def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
     """Why a model cannot be fed at all, neither with generated values nor with the user's; "" where it can."""
-    from onnxgate.inputs.values import DTYPES
-
     for value in inputs:
         if _get_element_type(value) not in DTYPES:
             return f"input `{value.name}` of type `{value.type}` cannot be fed: no array of onnxgate can hold it"
@@ -173,11 +171,6 @@ def format_case_name(sizes: Mapping[str, int]) -> str:
 def _generate_case(
     facts: ModelFacts, graph: DataflowGraph, sizes: Mapping[str, int], folder: Path, seed: int
 ) -> InputCase:
-    import numpy as np
-
-    from onnxgate.inputs.roles import UnresolvedControl, find_role
-    from onnxgate.inputs.values import DTYPES, generate_values
-
     folder.mkdir(parents=True)
     name = format_case_name(sizes)
     paths = {}

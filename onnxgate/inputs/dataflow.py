@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto, checker, inliner, numpy_helper
+
 from onnxgate.model.checking.validity import explain_unfollowed_calls
 from onnxgate.model.facts import Dim, count_tensor_elements
 
@@ -248,7 +250,6 @@ def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model without calls of local functions; as it is where they cannot be followed, or end too late."""
     if not model.functions or explain_unfollowed_calls(model):
         return model
-    from onnx import checker, inliner
 
     try:
         return inliner.inline_local_functions(model)
@@ -290,8 +291,6 @@ def _read_constant(attribute: onnx.AttributeProto) -> float | None:
 
 
 def _read_single_element(tensor: onnx.TensorProto) -> float | None:
-    from onnx import TensorProto, numpy_helper
-
     if count_tensor_elements(tensor) != 1 or tensor.data_location == TensorProto.EXTERNAL:
         return None
     if tensor.data_type == TensorProto.STRING:

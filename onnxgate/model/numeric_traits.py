@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto, numpy_helper
+
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, iter_tensors
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -52,8 +55,6 @@ class NumericTraits:
 
 def detect_numeric_traits(facts: ModelFacts, proto: ModelProto) -> NumericTraits:
     """What a model's operators and types allow to conclude from a difference."""
-    from onnxgate.model.reading.structure import iter_nodes, iter_tensors
-
     every = list(iter_nodes(proto))
     drawn = find_random_outputs(proto)
     types = {tensor.data_type for _, tensor in iter_tensors(proto)} | _cast_types(every)
@@ -67,8 +68,6 @@ def detect_numeric_traits(facts: ModelFacts, proto: ModelProto) -> NumericTraits
 
 
 def _half_types() -> tuple[int, int]:
-    from onnx import TensorProto
-
     return TensorProto.FLOAT16, TensorProto.BFLOAT16
 
 
@@ -140,8 +139,6 @@ def _graph_values_read(graph: GraphProto) -> set[str]:
 
 
 def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:
-    from onnxgate.model.reading.structure import iter_subgraphs
-
     return [graph for attribute in node.attribute for graph in iter_subgraphs(attribute)]
 
 
@@ -151,19 +148,15 @@ def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> Rando
     before = None
     while found != before:
         before = dict(found)
-        for each in proto.functions:
-            found[each.domain, each.name] = NO_OPERATORS.union(
-                *(_random_operators_of(node, found, training) for node in each.node)
+        for function in proto.functions:
+            found[function.domain, function.name] = NO_OPERATORS.union(
+                *(_random_operators_of(node, found, training) for node in function.node)
             )
     return found
 
 
 def _find_training_flags(proto: ModelProto) -> frozenset[str]:
     """Constants that are true and tell a Dropout to train."""
-    from onnx import numpy_helper
-
-    from onnxgate.model.reading.structure import iter_nodes, iter_tensors
-
     flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
     constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
     return frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())

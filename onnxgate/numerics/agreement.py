@@ -238,8 +238,6 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
     What is as near as the share `close` of the largest element agrees, however small that is.
     """
-    import numpy as np
-
     if reference.dtype.kind not in "fc" or not reference.size or np.array_equal(candidate, reference):
         return False
     told = np.isfinite(reference) & np.isfinite(candidate)
@@ -248,6 +246,4 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
 
 def _is_all_nan(array: Array) -> bool:
-    import numpy as np
-
     return array.dtype.kind in "fc" and array.size > 0 and bool(np.isnan(array).all())

@@ -136,7 +136,7 @@ def _compare_numbers(
         figures.append(("cosine", found.cosine, bounds.cosine))
     if found.rows:
         figures.append(("top1", found.top1_share, bounds.top1))
-    failing = [] if found.max_abs <= bounds.step else [each for each in figures if not each[1] >= each[2]]
+    failing = [] if found.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
     metric, value, bound = (failing or figures)[0]
     agreement = replace(exact, agrees=not failing, max_abs=found.max_abs, detail="")
     return RatioAgreement(agreement, metric, value, bound, tuple(figures), found)
@@ -196,7 +196,7 @@ def measure_quantization(
 
 def _worst_figures(figures: list[dict[str, float]], source: str, runtime: str) -> MeasuredQuantization:
     def least(name: str, otherwise: float) -> float:
-        return min((each[name] for each in figures if name in each), default=otherwise)
+        return min((figure[name] for figure in figures if name in figure), default=otherwise)
 
     return MeasuredQuantization(
         sqnr_db=_round_down(least("sqnr_db", 0.0), 1),

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Outputs = Mapping[str, NDArray[Any]]
@@ -65,8 +66,6 @@ class ElementBound:
 
     def at(self, candidate: NDArray[Any], reference: NDArray[Any]) -> ElementBound:
         """The bound for these two: values that both have exactly, such as what a mask is filled with, do not count."""
-        import numpy as np
-
         if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
             return self
         unlike = np.abs(reference[(candidate != reference) & np.isfinite(reference) & np.isfinite(candidate)])
@@ -133,8 +132,6 @@ def _create_tolerance(noise: float, largest: float) -> MeasuredTolerance:
 
 def _measure_noise(narrow: NDArray[Any], wide: NDArray[Any]) -> tuple[float, float] | None:
     """The largest distance and the largest magnitude over elements that are finite on both sides."""
-    import numpy as np
-
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
     a, b = narrow.astype(np.float64), wide.astype(np.float64)

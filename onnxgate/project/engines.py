@@ -103,7 +103,7 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
 
 def _suggest_longer_name(name: str) -> str:
     """The engine whose name goes on after this one: `opencv-python` of `opencv-python-headless`."""
-    found = [each for each in ENGINES if each.startswith(f"{name}-")]
+    found = [engine for engine in ENGINES if engine.startswith(f"{name}-")]
     return f"; did you mean `{found[0]}`?" if found else ""
 
 

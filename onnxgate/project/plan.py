@@ -122,6 +122,7 @@ def _plan_runtime(runtime: LockedRuntime, targets: list[tuple[str, Target]], fol
         providers=requested_providers(runtime, *(target for _, target in targets)),
         required=any(target.required for _, target in targets),
         extensions=tuple(
-            str((folder / each).absolute()) if is_library(each) else package_name(each) for each in runtime.extensions
+            str((folder / extension).absolute()) if is_library(extension) else package_name(extension)
+            for extension in runtime.extensions
         ),
     )

@@ -124,7 +124,7 @@ def _check_run(job: Run, result: RunResult) -> None:
 def _check_benchmark(result: BenchmarkResult) -> None:
     if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
         raise ProtocolError("a race has more of one than of the other")
-    if not all(math.isfinite(each) and each > 0 for each in (*result.model_s, *result.baseline_s)):
+    if not all(math.isfinite(model_) and model_ > 0 for model_ in (*result.model_s, *result.baseline_s)):
         raise ProtocolError("a run took no time")
 
 

@@ -46,7 +46,11 @@ class WorkerSpec:
             path = environment_path(folder or Path(), runtime.environment)
             return cls(runtime.name, runtime.engine, runtime, interpreter=path)
         pins = frozenset(runtime.packages)
-        own = [each for each in packages if f"{each.name}=={each.version}" in pins and each.python == runtime.python]
+        own = [
+            package
+            for package in packages
+            if f"{package.name}=={package.version}" in pins and package.python == runtime.python
+        ]
         return cls(runtime.name, runtime.engine, runtime, tuple(own))
 
     @classmethod
@@ -84,6 +88,6 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
 def _folder_size_bytes(model: Path) -> int:
     """The model and all that lies beside it: at least its external data, without reading where that is."""
     try:
-        return sum(each.stat().st_size for each in model.parent.iterdir() if each.is_file())
+        return sum(path.stat().st_size for path in model.parent.iterdir() if path.is_file())
     except OSError:
         return 0

@@ -137,8 +137,8 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
         return report
     seen = folder.relative_to(here) if folder.is_relative_to(here) else folder
     replays = [
-        replace(each, command=build_command(each.model, each.cases, each.seed, config.name, seen.as_posix()))
-        for each in report.replays
+        replace(replay, command=build_command(replay.model, replay.cases, replay.seed, config.name, seen.as_posix()))
+        for replay in report.replays
     ]
     return replace(report, replays=tuple(replays))
 

@@ -183,7 +183,7 @@ class CountingProgressBoard(ProgressBoard):
         return Group(at_work, Text(f"{done} of {self._jobs} done", style="dim"))
 
     def _shown(self) -> Iterable[tuple[str, str]]:
-        return sorted(each for each in self._doing.items() if each[1])
+        return sorted(item for item in self._doing.items() if item[1])
 
 
 COLUMN_STYLES = ("bold", "", "dim")

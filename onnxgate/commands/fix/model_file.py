@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from onnx import ModelProto
+
 from onnxgate.core.errors import OnnxgateError
 from onnxgate.core.file_hashes import sha256_of
 from onnxgate.core.files import link_or_copy
@@ -88,8 +90,6 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
     Raises:
         UnreadableModel: it is no sequence of whole messages.
     """
-    from onnx import ModelProto
-
     with path.open("rb", buffering=0) as file:
         source = FileWindow(file)
         message = _Message(path, source, ModelProto.DESCRIPTOR, 0, source.size_bytes)

@@ -121,7 +121,7 @@ class _ModelFixer:
 
     def repair(self) -> FixResult:
         model, findings = self.planned.model, self.answered(accepted=False)
-        rules = frozenset(each.rule for each in findings)
+        rules = frozenset(finding.rule for finding in findings)
         fixes = [fix for fix in self.fixes if fix.rules & rules]
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return self._away(findings)
@@ -141,9 +141,9 @@ class _ModelFixer:
         wanted = self.wish.rules or fixable_rules(self.fixes)
         answered = wanted & fixable_rules(self.fixes)
         return tuple(
-            each
-            for each in self.before.findings
-            if each.model == self.planned.path and each.rule in answered and bool(each.ignored) == accepted
+            finding
+            for finding in self.before.findings
+            if finding.model == self.planned.path and finding.rule in answered and bool(finding.ignored) == accepted
         )
 
     def _away(self, findings: tuple[Finding, ...]) -> FixResult:
@@ -197,7 +197,7 @@ class _ModelFixer:
         return ""
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
-        return [each for each in outcome.findings if each.model == self.planned.path]
+        return [finding for finding in outcome.findings if finding.model == self.planned.path]
 
     def _proof(self, trial: Candidate, old: Path) -> Verification:
         pair = ModelPair(
@@ -213,8 +213,8 @@ class _ModelFixer:
         runtimes = self.planned.runtimes if self.runs else ()
         pinned, folder = self.request.lock.pinned, self.request.project.folder
         return [
-            VerificationRuntime.of_runtime(each, WorkerSpec.of_runtime(each.runtime, pinned, folder))
-            for each in runtimes
+            VerificationRuntime.of_runtime(runtime, WorkerSpec.of_runtime(runtime.runtime, pinned, folder))
+            for runtime in runtimes
         ]
 
     def _feed(self, reading: ParsedModel, folder: Path) -> InputCases:
@@ -305,7 +305,7 @@ class FixApplier:
         return Candidate(replace(self.planned.model, absolute=place), (*trial.changes, (fix, change)))
 
     def _bounds(self) -> VersionLimits:
-        runtimes = [each.runtime for each in self.planned.runtimes]
+        runtimes = [runtime.runtime for runtime in self.planned.runtimes]
         config = self.project.config
         pinned = (config.opset or {}).get("ai.onnx")
         return VersionLimits(

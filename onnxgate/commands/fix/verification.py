@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from onnxgate.core.findings import runtime_sort_key
 from onnxgate.core.jobs import (
     Completed,
@@ -143,13 +145,13 @@ class _Verifier:
             )
         new = self._results(self._begin(self.pair.new, cases, self.stands))
         holding = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
-        rows = tuple(holding.row(each.name, each.levels, required=each.required) for each in self.stands)
+        rows = tuple(holding.row(stand.name, stand.levels, required=stand.required) for stand in self.stands)
         return Verification(rows, len(cases), holding.largest)
 
     def _evaluated(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
         """What the reference evaluator gives, where it is none of the runtimes."""
         evaluator = VerificationRuntime.of_evaluator()
-        if any(each.name == evaluator.name for each in self.stands):
+        if any(stand.name == evaluator.name for stand in self.stands):
             return []
         self.stands = (*self.stands, evaluator)
         return self._results(self._begin(self.pair.old, cases, [evaluator]))
@@ -347,8 +349,6 @@ def _element_type(path: str | None) -> str:
 
 
 def _load_array(path: str) -> NDArray[Any]:
-    import numpy as np
-
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return array
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from packaging.version import Version
+
 from onnxgate import __version__
 from onnxgate.commands.init.survey import ExportScript, RepositorySurvey
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.project.git import repository
+from onnxgate.support.tables import limits
 
 SUGGESTED_MINORS = 4
 """So many minors are promised where the user names no range."""
@@ -36,10 +39,6 @@ class SuggestedRuntime:
 
 def suggest_runtime(survey: RepositorySurvey) -> SuggestedRuntime:
     """The newest few minors that take all models, by what was measured of each release."""
-    from packaging.version import Version
-
-    from onnxgate.support.tables import limits
-
     minors = [minor for minor, _ in groupby(limits.load_limit_table().releases, lambda r: Version(r).release[:2])]
     newest_few = minors[-SUGGESTED_MINORS]
     since = _find_first_release(survey)
@@ -62,13 +61,9 @@ def _render_requirement(minor: tuple[int, ...]) -> str:
 
 def _find_first_release(survey: RepositorySurvey) -> str | None:
     """The first release that takes all models whose content is here; None where none does, "" where none is here."""
-    from packaging.version import Version
-
-    from onnxgate.support.tables import limits
-
-    since = [limits.find_first_release_for_ir(each.ir_version) for each in survey.facts]
+    since = [limits.find_first_release_for_ir(fact.ir_version) for fact in survey.facts]
     since += [
-        limits.find_first_release_for_opset(*opset) for each in survey.facts for opset in each.needed_opsets.items()
+        limits.find_first_release_for_opset(*opset) for fact in survey.facts for opset in fact.needed_opsets.items()
     ]
     if "" in since:
         return None
@@ -98,7 +93,7 @@ def render_config(survey: RepositorySurvey, promise: SuggestedRuntime, exported:
 
 def _render_extensions(survey: RepositorySurvey) -> Iterator[str]:
     """The packages that register what the models use, as far as a domain tells its package."""
-    used = {operator.rpartition(".")[0] for each in survey.facts for operator in each.operators}
+    used = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
     for domain in sorted(used & EXTENSION_PACKAGES.keys()):
         yield f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`"
 
@@ -111,7 +106,7 @@ def _required_version() -> str:
 def quote(text: str) -> str:
     """A basic string of TOML, which is also a double-quoted one of YAML; what cannot be seen is escaped."""
     return "".join(
-        each if each.isprintable() else _escape_character(each) for each in json.dumps(text, ensure_ascii=False)
+        dump if dump.isprintable() else _escape_character(dump) for dump in json.dumps(text, ensure_ascii=False)
     )
 
 

@@ -7,7 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git import repository
 
@@ -78,9 +82,6 @@ def _is_hidden(path: Path, folder: Path) -> bool:
 
 
 def _read_model_facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFacts]:
-    from onnxgate.model.reading.fact_extraction import read_facts
-    from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-
     for model in models:
         if detect_other_type(folder / model) == "":
             try:
@@ -112,8 +113,6 @@ def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
 
 
 def _read_requirements(path: Path) -> Iterator[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             requirement = Requirement(line.partition("#")[0].strip())

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
@@ -140,8 +141,6 @@ def _measure_quantized_model(
 
 def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutputs) -> Iterator[tuple[Arrays, Arrays]]:
     """The outputs of both by the quantized model's names, case by case."""
-    import numpy as np
-
     alike = set(ours.names) == set(theirs.names)
     names = dict(zip(ours.names, ours.names if alike else theirs.names, strict=False))
     for case in cases:
@@ -208,7 +207,5 @@ def _pair_precisions(outputs: Sequence[str], result: ExportResult) -> Iterator[t
 
 
 def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:
-    import numpy as np
-
     named = zip(outputs, case.outputs, strict=False)
     return {name: np.load(path, allow_pickle=False) for name, path in named if path is not None}

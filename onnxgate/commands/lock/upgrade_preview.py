@@ -103,13 +103,13 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     request = replace(request, results_folder=folder())
     before = _run_gate(replace(request, stages=COMPARED_STAGES, watch=past.watch), fail_on)
     after = _run_gate(replace(request, lock=new, lock_text=render_lock(new), watch=now.watch), fail_on)
-    today = {_finding_key(each) for each in _reported_findings(before)} | {
-        _finding_key(each)
-        for each in _reported_findings(after)
-        if _is_already_present(each, names.get(each.model, _NO_RUNTIMES))
+    today = {_finding_key(reported_finding) for reported_finding in _reported_findings(before)} | {
+        _finding_key(reported_finding)
+        for reported_finding in _reported_findings(after)
+        if _is_already_present(reported_finding, names.get(reported_finding.model, _NO_RUNTIMES))
     }
-    to_come = {_finding_key(each) for each in _reported_findings(after)}
-    come = {runtime for each in names.values() for runtime in each.come}
+    to_come = {_finding_key(reported_finding) for reported_finding in _reported_findings(after)}
+    come = {runtime for name in names.values() for runtime in name.come}
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
     arrivals = tuple(
         _compare_added_runtime(cells[path, runtime], each, after, today, (past, now))
@@ -117,19 +117,27 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
         for runtime in sorted(each.come, key=runtime_sort_key)
         if (path, runtime) in cells
     )
-    told = {_finding_key(finding) for each in arrivals for finding in each.breaks}
+    told = {_finding_key(finding) for arrival in arrivals for finding in arrival.breaks}
     return Preview(
         pins=describe_lock_changes(old, new),
         arrivals=arrivals,
         others=tuple(
-            each for each in _reported_findings(after) if each.runtimes and _finding_key(each) not in today | told
+            reported_finding
+            for reported_finding in _reported_findings(after)
+            if reported_finding.runtimes and _finding_key(reported_finding) not in today | told
         ),
         repairs=tuple(
-            each
-            for each in _reported_findings(before)
-            if each.runtimes and _finding_key(each) not in to_come and _is_decided(each, after, come)
+            reported_finding
+            for reported_finding in _reported_findings(before)
+            if reported_finding.runtimes
+            and _finding_key(reported_finding) not in to_come
+            and _is_decided(reported_finding, after, come)
         ),
-        remains=tuple(each for each in _reported_findings(after) if not each.runtimes or _finding_key(each) in today),
+        remains=tuple(
+            reported_finding
+            for reported_finding in _reported_findings(after)
+            if not reported_finding.runtimes or _finding_key(reported_finding) in today
+        ),
         undecided=tuple(each for each in before.undecided if each not in after.undecided),
         after=after,
     )
@@ -173,7 +181,8 @@ def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
     """Whether it is known that the finding is on none of the runtimes to come."""
     open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
     return not any(
-        each.runtime in come or (bool(come) and not each.runtime and each.stage == finding.stage) for each in open_ones
+        open_one.runtime in come or (bool(come) and not open_one.runtime and open_one.stage == finding.stage)
+        for open_one in open_ones
     )
 
 
@@ -183,7 +192,7 @@ def _run_gate(request: GateRequest, fail_on: FailOn) -> Report:
 
 
 def _reported_findings(report: Report) -> Iterator[Finding]:
-    return (each for each in report.findings if each.level in REPORTED_LEVELS and not each.ignored)
+    return (finding for finding in report.findings if finding.level in REPORTED_LEVELS and not finding.ignored)
 
 
 def _finding_key(finding: Finding) -> FindingKey:
@@ -194,7 +203,11 @@ def _compare_added_runtime(
     cell: Cell, names: _RuntimeChanges, after: Report, today: set[FindingKey], given: tuple[OutputStore, OutputStore]
 ) -> AddedRuntime:
     model, runtime = cell.model, cell.runtime
-    concerned = [each for each in _reported_findings(after) if each.model == model and runtime in each.runtimes]
+    concerned = [
+        reported_finding
+        for reported_finding in _reported_findings(after)
+        if reported_finding.model == model and runtime in reported_finding.runtimes
+    ]
     before = names.before(runtime)
     past, now = given
     outputs, unlike = _measure_output_changes(now.models.get(model), past.gave(model, before), now.gave(model, runtime))
@@ -219,14 +232,14 @@ def _measure_output_changes(
     if missing or model is None:
         return (), f"it gave no outputs on {' and '.join(missing)}"
     comparisons = compare_runtimes(model, now.runtime, now.levels, then.runtime, then.levels)
-    rows = tuple(row for each in comparisons for row in _worst_differences(each))
+    rows = tuple(row for comparison in comparisons for row in _worst_differences(comparison))
     return rows, "" if rows else "none of its outputs can be compared"
 
 
 def _worst_differences(comparison: Comparison) -> Iterator[Measured]:
     by_output: dict[str, list[Difference]] = {}
-    for each in comparison.differences:
-        by_output.setdefault(each.output, []).append(each)
+    for difference in comparison.differences:
+        by_output.setdefault(difference.output, []).append(difference)
     for differences in by_output.values():
         one = altered(comparison, differences=(find_worst(differences),))
         yield report_measurements(one)[0]

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import filelock
 from msgspec.structs import replace
 
 from onnxgate.core.errors import UnavailableError
@@ -43,11 +44,11 @@ def list_environments(lock: Lock, folder: Path, cache: Path, environments: Envir
     found = [
         _inspect_environment(each, names, lock, folder, environments, together) for each, names in runtimes.items()
     ]
-    pythons = sorted({each.python for each in runtimes if each.python}, key=_version_key)
+    pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=_version_key)
     return Inventory(
         cache=str(cache),
         runtimes=tuple(found),
-        interpreters=tuple(_inspect_interpreter(each, environments) for each in pythons),
+        interpreters=tuple(_inspect_interpreter(python, environments) for python in pythons),
         size_bytes=together.size_bytes,
         freed_bytes=together.freed_bytes,
     )
@@ -153,9 +154,9 @@ class Pruner:
         folder = self._cache / ENVIRONMENTS_FOLDER
         entries = folder.iterdir() if folder.is_dir() else ()
         return sorted(
-            each
-            for each in entries
-            if each.is_dir() and not each.is_symlink() and each.suffix not in COMPANION_SUFFIXES
+            entry
+            for entry in entries
+            if entry.is_dir() and not entry.is_symlink() and entry.suffix not in COMPANION_SUFFIXES
         )
 
     def _old(self, folder: Path) -> Iterator[Path]:
@@ -171,8 +172,6 @@ class Pruner:
 
     def _take(self, environment: Path) -> bool:
         """Whether it could be removed: nobody makes it or works with it."""
-        import filelock
-
         lock = filelock.FileLock(environment.with_name(f"{environment.name}.lock"))
         try:
             lock.acquire(timeout=0)

@@ -40,10 +40,10 @@ def format(report: Report) -> str:
     ]
     lines: list[str] = []
     for level in wording.LEVELS:
-        lines += _limit_annotations(level, [each for each in annotations if each.level == level])
+        lines += _limit_annotations(level, [annotation for annotation in annotations if annotation.level == level])
     lines += [escape_log_line(remark) for remark in report.remarks]
     where = f" in `{report.folder}`" if report.folder else ""
-    lines += [escape_log_line(f"replay{where}: {each.command}") for each in report.replays]
+    lines += [escape_log_line(f"replay{where}: {replay.command}") for replay in report.replays]
     lines += [escape_log_line(wording.render_verdict(report)), ""]
     return "\n".join(lines)
 
@@ -83,7 +83,7 @@ def _join_message(lines: Sequence[str]) -> str:
 
 
 def _limit_annotations(level: str, annotations: Sequence[Annotation]) -> Iterator[str]:
-    yield from (_render_command(each) for each in annotations[:MAX_ANNOTATIONS])
+    yield from (_render_command(annotation) for annotation in annotations[:MAX_ANNOTATIONS])
     more = len(annotations) - MAX_ANNOTATIONS
     if more > 0:
         said = f"{wording.pluralize(more, f'more {level}')}: the job summary and the report have all"

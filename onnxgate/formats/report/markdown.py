@@ -101,7 +101,7 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
         weights = said_changes.rank_models(report)
         yield f"\n### {escape_markdown(capitalize_first(title))}\n"
         yield from render_fitting(
-            (_render_change(each, weights, page) for each in said_changes.sort_changes(report)), page
+            (_render_change(change, weights, page) for change in said_changes.sort_changes(report)), page
         )
         yield ""
 
@@ -120,8 +120,8 @@ def _render_change(change: Change, weights: dict[str, int], page: Page) -> str:
         f"- {mark}{markdown_code(wording.truncate(change.model))} {said_changes.CHANGE_KINDS[change.kind]}{before}"
     ]
     lines += [
-        f"  - {escape_markdown(each)}"
-        for each in said_changes.list_differences(change, page.differences or len(change.said))
+        f"  - {escape_markdown(difference)}"
+        for difference in said_changes.list_differences(change, page.differences or len(change.said))
     ]
     return "\n".join(lines)
 
@@ -171,7 +171,7 @@ def _render_row(first: str, cells: Sequence[str]) -> str:
 
 
 def _render_model_row(model: str, row: dict[str, Cell], runtimes: Sequence[str]) -> str:
-    return _render_row(markdown_code(wording.truncate(model)), [_cell_mark(row.get(each)) for each in runtimes])
+    return _render_row(markdown_code(wording.truncate(model)), [_cell_mark(row.get(runtime)) for runtime in runtimes])
 
 
 def _cell_mark(cell: Cell | None) -> str:
@@ -271,7 +271,7 @@ def describe_extent(report: Report) -> str:
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
     """The commands that show findings again, whole, so that they can be copied."""
-    commands = [f"- {markdown_code(each.command)}" for each in report.replays]
+    commands = [f"- {markdown_code(replay.command)}" for replay in report.replays]
     where = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
     yield from render_folded("Replay", [*where, *commands], page)
 

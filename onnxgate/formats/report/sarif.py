@@ -250,7 +250,7 @@ def _describe_kind(kind: str, said: str) -> SarifObject:
 def _describe_invocation(report: Report, left_out: int) -> SarifObject:
     """A closed gate is a success of the tool; no verdict is none."""
     remarks = _limit_notifications(
-        "remark", "note", [[wording.truncate(each, wording.LONG_LIMIT)] for each in report.remarks]
+        "remark", "note", [[wording.truncate(remark, wording.LONG_LIMIT)] for remark in report.remarks]
     )
     notifications = [*_notify_left_out(left_out), *_notify_gaps(report), *_notify_ignored(report), *remarks]
     return {

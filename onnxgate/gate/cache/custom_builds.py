@@ -143,7 +143,7 @@ class CustomBuilds:
         for package in self._lock.packages:
             if (package.name, package.version, package.python) == wanted:
                 here = compatible_hashes(package)
-                wheels = [each for each in package.wheels if each.sha256 in here]
+                wheels = [wheel for wheel in package.wheels if wheel.sha256 in here]
                 return (
                     TableSource(release=runtime.release, wheel=wheels[0].file, sha256=wheels[0].sha256)
                     if wheels

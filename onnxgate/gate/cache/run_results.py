@@ -161,7 +161,7 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
     with contextlib.suppress(OSError):  # another gate removes some of it at this moment
         for entry in list(folder.iterdir()):
             with contextlib.suppress(OSError):
-                files = [status for each in entry.rglob("*") if stat.S_ISREG((status := each.lstat()).st_mode)]
+                files = [status for path in entry.rglob("*") if stat.S_ISREG((status := path.lstat()).st_mode)]
                 yield entry.lstat().st_mtime, sum(status.st_size for status in files), entry
 
 
@@ -319,7 +319,9 @@ def digest_context(seat: WorkerSpec, job: Run, content: str, limits: JobLimits, 
         model=content,
         optimization=job.optimization,
         providers=job.providers,
-        extensions=tuple(digests.of(Path(each)) if Path(each).is_absolute() else each for each in job.extensions),
+        extensions=tuple(
+            digests.of(Path(extension)) if Path(extension).is_absolute() else extension for extension in job.extensions
+        ),
         again=job.again,
         time_s=limits.time_s,
         memory_mib=limits.memory_mib,

@@ -165,7 +165,7 @@ def _is_same(facts: ModelFacts, file: Path) -> bool:
 
 
 def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
-    found = [each for each in planned.runtimes if each.runtime.engine == ENGINE]
+    found = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
     if not found:
         raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
     return max(found, key=lambda each: runtime_sort_key(each.name))

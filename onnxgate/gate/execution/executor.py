@@ -48,7 +48,7 @@ def execute(
     `at_end` is given the result while the files of its cases are still there.
     """
     with temporary_folder() as scratch:
-        host.show(Path(scratch), *(each.model.absolute.parent for each in work.models))
+        host.show(Path(scratch), *(model.model.absolute.parent for model in work.models))
         done = _Executor(work, host, Path(scratch)).run()
         at_end(done)
         return done
@@ -89,7 +89,7 @@ class _Executor:
 
     def _warm_up(self) -> None:
         """Have every environment made, and its engine imported, that is going to be asked for anything."""
-        wanted = [(each.model.absolute, planned) for each in self._work.models for planned in each.runtimes]
+        wanted = [(model.model.absolute, planned) for model in self._work.models for planned in model.runtimes]
         for runtime in dict.fromkeys(
             planned.runtime for model, planned in wanted if not self._is_spared(model, planned)
         ):
@@ -129,10 +129,12 @@ class _Executor:
     def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
         """Every model with what it is fed; the first is exported while the others are being fed."""
         if not self._work.asked.cases:
-            return [self._prepare(each, *self._about(each, self._feed, each), toolchain) for each in self._work.models]
+            return [
+                self._prepare(model, *self._about(model, self._feed, model), toolchain) for model in self._work.models
+            ]
         fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
         names = (name for _, each in fed for name in each.names)
-        require_known_cases(self._work.asked, names, any(each.model.settings.source for each in self._work.models))
+        require_known_cases(self._work.asked, names, any(model.model.settings.source for model in self._work.models))
         read_ones = zip(self._work.models, fed, strict=True)
         return [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
 
@@ -328,7 +330,7 @@ def _collect_runs(started: StartedModel) -> list[ObservedRun]:
 
 def _is_faulty(runs: ModelRuns) -> bool:
     """Whether something that the model promises did not complete; a size that was a guess is no promise."""
-    return any(each.outcome != "completed" and not has_guessed_sizes(each, runs) for each in runs.attempts)
+    return any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, runs) for attempt in runs.attempts)
 
 
 def _memory_limit_mib(project: Project, prepared: PreparedModel) -> int:

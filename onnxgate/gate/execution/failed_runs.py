@@ -140,12 +140,12 @@ def _await_loads(asked: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Isola
     ends_at, fatal = float("inf"), 0
     for index, (kind, futures) in enumerate(asked):
         try:
-            observations = [each.result(_remaining_s(ends_at)) for each in futures]
+            observations = [future.result(_remaining_s(ends_at)) for future in futures]
         except TimeoutError:
             return _cancel_loads(asked[index:])
         ends_at = min(ends_at, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
-        fatal += any(isinstance(each, Crashed | TimedOut) for each in observations)
+        fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
             return _cancel_loads(asked[index + 1 :])
 
@@ -156,8 +156,8 @@ def _remaining_s(ends_at: float) -> float | None:
 
 def _cancel_loads(asked: Sequence[PendingNode]) -> None:
     for _, futures in asked:
-        for each in futures:
-            each.cancel()
+        for future in futures:
+            future.cancel()
 
 
 SourceResults = Mapping[str, CaseResult]
@@ -208,7 +208,7 @@ def newest_runtime(ran: Sequence[ObservedRun]) -> str:
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
     """Why nothing is known of how a model runs, and what would help; ("", "") where a case ran or none was unusable."""
-    attempts = [(each, model) for model in runs for each in model.attempts]
+    attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [each for each, model in attempts if is_unusable(each, model)]
     if not unusable or any(each.outcome == "completed" and each.case for each, _ in attempts):
         return "", ""
@@ -221,10 +221,10 @@ def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
 def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
     """Cases of which it is not known whether the model gives the right outputs; mere guesses are not promised."""
     return {
-        each.case
+        attempt.case
         for model in runs
-        for each in model.attempts
-        if is_unusable(each, model) and not has_guessed_sizes(each, model)
+        for attempt in model.attempts
+        if is_unusable(attempt, model) and not has_guessed_sizes(attempt, model)
     }
 
 

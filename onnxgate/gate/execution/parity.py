@@ -86,7 +86,9 @@ class OutputComparer:
         locator = MismatchSearch(self._submit, self._ask, self._folder)
         comparisons, unfound = locator.locate(create_searched_model(self._work, started, ran), comparisons)
         self._done.skipped += unfound
-        self._done.compared |= {(each.model, each.runtime) for each in comparisons if each.reference == "the source"}
+        self._done.compared |= {
+            (comparison.model, comparison.runtime) for comparison in comparisons if comparison.reference == "the source"
+        }
         self._note(comparisons, undone)
         self._note(*self._against_float(started, ran, model))
 
@@ -119,7 +121,7 @@ class OutputComparer:
         self._done.subjects += comparisons
         self._done.undone += [each for each in undone if not each.by_design]
         self._done.skipped += [each for each in undone if each.by_design]
-        self._done.measured += [figure for each in comparisons for figure in report_measurements(each)]
+        self._done.measured += [figure for comparison in comparisons for figure in report_measurements(comparison)]
 
 
 MAX_SEARCHES = 4
@@ -316,8 +318,8 @@ def _is_fresh_export_nearer(
 
 def _select_mismatch(comparison: Comparison) -> Difference:
     """The mismatch to look into: the worst one without optimisation, where there is one."""
-    found = [each for each in find_mismatches(comparison) if each.metric in ERROR_METRICS]
-    if not found and any(each.metric in RATIO_METRICS for each in find_mismatches(comparison)):
+    found = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
+    if not found and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
     if not found:
         raise SearchError("it is one of type, shape or number")
@@ -327,15 +329,21 @@ def _select_mismatch(comparison: Comparison) -> Difference:
 def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
     """Whether the same output of the same case is right without optimisation."""
     return asked.optimization == "all" and any(
-        each.agrees and each.optimization == "disabled" and (each.case, each.output) == (asked.case, asked.output)
-        for each in comparison.differences
+        difference.agrees
+        and difference.optimization == "disabled"
+        and (difference.case, difference.output) == (asked.case, asked.output)
+        for difference in comparison.differences
     )
 
 
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
     """The mismatches in groups that are taken for one fault each, by position; the worst of a group comes first."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
-    found = [index for index, each in enumerate(comparisons) if find_mismatches(each) and each.pair in PAIRS]
+    found = [
+        index
+        for index, comparison in enumerate(comparisons)
+        if find_mismatches(comparison) and comparison.pair in PAIRS
+    ]
     for index in sorted(found, key=lambda index: -_largest_mismatch(comparisons[index])):
         each = comparisons[index]
         key = (each.pair, frozenset(one.output for one in find_mismatches(each)), frozenset(_mismatch_levels(each)))
@@ -353,16 +361,16 @@ def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
 
 
 def _mismatch_levels(comparison: Comparison) -> set[str]:
-    return {each.optimization for each in find_mismatches(comparison)}
+    return {mismatch.optimization for mismatch in find_mismatches(comparison)}
 
 
 def _largest_mismatch(comparison: Comparison) -> float:
-    return max((each.value for each in find_mismatches(comparison)), default=0.0)
+    return max((mismatch.value for mismatch in find_mismatches(comparison)), default=0.0)
 
 
 def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
     """Why it is not known, once for all runtimes."""
-    references = " or ".join(dict.fromkeys(each.reference for each in comparisons))
-    runtimes = {each.runtime for each in comparisons}
+    references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
+    runtimes = {comparison.runtime for comparison in comparisons}
     said = f"the first node that differs from {references} was not found: {reason}"
     return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", said, by_design=True)

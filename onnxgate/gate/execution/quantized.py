@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import (
@@ -27,6 +29,7 @@ from onnxgate.evidence.parity import Comparison, Difference, Layer
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
@@ -136,13 +139,13 @@ class FloatComparison:
             yield from comparisons
             return
         layers = self._layers(quantized, real, max(drifting, key=lambda each: runtime_sort_key(each.runtime)))
-        for each in comparisons:
-            yield msgspec.structs.replace(each, layers=layers) if find_mismatches(each) else each
+        for comparison in comparisons:
+            yield msgspec.structs.replace(comparison, layers=layers) if find_mismatches(comparison) else comparison
 
     def _layers(self, quantized: QuantizedModel, real: FloatRun, comparison: Comparison) -> tuple[Layer, ...]:
         found = find_worst(find_mismatches(comparison))
         case = next((each for each in quantized.cases if each.name == found.case), None)
-        planned = next((each for each in quantized.runtimes if each.name == comparison.runtime), None)
+        planned = next((runtime for runtime in quantized.runtimes if runtime.name == comparison.runtime), None)
         if case is None or planned is None or found.metric in ("shape", "type", "outputs"):
             return ()
         pairs = pair_tensors(quantized.reading.proto, real.reading.proto)
@@ -174,8 +177,6 @@ class FloatComparison:
         level: Optimization,
     ) -> dict[str, NDArray[Any]]:
         """What the model computes of these values, those that it is fed and its own weights included."""
-        import numpy as np
-
         made = {name for node in proto.graph.node for name in node.output}
         wanted = [name for name in names if name in made]
         values = {name: np.load(found) for name, found in case.inputs.items()}
@@ -192,20 +193,16 @@ def _quantized_value_names(pairs: Sequence[TensorPair]) -> list[str]:
 
 
 def _float_value_names(pairs: Sequence[TensorPair]) -> list[str]:
-    return list(dict.fromkeys(each.tensor for each in pairs))
+    return list(dict.fromkeys(pair.tensor for pair in pairs))
 
 
 def _choose_level(comparison: Comparison, found: Difference) -> Optimization:
     """Without optimisation where the model drifts there as well: nodes are then run as they are written."""
-    levels = {each.optimization for each in find_mismatches(comparison)}
+    levels = {mismatch.optimization for mismatch in find_mismatches(comparison)}
     return "disabled" if "disabled" in levels or found.optimization != "all" else "all"
 
 
 def _load_weights(proto: ModelProto, path: Path, names: set[str]) -> dict[str, NDArray[Any]]:
-    from onnx import numpy_helper
-
-    from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
-
     found = {}
     for tensor in proto.graph.initializer:
         if tensor.name in names:
@@ -248,7 +245,7 @@ def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) 
 
 def _newest_onnxruntime(runtimes: Sequence[PlannedRuntime], name: str) -> PlannedRuntime:
     """The newest ONNX Runtime among the model's; it runs float models as they were evaluated."""
-    fit = [each for each in runtimes if each.runtime.engine.startswith(ENGINE)] or list(runtimes)
+    fit = [runtime for runtime in runtimes if runtime.runtime.engine.startswith(ENGINE)] or list(runtimes)
     if not fit:
         raise IncomparableError(f"there is no runtime to run the float model `{name}` on")
     return max(fit, key=lambda each: runtime_sort_key(each.name))
@@ -262,8 +259,8 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
     """
     match answer:
         case Completed(result=RunResult() as result):
-            failure = next((each.failure for each in result.cases if each.failure is not None), None)
-            if failure is not None and all(each.failure is not None for each in result.cases):
+            failure = next((case.failure for case in result.cases if case.failure is not None), None)
+            if failure is not None and all(case.failure is not None for case in result.cases):
                 raise IncomparableError(f"{name} does not run: {failure.type}: {_first_line(failure.text)}")
             return result
         case Refused(failure=failure):

@@ -93,7 +93,7 @@ class Exporter:
 
     def find_toolchain(self) -> Path | None:
         """The interpreter that exports; None where no model needs it, or where there is none, which is then said."""
-        exported = [each for each in self._work.models if each.model.settings.is_exported]
+        exported = [model for model in self._work.models if model.model.settings.is_exported]
         if not exported:
             return None
         try:
@@ -128,10 +128,10 @@ class Exporter:
             toolchain,
             self._folder(),
             cases=cases if Stage.PARITY in self._work.stages else (),
-            ir_version_max=jobs.common_ir_limit(each.runtime for each in planned.runtimes),
+            ir_version_max=jobs.common_ir_limit(runtime.runtime for runtime in planned.runtimes),
             external_data=bool(facts.external),
             float64=False,
-            opset_max=jobs.common_opset_limit(each.runtime for each in planned.runtimes),
+            opset_max=jobs.common_opset_limit(runtime.runtime for runtime in planned.runtimes),
             twice=Stage.EXPORT in self._work.stages,
         )
         seat = jobs.create_toolchain_spec(toolchain)
@@ -157,8 +157,8 @@ class Exporter:
         seat = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
-            for each in self._later_ones:
-                each.begin(lambda job: self._host.submit(seat, job))
+            for later_one in self._later_ones:
+                later_one.begin(lambda job: self._host.submit(seat, job))
 
         self._later_ones[-1].first.add_done_callback(begin)
 
@@ -311,25 +311,25 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
     return [
         Measured(
             model=comparison.model,
-            output=each.output,
+            output=difference.output,
             pair=pair,
-            case=f"{each.case}, optimization {each.optimization}",
+            case=f"{difference.case}, optimization {difference.optimization}",
             metric=metric,
             value=value if math.isfinite(value) else None,
             bound=bound,
-            bound_from=each.bound_from if bound is not None else "",
+            bound_from=difference.bound_from if bound is not None else "",
         )
-        for each in comparison.differences
-        for metric, value, bound in _list_metrics(each)
+        for difference in comparison.differences
+        for metric, value, bound in _list_metrics(difference)
     ]
 
 
 def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
     """The figure that decided, then all others."""
     yield difference.metric, difference.value, difference.bound
-    for each in difference.figures:
-        if each.metric != difference.metric:
-            yield each.metric, each.value, each.bound
+    for figure in difference.figures:
+        if figure.metric != difference.metric:
+            yield figure.metric, figure.value, figure.bound
 
 
 def call_inputs(

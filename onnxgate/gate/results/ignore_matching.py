@@ -136,7 +136,7 @@ def find_ignore_uses(
 
 def exclude_shared_uses(uses: Iterable[IgnoreUse], others: Collection[str]) -> list[IgnoreUse]:
     """Those that concern none of the models that are judged elsewhere."""
-    return [each for each in uses if not any(matches_model(each.model, path) for path in others)]
+    return [use for use in uses if not any(matches_model(use.model, path) for path in others)]
 
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:

@@ -224,7 +224,9 @@ def find_replays(
     """
     found = []
     for model in sorted(cases):
-        about = [each for each in subjects if isinstance(each, ModelRuns | Comparison) and each.model == model]
+        about = [
+            subject for subject in subjects if isinstance(subject, ModelRuns | Comparison) and subject.model == model
+        ]
         chosen = _minimize_cases(about, [case.name for case in cases[model]], say)
         if not chosen:
             continue
@@ -242,7 +244,7 @@ def find_replays(
 
 def select_shown_replays(every: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
     """The replays of findings that are shown: neither ignored, nor explained by another."""
-    said = {(each.model, each.rule) for each in findings if not each.ignored}
+    said = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
     return tuple(each for each in every if any((each.model, rule) in said for rule in each.rules))
 
 
@@ -262,7 +264,7 @@ def _minimize_cases(
 def _hits_on_cases(
     subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
 ) -> frozenset[RuleHit]:
-    return frozenset(say([_restrict_to_cases(each, names) for each in subjects]))
+    return frozenset(say([_restrict_to_cases(subject, names) for subject in subjects]))
 
 
 def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
@@ -270,11 +272,11 @@ def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) ->
     if isinstance(subject, ModelRuns):
         return msgspec.structs.replace(
             subject,
-            attempts=tuple(each for each in subject.attempts if each.case in ("", *names)),
+            attempts=tuple(attempt for attempt in subject.attempts if attempt.case in ("", *names)),
             usable_cases=tuple(name for name in subject.usable_cases if name in names),
         )
     first = subject.first if subject.first is not None and subject.first.case in names else None
-    differences = tuple(each for each in subject.differences if each.case in names)
+    differences = tuple(difference for difference in subject.differences if difference.case in names)
     return msgspec.structs.replace(subject, differences=differences, first=first)
 
 

@@ -208,7 +208,7 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
     """
     kept = resolve_hits(judged, ignores.accepts)
     errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
-    findings = merge_runtimes([each for each in errors if not each.judged.hit.runs_anyway], ())
+    findings = merge_runtimes([error for error in errors if not error.judged.hit.runs_anyway], ())
     weighed, _ = ignores.apply(findings)
     return {finding.model for finding in weighed if not finding.ignored}
 
@@ -238,7 +238,7 @@ def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) 
 
 def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
     """What each model calls its axes and outputs."""
-    return {path: ModelNames(_axes(each), [value.name for value in each.outputs]) for path, each in facts.items()}
+    return {path: ModelNames(_axes(fact), [value.name for value in fact.outputs]) for path, fact in facts.items()}
 
 
 def _axes(facts: ModelFacts) -> set[str]:
@@ -264,7 +264,7 @@ def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozen
     present = {each.fingerprint for each in judged}
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
     if request.share is not None:  # what concerns models of other shards, their merge says
-        uses = ignore_matching.exclude_shared_uses(uses, request.share.others(each.path for each in request.models))
+        uses = ignore_matching.exclude_shared_uses(uses, request.share.others(model.path for model in request.models))
     own = list(apply_rules(uses, rules.ALL, request.project.config.rules))
     return tuple(weighed + merge_runtimes(resolve_hits(own), known))
 

@@ -151,13 +151,13 @@ class MergedReport:
         cells = self._joined(lambda report: report.cells, lambda each: each.model)
         if "runtime" not in self.stages or not self._misnamed:
             return cells
-        return tuple(each if each.state == "fail" else replace(each, state="undecided") for each in cells)
+        return tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Those about models as they are, and those about the project weighed again."""
         own = [(report, {model.path for model in report.models}) for report in self.reports]
-        about_models = [each for report, paths in own for each in report.findings if each.model in paths]
+        about_models = [finding for report, paths in own for finding in report.findings if finding.model in paths]
         return self._shared.findings(about_models, self._misnamed)
 
     @cached_property
@@ -191,7 +191,7 @@ class MergedReport:
     def drawings(self) -> tuple[Drawing, ...]:
         """As many as one report shows."""
         return node_context.select_most_severe(
-            self.findings, [each for report in self.reports for each in report.drawings]
+            self.findings, [drawing for report in self.reports for drawing in report.drawings]
         )
 
     @property
@@ -219,9 +219,9 @@ class MergedReport:
     def _not_done(self, parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
         """Sorted as reports have them; what is about no model is said once."""
         unique: dict[object, NotDone] = {}
-        for number, each in enumerate(parts):
-            said = (each.stage, each.runtime, each.reason)
-            unique.setdefault(number if each.model else said, each)
+        for number, part in enumerate(parts):
+            said = (part.stage, part.runtime, part.reason)
+            unique.setdefault(number if part.model else said, part)
         return tuple(sorted(unique.values(), key=lambda each: (each.model, each.stage, each.runtime, each.reason)))
 
     @cached_property
@@ -243,20 +243,20 @@ def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = EntryNames(
             asked=tuple(ConfiguredName(each.where, each.kind, each.name) for each in entries[0].asked),
-            axes=frozenset(name for each in entries for name in each.axes),
-            outputs=frozenset(name for each in entries for name in each.outputs),
-            whole=all(each.whole for each in entries),
+            axes=frozenset(name for entry in entries for name in entry.axes),
+            outputs=frozenset(name for entry in entries for name in entry.outputs),
+            whole=all(entry.whole for entry in entries),
         )
         yield from together.unknown()
 
 
 def _count_level(level: str) -> Callable[[MergedReport], int]:
-    return lambda whole: sum(each.level == level and not each.ignored for each in whole.findings)
+    return lambda whole: sum(finding.level == level and not finding.ignored for finding in whole.findings)
 
 
 _RECOUNTED: dict[str, Callable[[MergedReport], int]] = {
     **{f"{level}s": _count_level(level) for level in LEVELS},
-    "ignored": lambda whole: sum(bool(each.ignored) for each in whole.findings),
+    "ignored": lambda whole: sum(bool(finding.ignored) for finding in whole.findings),
     "runtimes": lambda whole: len({cell.runtime for cell in whole.cells}),
     "undecided": lambda whole: len(whole.undecided),
     "skipped": lambda whole: len(whole.skipped),
@@ -280,7 +280,7 @@ class ProjectFindings:
 
     def findings(self, about_models: Sequence[Finding], misnamed: Sequence[NotDone]) -> tuple[Finding, ...]:
         """All findings: those about models, about the project, and about the ignores of both."""
-        ignores = Ignores([_merge_ignore(each) for each in self._ignores], TODAY)
+        ignores = Ignores([_merge_ignore(ignore) for ignore in self._ignores], TODAY)
         hits = list(dict.fromkeys(hit for shard in self._shards for hit in shard.hits))
         judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
         confirmed = [hit.confirmed for hit in hits]
@@ -290,8 +290,8 @@ class ProjectFindings:
         findings = sorted([*about_models, *of_project], key=resolution.finding_sort_key)
         open_stages = self._left_open(misnamed)
         uses = [
-            _merge_ignore_use(each, (present if each[0].fingerprints else met[index]), open_stages)
-            for index, each in enumerate(self._ignores)
+            _merge_ignore_use(ignore, (present if ignore[0].fingerprints else met[index]), open_stages)
+            for index, ignore in enumerate(self._ignores)
         ]
         own = list(resolution.apply_rules(uses, rules.ALL, self._shards[0].levels))
         return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(own), self._known))
@@ -329,7 +329,7 @@ def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
         rule=first.rule,
         reason=first.reason,
         model=first.model,
-        until=ENDED if any(each.expired for each in of_shards) else None,
+        until=ENDED if any(of_shard.expired for of_shard in of_shards) else None,
         sha256=first.sha256 or None,
         fingerprints=first.fingerprints,
     )
@@ -341,18 +341,18 @@ def _merge_ignore_use(
     """What came of an entry in all shards, and of what it `found` of the project."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
-    every = found.union(*(each.found for each in of_shards))
+    every = found.union(*(of_shard.found for of_shard in of_shards))
     gone = sum(each not in every for each in listed)
     return IgnoreUse(
         place=_restore_place(first.place),
         rule=first.rule,
         model=first.model,
         until=first.until,
-        expired=any(each.expired for each in of_shards),
+        expired=any(of_shard.expired for of_shard in of_shards),
         used=gone < len(listed) if listed else bool(every),
-        stage_ran=all(each.covered for each in of_shards) and (rule is None or rule.stage not in left_open),
+        stage_ran=all(of_shard.covered for of_shard in of_shards) and (rule is None or rule.stage not in left_open),
         sha256=first.sha256,
-        content_there=any(each.content_there for each in of_shards),
+        content_there=any(of_shard.content_there for of_shard in of_shards),
         listed=len(listed),
         gone=gone,
     )

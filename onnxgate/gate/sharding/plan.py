@@ -26,6 +26,7 @@ from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock, LockedModel
 from onnxgate.project.plan import PlannedModel, PlannedRuntime, plan_models
+from onnxgate.runtimes.environments.storage import costs_dir
 
 if TYPE_CHECKING:
     from onnxgate.project.config.project import SelectedModel
@@ -296,16 +297,18 @@ def combine_costs_ms(
     known = [(path, name) for path, found in measured.items() for name in found]
     spent, guessed = sum(measured[path][name] for path, name in known), sum(parts[path][name] for path, name in known)
     weights = {}
-    for each in models:
-        found, part = measured.get(each.path, {}), parts.get(each.path, {})
+    for model in models:
+        found, part = measured.get(model.path, {}), parts.get(model.path, {})
         rest = sum(cost for name, cost in part.items() if name not in found)
-        weights[each.path] = _static_ms(each, lock) + sum(found.values()) + (rest * spent // guessed if spent else rest)
+        weights[model.path] = (
+            _static_ms(model, lock) + sum(found.values()) + (rest * spent // guessed if spent else rest)
+        )
     return weights, sum(map(bool, measured.values()))
 
 
 def _measured_ms(folder: Path, locked: LockedModel | None, part: Mapping[str, int]) -> dict[str, int]:
     seconds = load_costs(folder, locked.sha256) if locked is not None else {}
-    return {name: round(each * 1000) for name, each in seconds.items() if name in part}
+    return {name: round(second * 1000) for name, second in seconds.items() if name in part}
 
 
 def _static_ms(planned: PlannedModel, lock: Lock) -> int:
@@ -316,7 +319,7 @@ def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
     """By runtime, and of the toolchain where it exports the model."""
     size_ms = _size_bytes(planned, lock) // BYTES_PER_MS
     cases = max((len(values) for values in planned.model.settings.sizes.values()), default=DEFAULT_CASE_COUNT)
-    parts = {each.name: _runtime_ms(each, cases, size_ms) for each in planned.runtimes}
+    parts = {runtime.name: _runtime_ms(runtime, cases, size_ms) for runtime in planned.runtimes}
     if planned.model.settings.is_exported:
         parts[TOOLCHAIN] = EXPORT_MS + 4 * size_ms
     return parts
@@ -369,8 +372,6 @@ def select_share(
 
 def plan_shards(project: Project, lock: Lock, models: Sequence[SelectedModel], of: int) -> ShardPlan:
     """The division by measured cost, where something was measured; else the one that every job computes by itself."""
-    from onnxgate.runtimes.environments.storage import costs_dir
-
     planned, stages = plan_models(project, lock, models), frozenset(ALL_STAGES)
     state = describe_check(project, models)
     weights, measured = combine_costs_ms(planned, lock, stages, costs_dir())
@@ -395,8 +396,6 @@ def save_measured_costs(
     Where a run was taken over (`reused`, by path and runtime), what was measured before still counts: it costs that
     much again on a machine which nobody left results for.
     """
-    from onnxgate.runtimes.environments.storage import costs_dir
-
     runtimes = {cell.runtime for cell in report.cells}
     for model in report.models:
         spent: dict[str, float] = {}
@@ -418,8 +417,6 @@ def _add_reused_costs(spent: CostSeconds, before: CostSeconds, spared: Collectio
 
 def import_shard_costs(reports: Iterable[Path], merged: Report) -> None:
     """Keep what the jobs of shards measured, where they left it beside their reports; it only balances."""
-    from onnxgate.runtimes.environments.storage import costs_dir
-
     contents = {model.sha256 for model in merged.models}
     for folder in reports:
         if folder.is_dir():

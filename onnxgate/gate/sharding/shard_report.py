@@ -80,8 +80,8 @@ def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
     """What rules say of no model of the check."""
     ignores = resolution.select_ignores(request, outcome.gathered)
-    for each in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
-        hit, judged = each.judged.hit, each.judged
+    for resolve_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
+        hit, judged = resolve_hit.judged.hit, resolve_hit.judged
         if hit.model not in share.whole:
             yield SharedHit(
                 rule=judged.rule,
@@ -97,7 +97,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 works_since=hit.works_since,
                 works_until=hit.works_until,
                 identity=hit.identity,
-                confirmed=each.confirmed,
+                confirmed=resolve_hit.confirmed,
             )
 
 
@@ -107,7 +107,11 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.whole)
     own = {model.path for model in request.models}
-    judged = [each for each in assign_fingerprints(outcome.gathered.judged) if each.hit.model in own]
+    judged = [
+        assign_fingerprint
+        for assign_fingerprint in assign_fingerprints(outcome.gathered.judged)
+        if assign_fingerprint.hit.model in own
+    ]
     _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
     present = {each.fingerprint for each in judged}
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
@@ -138,13 +142,13 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> It
     known = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for each in collect_entry_names(request.project, known, paths):
-        if each.asked:
+    for entry_name in collect_entry_names(request.project, known, paths):
+        if entry_name.asked:
             yield SharedNames(
-                asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in each.asked),
-                axes=tuple(sorted(each.axes)),
-                outputs=tuple(sorted(each.outputs)),
-                whole=each.whole,
+                asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in entry_name.asked),
+                axes=tuple(sorted(entry_name.axes)),
+                outputs=tuple(sorted(entry_name.outputs)),
+                whole=entry_name.whole,
             )
 
 
@@ -324,7 +328,7 @@ def _check_identity(report: Report) -> object:
     assert shard is not None
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     rules = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
-    asked = tuple(each.asked for each in shard.names)
+    asked = tuple(name.asked for name in shard.names)
     return (*state, *rules, asked, report.folder, report.stages, report.against, tuple(report.counts))
 
 

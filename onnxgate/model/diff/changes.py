@@ -237,7 +237,7 @@ class NodeChangeCollector:
             if reader in known and slot >= 0
         ]
         ends = [(other.outputs[a if is_new else b],) for a, b in self._outputs() if self._made_by(node, wiring, a, b)]
-        known_uses = [each[0] for each in (*pairs, *ends) if each]
+        known_uses = [pair[0] for pair in (*pairs, *ends) if pair]
         return bool(known_uses) and all(
             self._it.same(it, first) if is_new else self._it.same(first, it) for it in known_uses
         )

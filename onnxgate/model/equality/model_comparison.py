@@ -21,6 +21,7 @@ import msgspec
 from onnxgate.core.file_hashes import sha256_of
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.facts import Dim, ValueInfo, element_name
+from onnxgate.model.reading.external_data import is_external
 from onnxgate.model.reading.fact_extraction import count_operators, list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.structure import iter_tensors, read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
@@ -65,8 +66,6 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
 
 
 def _has_same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> bool:
-    from onnxgate.model.reading.external_data import is_external
-
     if old.stat().st_size != new.stat().st_size or any(is_external(tensor) for _, tensor in iter_tensors(first)):
         return False
     return sha256_of(old) == sha256_of(new)

@@ -7,6 +7,7 @@ taken out leaves the counterparts of all others as they were.
 
 from __future__ import annotations
 
+import difflib
 import heapq
 from bisect import bisect_left
 from collections import defaultdict
@@ -653,8 +654,6 @@ def _trace_edits(old: Sequence[int], new: Sequence[int]) -> list[list[int]] | No
 
 
 def _difflib_matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int]]:
-    import difflib
-
     for block in difflib.SequenceMatcher(None, old, new, autojunk=True).get_matching_blocks():
         for place in range(block.size):
             yield block.a + place, block.b + place

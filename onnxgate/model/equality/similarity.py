@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from onnxgate.model.facts import ELEMENT_TYPES, STRING, count_elements
 from onnxgate.model.reading.graph import Graph, Node, OperatorKey, ValueSource, Weight, has_distinctive_weight
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 
 if TYPE_CHECKING:
-    import numpy as np
     from onnx import TensorProto
 
     from onnxgate.model.reading.graph import Weight
@@ -231,8 +232,6 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
     """Where its extreme elements stand; None for small weights, for such as have none, and for what cannot be read."""
-    import numpy as np
-
     values = _read_sample(weight, _SKETCH_ELEMENTS)
     if values is None or values.max() == values.min():
         return None
@@ -242,8 +241,6 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 def is_similar(old: Weight, new: Weight) -> bool:
     """One may be the other, tuned or kept in another type: their first elements lie near each other."""
-    import numpy as np
-
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
@@ -254,8 +251,6 @@ def is_similar(old: Weight, new: Weight) -> bool:
 
 def _read_sample(weight: Weight, most: int) -> Array | None:
     """Its first elements; None of small weights, and of what cannot be read or is not finite."""
-    import numpy as np
-
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
     try:
@@ -299,8 +294,6 @@ def _iter_decoded(tensor: TensorProto, weight: Weight) -> Iterator[Array]:
 
 
 def _decode_chunk(chunk: bytes, data_type: int) -> Array:
-    import numpy as np
-
     if data_type in _NUMPY_TYPES:
         return _decode_whole_elements(chunk, _NUMPY_TYPES[data_type])
     if data_type == _BFLOAT16:
@@ -315,8 +308,6 @@ def _decode_chunk(chunk: bytes, data_type: int) -> Array:
 
 def _decode_whole_elements(chunk: bytes, kind: str) -> Array:
     """The elements that are there in full: data may be shorter than shape and type say."""
-    import numpy as np
-
     return np.frombuffer(chunk, kind, count=len(chunk) // np.dtype(kind).itemsize)
 
 
@@ -330,8 +321,6 @@ def _float8_dtype(data_type: int) -> Any:
 
 
 def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, total: int) -> WeightDistance | None:
-    import numpy as np
-
     if old is None or new is None:
         return None
     elements, largest, moved, length = 0, -math.inf, 0.0, 0.0
@@ -360,14 +349,10 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
 
 def _widen(stretch: Array) -> Array:
     """Numbers of which differences are exact enough; integers of 64 bits lose nothing that is looked at."""
-    import numpy as np
-
     return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 
 def _squared_norm(stretch: Array) -> float:
-    import numpy as np
-
     values = np.abs(stretch) if stretch.dtype.kind == "c" else stretch
     finite = values if np.isfinite(values).all() else values[np.isfinite(values)]
     return float(np.dot(finite, finite))

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import onnx
+from onnx import GraphProto, ModelProto, ValueInfoProto
+
 from onnxgate.core.files import link_or_copy, replace_atomically
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_external_entries
 from onnxgate.model.reading.fact_extraction import list_inputs
@@ -18,7 +21,7 @@ from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tenso
 from onnxgate.model.subgraphs.reduced_models import has_data_elsewhere, list_needed_values
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+    from onnx import NodeProto, TensorProto
 
 
 ISOLATED_SUFFIX = "#apart"
@@ -186,8 +189,6 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
     Raises:
         OSError: the data cannot be read, or there is no room.
     """
-    from onnx import GraphProto, ModelProto
-
     own = {value.name for value in proto.graph.output}
     added = GraphProto(output=[_untyped_output(name) for name in names if name not in own])
     folder.mkdir(parents=True)
@@ -200,8 +201,6 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
 
 
 def _untyped_output(name: str) -> ValueInfoProto:
-    from onnx import ValueInfoProto
-
     return ValueInfoProto(name=name)
 
 
@@ -306,7 +305,6 @@ def _write_model(fresh: Path, names: dict[str, str], path: Path) -> None:
     if all(location == name for location, name in names.items()):
         shutil.copyfile(fresh, path)
         return
-    import onnx
 
     model = onnx.load(str(fresh), load_external_data=False)
     for _, tensor in iter_tensors(model):

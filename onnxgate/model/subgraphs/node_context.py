@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate.core.findings import Place
 from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.reading.structure import iter_subgraphs
+from onnxgate.model.reading.file_format import UnreadableModel
+from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, read_structure
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -66,8 +67,10 @@ def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
     """Of the drawings of several reports those that one report of all these findings would have."""
-    by_name = {(each.model, each.node): each for each in drawings}
-    kept = [by_name[each.key] for each in find_named_nodes(findings) if each.key in by_name][:MAX_DIAGRAMS]
+    by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
+    kept = [by_name[named_node.key] for named_node in find_named_nodes(findings) if named_node.key in by_name][
+        :MAX_DIAGRAMS
+    ]
     return tuple(sorted(kept, key=lambda each: (each.model, each.node)))
 
 
@@ -83,9 +86,6 @@ def _draw_each(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterato
 
 
 def _read_structure_or_none(file: Path | None) -> ModelProto | None:
-    from onnxgate.model.reading.file_format import UnreadableModel
-    from onnxgate.model.reading.structure import read_structure
-
     try:
         return read_structure(file) if file is not None else None
     except (OSError, UnreadableModel):
@@ -97,7 +97,7 @@ def _to_drawing(named: NamedNode, found: Neighbourhood) -> Drawing:
         model=named.model,
         node=named.node,
         nodes=tuple(DrawnNode(name=box.name, operator=box.operator, kind=box.kind) for box in found.boxes),
-        edges=tuple(DrawnEdge(source=each.source, target=each.target, value=each.value) for each in found.arrows),
+        edges=tuple(DrawnEdge(source=arrow.source, target=arrow.target, value=arrow.value) for arrow in found.arrows),
     )
 
 
@@ -148,8 +148,6 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
 
 def find_node(model: ModelProto, name: str) -> NodeProto | None:
     """The node of that name, subgraphs and local functions included; None where there is none."""
-    from onnxgate.model.reading.structure import iter_nodes
-
     return next((node for node in iter_nodes(model) if node.name == name), None) if name else None
 
 
@@ -375,7 +373,7 @@ class _NeighbourhoodBuilder:
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
         """Keep the neighbours on one side that fit, and count the rest."""
-        fresh = [each for each in dict.fromkeys(others) if each not in self.kept]
+        fresh = [other for other in dict.fromkeys(others) if other not in self.kept]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.kept.update((each, self.scope.box(each)) for each in shown)
         if len(fresh) > len(shown):

@@ -87,7 +87,7 @@ def _find_table_end(text: str, spans: Mapping[Keys, Span], keys: Keys) -> int:
 def _add_entries(text: str, spans: Mapping[Keys, Span], prefix: Keys, added: Sequence[Ignore]) -> tuple[Span, str]:
     """New entries behind the last one that there is, else at the end."""
     keys = (*prefix, "ignore")
-    at = _find_table_end(text, spans, keys) if any(each[: len(keys)] == keys for each in spans) else len(text)
+    at = _find_table_end(text, spans, keys) if any(span[: len(keys)] == keys for span in spans) else len(text)
     lead = "" if not at or text[at - 1] == "\n" else "\n"
     return (at, at), lead + "".join(f"\n{render_entry(ignore, prefix)}\n" for ignore in added)
 
@@ -104,10 +104,10 @@ def _read_values(data: bytes, prefix: Keys) -> object:
 def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> object:
     values = loads(decode(data))
     kept = []
-    for index, each in enumerate(_pop_entries(values, prefix)):
+    for index, pop_entry in enumerate(_pop_entries(values, prefix)):
         listed = edit.listed.get(index, None)
         if listed != ():
-            kept.append(each if listed is None else {**each, "fingerprints": list(listed)})
+            kept.append(pop_entry if listed is None else {**pop_entry, "fingerprints": list(listed)})
     return values, [*kept, *(_to_toml_values(ignore) for ignore in edit.added)]
 
 

@@ -186,7 +186,9 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
     may have the name.
     """
     paths = [model.path for model in project.models()]
-    return tuple(problem for each in collect_entry_names(project, known, paths) for problem in each.unknown())
+    return tuple(
+        problem for entry_name in collect_entry_names(project, known, paths) for problem in entry_name.unknown()
+    )
 
 
 def collect_entry_names(

@@ -155,7 +155,7 @@ def list_models(project: Project) -> tuple[str, ...]:
     found = (
         _find_tracked_models(folder)
         if patterns is None
-        else {path for each in patterns for path in _expand_pattern(each, folder)}
+        else {path for pattern in patterns for path in _expand_pattern(pattern, folder)}
     )
     models = tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
     for path in models:
@@ -309,7 +309,7 @@ def _render_problem(path: str, entry: ModelSettings | None, why: str, project: P
 def _config_keys(path: str, entry: ModelSettings | None, project: Project) -> tuple[str, ...]:
     if entry is not None:
         return ("model", str(project.config.model.index(entry)), "path")
-    named = [each.removeprefix("./") for each in project.config.models or ()]
+    named = [model.removeprefix("./") for model in project.config.models or ()]
     return ("models", str(named.index(path)))
 
 

@@ -284,7 +284,7 @@ def describe_type(type_: Any, *, many: bool = False) -> str:
     if origin is dict:
         return f"a table of {describe_type(members[1], many=True)}"
     if origin in (Union, UnionType):
-        return " or ".join(describe_type(each, many=many) for each in members if each is not type(None))
+        return " or ".join(describe_type(member, many=many) for member in members if member is not type(None))
     if issubclass(type_, Table):
         return "tables" if many else "a table"
     return _TYPE_NAMES[type_][many]

@@ -162,10 +162,10 @@ class Validation:
 def _check_fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
     if not fingerprints:
         yield Problem(keys, "expected at least one; leave the key out to accept all findings of the rule")
-    for index, each in enumerate(fingerprints):
-        if not re.fullmatch(r"[0-9a-f]{16}", each):
+    for index, fingerprint in enumerate(fingerprints):
+        if not re.fullmatch(r"[0-9a-f]{16}", fingerprint):
             wanted = "expected the 16 hexadecimal digits that `check --show-ignores` prints"
-            yield Problem((*keys, str(index)), f"{wanted}, got `{each}`")
+            yield Problem((*keys, str(index)), f"{wanted}, got `{fingerprint}`")
     yield from _check_unique(fingerprints, keys)
 
 
@@ -345,7 +345,7 @@ def command_problem(command: tuple[str, ...]) -> str:
     placeholders = [name for word in command for name in _PLACEHOLDER.findall(word)]
     for name in placeholders:
         if name not in PLACEHOLDERS:
-            known = join_quoted(f"{{{each}}}" for each in PLACEHOLDERS)
+            known = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             return f"unknown placeholder `{{{name}}}`; expected one of {known}"
     return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
 

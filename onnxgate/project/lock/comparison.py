@@ -66,7 +66,10 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
         *_interface_changes("input", old.inputs, new.inputs),
         *_interface_changes("output", old.outputs, new.outputs),
         *_opset_changes(old.opsets, new.opsets),
-        *(f"in a local function {each}" for each in _opset_changes(old.function_opsets, new.function_opsets)),
+        *(
+            f"in a local function {opset_change}"
+            for opset_change in _opset_changes(old.function_opsets, new.function_opsets)
+        ),
         *_version_changes(old, new),
         *_operator_changes(old.operators, new.operators),
         *_name_changes("metadata key", old.metadata_keys, new.metadata_keys),
@@ -263,7 +266,7 @@ def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
 
 
 def _runtime_fields(runtime: LockedRuntime) -> list[str]:
-    later = [f"extension {each}" for each in runtime.extensions]
+    later = [f"extension {extension}" for extension in runtime.extensions]
     later += [f"environment {runtime.environment}"] if runtime.environment else []
     return [runtime.engine, runtime.release, runtime.python, *sorted(runtime.packages), *later]
 
@@ -300,7 +303,7 @@ def _describe_policy(target: Target) -> str:
     """What decides the runtimes, as the config spells it."""
     words = [f"`{target.runtime}`"]
     words += [f'`select = "{target.select}"`'] if target.python is None else [f'`python = "{target.python}"`']
-    named = ", ".join(f'"{each}"' for each in target.extensions)
+    named = ", ".join(f'"{extension}"' for extension in target.extensions)
     words += [f"`extensions = [{named}]`"] if named else []
     return ", ".join(words)
 

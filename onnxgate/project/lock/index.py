@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
+from uv import find_uv_bin
 
 from onnxgate.core import subprocesses
 from onnxgate.core.errors import ResolutionError
@@ -105,10 +106,10 @@ class UvIndex:
         found = self._found(requirements, python)
         if isinstance(found, ReleaseNotFound):
             return found
-        asked = {canonicalize_name(each.name): each for each in requirements}
+        asked = {canonicalize_name(requirement.name): requirement for requirement in requirements}
         names = dict.fromkeys(canonicalize_name(each["name"]) for each in found.get("packages", ()))
         releases = (_parse_release(found, asked.get(name) or Requirement(name), python) for name in names)
-        return tuple(each for each in releases if isinstance(each, Release))
+        return tuple(release for release in releases if isinstance(release, Release))
 
     def _found(
         self, requirements: Sequence[Requirement], python: str, *options: str
@@ -129,7 +130,7 @@ class UvIndex:
         command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
         command += ["--offline"] if self.offline else []
         try:
-            asked = "".join(f"{each}\n" for each in requirements).encode()
+            asked = "".join(f"{requirement}\n" for requirement in requirements).encode()
             done = subprocesses.run_supervised(
                 command, input=asked, environment=_uv_environment(), folder=scratch, timeout_s=TIMEOUT_S
             )
@@ -146,8 +147,6 @@ class UvIndex:
 
 
 def _uv_command() -> Sequence[str]:
-    from uv import find_uv_bin
-
     return (os.fsdecode(find_uv_bin()), "pip", "compile", *_OPTIONS, "--python", sys.executable)
 
 
@@ -181,7 +180,7 @@ def summarize_uv_error(said: str) -> str:
 def _parse_release(found: Mapping[str, Any], requirement: Requirement, python: str) -> Release | ReleaseNotFound:
     name = canonicalize_name(requirement.name)
     packages = [each for each in found.get("packages", ()) if canonicalize_name(each["name"]) == name]
-    fitting = [each for each in packages if _applies_to_python(each.get("marker"), python)]
+    fitting = [package for package in packages if _applies_to_python(package.get("marker"), python)]
     if not fitting:
         return ReleaseNotFound(f"`{name}` has no release for Python {python}")
     newest = max(fitting, key=lambda each: Version(each["version"]))

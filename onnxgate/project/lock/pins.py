@@ -65,7 +65,7 @@ class PinResolver:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pool = {(f"{each.name}=={each.version}", each.python): each for each in self.old.packages}
+        self.pool = {(f"{package.name}=={package.version}", package.python): package for package in self.old.packages}
         self.extensions = ExtensionResolver(self.index, self.upgrade)
         self.extensions.learn(self.old)
         self.npm = NpmResolver(self.old, self.asks_npm)
@@ -204,7 +204,7 @@ def _managed_runtimes(targets: Iterable[LockedTarget]) -> Iterator[LockedRuntime
 
 
 def _satisfying_runtimes(runtimes: Iterable[LockedRuntime], requirement: Requirement) -> tuple[LockedRuntime, ...]:
-    return tuple(each for each in runtimes if not each.environment and satisfies(each, requirement))
+    return tuple(runtime for runtime in runtimes if not runtime.environment and satisfies(runtime, requirement))
 
 
 BuildFinder = Callable[[Target], LockedRuntime]

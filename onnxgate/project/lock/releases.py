@@ -191,7 +191,9 @@ class UpgradeRequest:
 
     def of(self, package: str) -> Requirement | None:
         """What is asked of a package: its name alone for anything newer; None where its pins stay."""
-        named = next((each for each in self.requirements if canonicalize_name(each.name) == package), None)
+        named = next(
+            (requirement for requirement in self.requirements if canonicalize_name(requirement.name) == package), None
+        )
         return named or (Requirement(package) if self.everything else None)
 
     def takes(self, versions: Mapping[str, str]) -> bool:
@@ -203,10 +205,10 @@ class UpgradeRequest:
 
     def refuse_unused(self) -> None:
         """Raise where something was named that neither a target nor the toolchain has, or that no range takes."""
-        for each in self.requirements:
-            if canonicalize_name(each.name) not in self.used:
+        for requirement in self.requirements:
+            if canonicalize_name(requirement.name) not in self.used:
                 raise UsageError(
-                    f"neither a target nor the toolchain here takes `{each}`",
+                    f"neither a target nor the toolchain here takes `{requirement}`",
                     hint="change the `runtime` of a target, then run `onnxgate lock`",
                 )
 

@@ -34,7 +34,7 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
         and differ in this.
         """
         where = [f"@{self.environment}"] if self.environment else []
-        words = "".join((self.engine, *where, *(f"+{each}" for each in self.extensions)))
+        words = "".join((self.engine, *where, *(f"+{extension}" for extension in self.extensions)))
         return words.replace("%", "%25").replace(" ", "%20")
 
     @property

@@ -11,6 +11,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from onnxgate.core.errors import LockError, UnavailableError
+from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts, has_same_content, toolchain_policy
 from onnxgate.project.lock.npm import NpmClient, NpmRegistry
@@ -153,8 +156,6 @@ def lock_models(
 def _lock_model(
     model: SelectedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
 ) -> LockedModel:
-    from onnxgate.model.reading.file_format import read_pointer
-
     try:
         pointer = read_pointer(model.absolute)
         if pointer is None:
@@ -167,10 +168,6 @@ def _lock_model(
 
 
 def _read_entry(model: SelectedModel) -> LockedModel:
-    from onnxgate.model.reading.external_data import check_external_data
-    from onnxgate.model.reading.fact_extraction import read_model
-    from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-
     if what := detect_other_type(model.absolute):
         raise LockError(f"is no model: {what}")
     try:

@@ -95,6 +95,6 @@ def find_cause(kind: str, text: str, exporter: str) -> ExportErrorCause | None:
     for cause in _CAUSES:
         found = re.search(cause.pattern, said)
         if found and cause.exporter in ("", exporter):
-            parts = [each or "" for each in found.groups()]
+            parts = [group or "" for group in found.groups()]
             return ExportErrorCause(cause.pattern, cause.advice.format(*parts), cause.exportable, cause.exporter)
     return None

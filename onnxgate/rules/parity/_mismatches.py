@@ -26,12 +26,12 @@ REQUIREMENT_SOURCES = {
 
 def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
     """The differences beyond their bound."""
-    return tuple(each for each in comparison.differences if not each.agrees)
+    return tuple(difference for difference in comparison.differences if not difference.agrees)
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:
     """ "output `y` differs", "outputs `a`, `b` differ", "the number of outputs differs"."""
-    names = list(dict.fromkeys(each.output for each in differences))
+    names = list(dict.fromkeys(difference.output for difference in differences))
     if "" in names:
         return "the number of outputs differs"
     listed = ", ".join(f"`{name}`" for name in names)
@@ -49,7 +49,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
 
     Integers and booleans are held to a tolerance that names the output alone, words to none.
     """
-    exact = [each for each in differences if each.metric == "mismatched elements"]
+    exact = [difference for difference in differences if difference.metric == "mismatched elements"]
     named = dict.fromkeys(each.output for each in exact if not _is_text(each))
     if exact and not named:
         return "ignore the finding if this much is accepted: words have no tolerance"
@@ -90,7 +90,7 @@ def describe_worst(comparison: Comparison) -> str:
 
 def _describe_figures(difference: Difference) -> str:
     """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
-    found = {each.metric: each.value for each in difference.figures}
+    found = {figure.metric: figure.value for figure in difference.figures}
     said = [f"cosine {_format_ratio(found['cosine'])}"] if "cosine" in found and difference.metric != "cosine" else []
     if "sqnr_db" in found and difference.metric != "sqnr_db":
         said.append(f"{found['sqnr_db']:.3g} dB")
@@ -141,7 +141,7 @@ def _requirement_source(difference: Difference) -> str:
 
 def _describe_level(found: Sequence[Difference], comparison: Comparison) -> str:
     here = {each.optimization for each in found}
-    elsewhere = {each.optimization for each in comparison.differences} - here
+    elsewhere = {difference.optimization for difference in comparison.differences} - here
     return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
 
 

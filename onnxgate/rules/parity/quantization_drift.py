@@ -34,7 +34,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     if subject.pair != "quantized" or not found:
         return
     worst = (
-        f"; most is lost at {join_phrases([_describe_layer(each) for each in subject.layers])}"
+        f"; most is lost at {join_phrases([_describe_layer(layer) for layer in subject.layers])}"
         if subject.layers
         else ""
     )
@@ -52,13 +52,13 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
 
 def _find_place(subject: Comparison) -> Place:
-    return next((each.place for each in subject.layers[:1] if each.place), subject.place)
+    return next((layer.place for layer in subject.layers[:1] if layer.place), subject.place)
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
     """What only one level loses, the optimiser loses."""
-    failing = {each.optimization for each in find_mismatches(subject)}
-    every = {each.optimization for each in subject.differences}
+    failing = {mismatch.optimization for mismatch in find_mismatches(subject)}
+    every = {difference.optimization for difference in subject.differences}
     return ("optimization-mismatch",) if failing < every else ()
 
 

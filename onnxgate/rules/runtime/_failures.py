@@ -44,7 +44,9 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
     """Cases that the runtime refused though the inputs are usable; none where something graver happened."""
     if select_worst_attempts(runs):
         return ()
-    return tuple(each for each in runs.attempts if each.outcome == "run-refused" and not is_unusable(each, runs))
+    return tuple(
+        attempt for attempt in runs.attempts if attempt.outcome == "run-refused" and not is_unusable(attempt, runs)
+    )
 
 
 def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
@@ -72,7 +74,8 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
         return False
     doubtful = [axis for axis in attempt.guessed if axis not in attempt.leading]
     return not any(
-        all(each.sizes.get(axis) == attempt.sizes[axis] for axis in doubtful) for each in _accepted_attempts(runs)
+        all(accepted_attempt.sizes.get(axis) == attempt.sizes[axis] for axis in doubtful)
+        for accepted_attempt in _accepted_attempts(runs)
     )
 
 
@@ -84,14 +87,22 @@ def is_proven_fault(attempt: Attempt) -> bool:
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
     """Case and output of which it is the model's proven fault, said as such, that they are not finite."""
     attempts = [
-        each for model in runs if not select_worst_attempts(model) for each in model.attempts if is_proven_fault(each)
+        attempt
+        for model in runs
+        if not select_worst_attempts(model)
+        for attempt in model.attempts
+        if is_proven_fault(attempt)
     ]
-    return frozenset((each.case, output) for each in attempts for output in each.not_finite)
+    return frozenset((attempt.case, output) for attempt in attempts for output in attempt.not_finite)
 
 
 def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
     """The attempts at cases that were run, here or on another runtime."""
-    return [each for each in runs.attempts if each.case and (_is_completed(each) or each.case in runs.usable_cases)]
+    return [
+        attempt
+        for attempt in runs.attempts
+        if attempt.case and (_is_completed(attempt) or attempt.case in runs.usable_cases)
+    ]
 
 
 def _is_completed(attempt: Attempt) -> bool:
@@ -138,7 +149,11 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     """
     bad = select_refused_attempts(runs)
     failing = {each.case for each in bad}
-    good = [each for each in runs.attempts if each.outcome == "completed" and each.case not in failing and each.sizes]
+    good = [
+        attempt
+        for attempt in runs.attempts
+        if attempt.outcome == "completed" and attempt.case not in failing and attempt.sizes
+    ]
     if not good or any(each.failure is not None and each.failure.memory for each in bad):
         return ()
     found: dict[frozenset[str], list[Attempt]] = {}

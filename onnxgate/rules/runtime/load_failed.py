@@ -61,8 +61,8 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
         return
     found = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
     told = {level for each in found for level in each.explains}
-    explained = [each for each in attempts if _find_predictions(each, subject)]
-    rest = [each for each in attempts if each not in explained and each.optimization not in told]
+    explained = [attempt for attempt in attempts if _find_predictions(attempt, subject)]
+    rest = [attempt for attempt in attempts if attempt not in explained and attempt.optimization not in told]
     yield from _create_operator_hits(rest, subject)
     rest = [each for each in rest if not each.unsupported]
     yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
@@ -76,7 +76,7 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
     """
     if subject.alone and attempt.family in NODE_FAMILIES:
         causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
-        return tuple(Claim(each.rule, each.claim) for each in causes)
+        return tuple(Claim(cause.rule, cause.claim) for cause in causes)
     return RULES_BY_FAMILY.get(attempt.family, ())
 
 
@@ -85,7 +85,7 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    explained = (_find_predictions(each, subject) for each in attempts)
+    explained = (_find_predictions(attempt, subject) for attempt in attempts)
     return Hit(
         find_failing_place(subject, node),
         f"does not load{memory}{at_node}",
@@ -118,7 +118,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     """A node that is refused alone, and that nothing predicted."""
-    stopping = [each for each in attempts if each.optimization in alone.explains]
+    stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
         f"does not load: `{alone.operator}` is refused: {alone.words}",
@@ -134,8 +134,8 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     """What is said; at which level, too, where the model is refused for something else at another."""
-    refused = {each.optimization for each in select_worst_attempts(subject)}
-    levels = {each.optimization for each in attempts}
+    refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
+    levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
         return describe_failure(attempts, subject)
     meaning = f" ({attempts[0].means})" if attempts[0].means else ""

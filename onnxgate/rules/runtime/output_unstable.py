@@ -41,14 +41,14 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _unstable_outputs(subject: ModelRuns) -> list[str]:
-    return list(dict.fromkeys(name for each in subject.attempts for name in each.unstable))
+    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.unstable))
 
 
 def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
-    attempts = [each for each in subject.attempts if each.aliased]
+    attempts = [attempt for attempt in subject.attempts if attempt.aliased]
     if not attempts:
         return
-    names = list(dict.fromkeys(name for each in attempts for name in each.aliased))
+    names = list(dict.fromkeys(name for attempt in attempts for name in attempt.aliased))
     are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
     yield Hit(
         subject.place,
@@ -64,7 +64,7 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
 def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
     if not names:
         return
-    attempts = [each for each in subject.attempts if set(names) & set(each.unstable)]
+    attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.unstable)]
     training = names[0] in subject.drawn
     why = ": a `Dropout` is left in training mode" if training else ""
     yield Hit(

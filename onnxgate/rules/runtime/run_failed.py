@@ -51,7 +51,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
 def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
     """Whether some other case was run at a level at which these were not."""
     levels = {attempt.optimization for attempt in attempts}
-    return any(each.outcome == "completed" and each.optimization in levels for each in subject.attempts)
+    return any(attempt.outcome == "completed" and attempt.optimization in levels for attempt in subject.attempts)
 
 
 def _name_cases(attempts: Sequence[Attempt]) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import filelock
+
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
 from onnxgate.project.engines import runs_on_node
@@ -133,7 +135,9 @@ class Environments:
         if runs_on_node(runtime.engine):
             pins = node.required_npm_packages(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)
-        needed = wheels.required_wheels(runtime, [each for each in packages if isinstance(each, LockedPackage)])
+        needed = wheels.required_wheels(
+            runtime, [package for package in packages if isinstance(package, LockedPackage)]
+        )
         return self._slot(runtime, needed), lambda attempt: self._make(attempt, runtime, needed, busy)
 
     def _slot(self, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> storage.EnvironmentSlot:
@@ -151,8 +155,6 @@ class Environments:
     @contextlib.contextmanager
     def _locked(self, slot: storage.EnvironmentSlot, runtime: LockedRuntime) -> Iterator[None]:
         """Nobody else builds it meanwhile. Waits for whoever does, but not beyond our own end."""
-        import filelock
-
         lock = filelock.FileLock(slot.lock)
         for _ in range(LOCK_TIMEOUT_S):
             self._commands.stay_open()

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from uv import find_uv_bin
+
 from onnxgate.core import subprocesses
 from onnxgate.core.files import create_process_folder
 
@@ -54,8 +56,6 @@ class CommandRunner:
 
     def uv(self, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
         """Run uv, with the settings that the user gave it."""
-        from uv import find_uv_bin
-
         return self.run([find_uv_bin(), *arguments], timeout_s=timeout_s, stdin=stdin)
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:

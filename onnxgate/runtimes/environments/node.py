@@ -54,7 +54,7 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
     Raises:
         UnavailableError: the lock does not have one.
     """
-    known = {f"{each.name}=={each.version}": each for each in packages if isinstance(each, NpmPackage)}
+    known = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:
         if pin not in known:
             raise UnavailableError(f"the lock has no integrity of `{pin}`", hint="run `onnxgate lock --upgrade`")
@@ -98,7 +98,7 @@ class NodeBuilder:
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
         """Where the environment lies."""
         major = self.node().major
-        identity = [f"{each.name}=={each.version} {each.integrity}" for each in packages]
+        identity = [f"{package.name}=={package.version} {package.integrity}" for package in packages]
         program = f"node_modules/{runtime.engine}"
         return storage.environment_slot(
             cache,
@@ -183,8 +183,11 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
     """What `npm ci` reads: exact pins, each with its integrity; what else the packages name is left out."""
     root = {"name": "onnxgate", "version": "1.0.0", "private": True}
-    root |= {"dependencies": {each.name: each.version for each in packages}}
-    pinned = {f"node_modules/{each.name}": {"version": each.version, "integrity": each.integrity} for each in packages}
+    root |= {"dependencies": {package.name: package.version for package in packages}}
+    pinned = {
+        f"node_modules/{package.name}": {"version": package.version, "integrity": package.integrity}
+        for package in packages
+    }
     lock = {"name": "onnxgate", "version": "1.0.0", "lockfileVersion": 3, "packages": {"": root, **pinned}}
     return {"package.json": root, "package-lock.json": lock}
 

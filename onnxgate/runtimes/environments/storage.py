@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import filelock
 import msgspec
+import platformdirs
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -32,7 +34,6 @@ def cache_dir() -> Path:
     """`ONNXGATE_CACHE_DIR`, else the user's cache folder; it need not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
-    import platformdirs
 
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
@@ -186,8 +187,6 @@ class EnvironmentLeases:
 
     def hold(self, environment: Path) -> None:
         """From now on it is in use; where nothing can be written, nobody else can remove it either."""
-        import filelock
-
         with self._lock, contextlib.suppress(OSError):
             if environment in self._held:
                 return
@@ -224,8 +223,6 @@ def lease_folder(environment: Path) -> Path:
 
 def is_in_use(environment: Path) -> bool:
     """Whether a gate that lives holds it; what those left that do not is removed."""
-    import filelock
-
     folder = lease_folder(environment)
     for place in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         held = filelock.FileLock(place)

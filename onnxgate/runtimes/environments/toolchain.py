@@ -12,8 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from onnxgate.core.errors import UnavailableError
 from onnxgate.project.config.schema import Config, Toolchain
+from onnxgate.project.lock.comparison import toolchain_policy
 from onnxgate.project.lock.types import LockedToolchain
 
 PROBE_TIMEOUT_S = 60.0
@@ -74,14 +79,14 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     Raises:
         UnavailableError: none has; the message says of each why not.
     """
-    requires: list[PackageChoice] = [(each,) for each in settings.requires] or list(needs)
+    requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
     refused = []
     for name, candidate in _toolchain_candidates(folder, settings):
         reason, found = _check_candidate(candidate, folder, requires)
         if found is not None:
             return found
         refused.append(f"{name} {reason}")
-    asked = ", ".join(" or ".join(f"`{name}`" for name in each) for each in requires)
+    asked = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
     wanted = f"no toolchain with {asked}" if asked else "no toolchain"
     raise UnavailableError(f"{wanted}: {'; '.join(refused)}", hint=_toolchain_hint(settings))
 
@@ -115,8 +120,6 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
 
 def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> LockedToolchain:
     """What the lock says of the toolchain: public versions, since another local build of a release is no drift."""
-    from onnxgate.project.lock.comparison import toolchain_policy
-
     found = probe_interpreter(python, recorded_names(settings, deciding))
     return LockedToolchain(
         policy=toolchain_policy(settings), python=found.minor, packages=public_versions(found.packages)
@@ -125,15 +128,11 @@ def lock_toolchain(python: Path, settings: Toolchain, deciding: Sequence[str] = 
 
 def recorded_names(settings: Toolchain, deciding: Sequence[str] = RECORDED_PACKAGES) -> tuple[str, ...]:
     """The packages whose versions are locked, sorted."""
-    from packaging.requirements import Requirement
-
-    return tuple(sorted({*deciding, *(canonical_name(Requirement(each).name) for each in settings.requires)}))
+    return tuple(sorted({*deciding, *(canonical_name(Requirement(require).name) for require in settings.requires)}))
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
     """Versions without local suffix, by name: `2.13.0+cpu` is `2.13.0`."""
-    from packaging.version import InvalidVersion, Version
-
     public = {}
     for name, version in sorted(packages.items()):
         try:
@@ -155,8 +154,6 @@ def find_drift(locked: LockedToolchain, found: Interpreter) -> dict[str, tuple[s
 
 def canonical_name(name: str) -> str:
     """A package's normalised name: `onnx_ir` is `onnx-ir`."""
-    from packaging.utils import canonicalize_name
-
     return canonicalize_name(name)
 
 
@@ -187,11 +184,11 @@ def _check_candidate(candidate: Path, folder: Path, requires: Sequence[PackageCh
         return "is not there", None
     try:
         found = probe_interpreter(
-            interpreter, [_requirement_name(name) for each in requires for name in each], folder=folder
+            interpreter, [_requirement_name(name) for require in requires for name in require], folder=folder
         )
     except ProbeError as error:
         return str(error), None
-    lacks = [problem for each in requires if (problem := _missing_choice(each, found))]
+    lacks = [problem for require in requires if (problem := _missing_choice(require, found))]
     return (f"has {' and '.join(lacks)}", None) if lacks else ("", found.path)
 
 
@@ -200,12 +197,10 @@ def interpreter_in(path: Path) -> Path | None:
     if path.is_file():
         return path
     names = (path / "bin" / "python", path / "Scripts" / "python.exe", path / "python.exe")
-    return next((each for each in names if each.is_file()), None)
+    return next((name for name in names if name.is_file()), None)
 
 
 def _requirement_name(requirement: str) -> str:
-    from packaging.requirements import Requirement
-
     return Requirement(requirement).name
 
 
@@ -220,9 +215,6 @@ def _missing_choice(need: PackageChoice, found: Interpreter) -> str:
 
 def _unmet_requirement(text: str, found: Interpreter) -> str:
     """What the interpreter has instead of a requirement, "" where it has it."""
-    from packaging.requirements import Requirement
-    from packaging.version import InvalidVersion
-
     requirement = Requirement(text)
     if requirement.marker is not None and not requirement.marker.evaluate(_markers(found)):
         return ""

@@ -94,7 +94,13 @@ def build_identity(path: Path) -> str:
     A version does not tell a build: the same one is made with other options, or patched. Official wheels are told from
     others no better: each Python and platform has its own, and there is no list of them all.
     """
-    folders = sorted({each.resolve() for each in _site_packages(path) if (each / "onnxruntime" / "capi").is_dir()})
+    folders = sorted(
+        {
+            site_package.resolve()
+            for site_package in _site_packages(path)
+            if (site_package / "onnxruntime" / "capi").is_dir()
+        }
+    )
     if len(folders) != 1:
         return ""
     libraries = sorted(each for each in (folders[0] / "onnxruntime" / "capi").iterdir() if _is_native(each))

@@ -147,7 +147,7 @@ class WheelCache:
         )
 
     def _get(self, package: LockedPackage, found: Mapping[str, WheelSource], target: Path) -> bool:
-        wheel = next((each for each in rank_wheels(package) if each.file in found), None)
+        wheel = next((rank_wheel for rank_wheel in rank_wheels(package) if rank_wheel.file in found), None)
         place = _cached_path(self._folder, wheel) if wheel else None
         if wheel is None or place is None:
             return False
@@ -204,7 +204,9 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
     of each package that the lock has; and the folders of results and costs (`carrying`). What is removed without a
     word was left by another lock.
     """
-    locked = {wheel.sha256: wheel for each in packages if isinstance(each, LockedPackage) for wheel in each.wheels}
+    locked = {
+        wheel.sha256: wheel for package in packages if isinstance(package, LockedPackage) for wheel in package.wheels
+    }
     if folder.is_symlink() or not folder.is_dir():
         remove_entry(folder)
         return []

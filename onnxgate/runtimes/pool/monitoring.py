@@ -71,6 +71,6 @@ class JobMeter:
         """By model and seat."""
         with self._lock:
             found: dict[str, dict[str, float]] = {}
-            for (subject, seat), each in self._seconds.items():
-                found.setdefault(subject, {})[seat] = each
+            for (subject, seat), second in self._seconds.items():
+                found.setdefault(subject, {})[seat] = second
             return found

@@ -131,7 +131,7 @@ def _readable_around(files: Iterable[str]) -> Iterator[str]:
 def _job_files(job: Job) -> Iterator[str]:
     if isinstance(job, Load | Run | Benchmark):
         yield job.model
-        yield from (each for each in job.extensions if Path(each).is_absolute())
+        yield from (extension for extension in job.extensions if Path(extension).is_absolute())
     if isinstance(job, Benchmark):
         yield job.baseline
     if isinstance(job, Run | Benchmark):

@@ -111,7 +111,7 @@ def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, A
         for name, weights in found.items():
             weights.append(_peak_in_fresh_process(job, job[name], case))
     empty = max(idle, default=0.0)
-    return {name + "_mib": [max(0.0, each - empty) for each in weights] for name, weights in found.items()}
+    return {name + "_mib": [max(0.0, weight - empty) for weight in weights] for name, weights in found.items()}
 
 
 def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:

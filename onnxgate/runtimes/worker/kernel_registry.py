@@ -64,9 +64,14 @@ def _schema_row(schema: Any) -> Dict[str, Any]:
         "deprecated": schema.deprecated,
         "experimental": _enum_name(schema.support_level) == "EXPERIMENTAL",
         "inputs": [_parameter_row(each) for each in schema.inputs],
-        "outputs": [_parameter_row(each) for each in schema.outputs],
-        "constraints": {each.type_param_str: sorted(each.allowed_type_strs) for each in schema.type_constraints},
-        "attributes": {name: [_enum_name(each.type), each.required] for name, each in schema.attributes.items()},
+        "outputs": [_parameter_row(output) for output in schema.outputs],
+        "constraints": {
+            type_constraint.type_param_str: sorted(type_constraint.allowed_type_strs)
+            for type_constraint in schema.type_constraints
+        },
+        "attributes": {
+            name: [_enum_name(attribute.type), attribute.required] for name, attribute in schema.attributes.items()
+        },
         "inputs_range": [schema.min_input, schema.max_input],
         "outputs_range": [schema.min_output, schema.max_output],
     }

@@ -151,7 +151,7 @@ def restrict_system_calls(*, processes: bool) -> None:
     if machine not in ARCHITECTURES or struct.calcsize("P") != 8:
         raise OSError(errno.ENOSYS, "its system calls are not known on %s" % machine)
     instructions = _build_filter(machine, processes)
-    packed = b"".join(struct.pack("=HBBI", *each) for each in instructions)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("@HP", len(instructions), ctypes.addressof(buffer))
     libc = ctypes.CDLL(None, use_errno=True)

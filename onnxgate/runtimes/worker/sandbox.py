@@ -107,7 +107,7 @@ def _limit_files(needs: Dict[str, Any]) -> None:
     if not linux_sandbox.landlock_version():
         raise OSError(0, "this kernel has no Landlock, or does not let it be used")
     devices = [*PLAIN_DEVICES, *(_accelerator_devices() if needs["devices"] else ())]
-    reads = [*SYSTEM_PATHS, *("/etc/" + each for each in ETC_FILES), *_python_paths(), *needs["reads"]]
+    reads = [*SYSTEM_PATHS, *("/etc/" + etc_file for etc_file in ETC_FILES), *_python_paths(), *needs["reads"]]
     linux_sandbox.restrict_files(reads, [needs["folder"], *devices], all_reads=needs["all_reads"])
 
 

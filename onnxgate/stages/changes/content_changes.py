@@ -154,12 +154,12 @@ def select_onnxruntime_targets(targets: Sequence[Target]) -> tuple[Target, ...]:
     from packaging.utils import canonicalize_name
 
     family = (limits.load_limit_table().engine, GPU_ENGINE)
-    return tuple(each for each in targets if canonicalize_name(Requirement(each.runtime).name) in family)
+    return tuple(target for target in targets if canonicalize_name(Requirement(target.runtime).name) in family)
 
 
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
     """What is known of a model that is not here: it is refused, or it may load."""
-    taken = {each: limits.get_limits(each) for each in operators.list_known_releases()}
+    taken = {known_release: limits.get_limits(known_release) for known_release in operators.list_known_releases()}
     return {
         release: "unknown"
         if limit and limits.accepts_versions(limit, facts.ir_version, facts.needed_opsets)
@@ -171,8 +171,8 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
 def group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
     """Targets that bring the same with them: what a provider or an extension of one may do, it does for no other."""
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
-    for each in targets:
-        groups.setdefault((frozenset(each.providers), frozenset(each.extensions)), []).append(each)
+    for target in targets:
+        groups.setdefault((frozenset(target.providers), frozenset(target.extensions)), []).append(target)
     return tuple(tuple(group) for group in groups.values())
 
 
@@ -219,7 +219,7 @@ def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | Non
 
     Without `before` and `after` where some are lost and others are not known.
     """
-    known = next((each for each in views if each.is_known), None)
+    known = next((view for view in views if view.is_known), None)
     before, after = (
         (_first_loading_release(known.then), _first_loading_release(known.now)) if known is not None else ("", "")
     )
@@ -238,7 +238,7 @@ def find_possibly_refused(views: Sequence[GroupVerdicts]) -> tuple[str, ...]:
 
 
 def _select_releases(views: Sequence[GroupVerdicts], then: LoadVerdict, now: LoadVerdict) -> tuple[str, ...]:
-    found = set[str]().union(*(each.admitted(then, now) for each in views))
+    found = set[str]().union(*(view.admitted(then, now) for view in views))
     return tuple(release for release in operators.list_known_releases() if release in found)
 
 
@@ -247,9 +247,9 @@ def _create_runtime(release: str, targets: Sequence[Target]) -> PlannedRuntime:
         runtime=LockedRuntime(engine=limits.load_limit_table().engine, release=release),
         targets=(),
         levels=(),
-        providers=tuple(dict.fromkeys(each for target in targets for each in target.providers)),
+        providers=tuple(dict.fromkeys(provider for target in targets for provider in target.providers)),
         required=False,
-        extensions=tuple(dict.fromkeys(each for target in targets for each in target.extensions)),
+        extensions=tuple(dict.fromkeys(extension for target in targets for extension in target.extensions)),
     )
 
 
@@ -268,5 +268,5 @@ def _filter_admitted(found: Iterable[str], targets: Sequence[Target]) -> tuple[s
     """The releases that a requirement admits, be they locked or not; a build of one's own is none of them."""
     from packaging.requirements import Requirement
 
-    admitted = [Requirement(each.runtime).specifier for each in targets if each.python is None]
+    admitted = [Requirement(target.runtime).specifier for target in targets if target.python is None]
     return tuple(release for release in found if any(specifier.contains(release) for specifier in admitted))

@@ -271,7 +271,7 @@ def find_renamed_models(
         return each.path in facts and past.is_same(path, each.file, facts[each.path])
 
     found = find_moved(past.tree, gone, newcomers, has_same_data)
-    rest = [each for each in newcomers if each.path not in found]
+    rest = [newcomer for newcomer in newcomers if newcomer.path not in found]
     left = [path for path in gone if path not in found.values()]
     alike = find_similar(past.tree, left, rest) if rest and left else {}
     guesses = {**{path: (before, 0) for path, before in find_same_name(left, rest).items()}, **alike}
@@ -310,7 +310,11 @@ def _is_matched_by_config(project: Project, name: str) -> bool:
     patterns, excluded = project.config.models, project.config.exclude
     if name.startswith("../") or any(covers(each, name) for each in excluded):
         return False
-    return name.endswith(MODEL_SUFFIX) if patterns is None else any(_matches_pattern(each, name) for each in patterns)
+    return (
+        name.endswith(MODEL_SUFFIX)
+        if patterns is None
+        else any(_matches_pattern(pattern, name) for pattern in patterns)
+    )
 
 
 def _matches_pattern(pattern: str, name: str) -> bool:
@@ -340,7 +344,7 @@ def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent
 
 
 def _value_kinds(values: Sequence[ValueInfo]) -> set[tuple[str, str, int | None]]:
-    return {(each.name, each.type, None if each.shape is None else len(each.shape)) for each in values}
+    return {(value.name, value.type, None if value.shape is None else len(value.shape)) for value in values}
 
 
 def _share_names(before: ModelFacts, after: ModelFacts) -> bool:
@@ -350,4 +354,4 @@ def _share_names(before: ModelFacts, after: ModelFacts) -> bool:
 
 
 def _value_names(facts: ModelFacts) -> set[tuple[str, str]]:
-    return {*(("in", each.name) for each in facts.inputs), *(("out", each.name) for each in facts.outputs)}
+    return {*(("in", each.name) for each in facts.inputs), *(("out", output.name) for output in facts.outputs)}

@@ -62,12 +62,12 @@ class DetectedChanges:
 
 def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[ModelChange]:
     """The models that are not what is locked: the lock knows neither weights nor what operators are fed."""
-    for each in models:
-        if each.entry is not None and each.changes:
+    for model in models:
+        if model.entry is not None and model.changes:
             yield ModelChange(
-                before=facts_from_entry(each.facts.path, each.entry),
-                after=each.facts,
-                place=each.place,
+                before=facts_from_entry(model.facts.path, model.entry),
+                after=model.facts,
+                place=model.place,
                 baseline="in the lock",
                 from_lock=True,
             )
@@ -139,7 +139,7 @@ class _RevisionComparison:
         facts = {self._path(each.path): read for each in new if (read := self._facts(each)) is not None}
         newcomers = [NewFile(self._path(each.path), each.absolute, _content_sha256(each.absolute)) for each in new]
         found = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
-        return found, any(each.path not in facts and each.path not in found for each in newcomers)
+        return found, any(newcomer.path not in facts and newcomer.path not in found for newcomer in newcomers)
 
     def _facts(self, model: SelectedModel) -> ModelFacts | None:
         if model.path in self.present.facts:
@@ -253,7 +253,7 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
     """One difference each."""
     differences = describe_model_changes(entry_from_facts(change.before), entry_from_facts(change.after))
     if change.weights is not None:
-        differences = tuple(each for each in differences if each != BYTES_ONLY_CHANGE)
+        differences = tuple(difference for difference in differences if difference != BYTES_ONLY_CHANGE)
     return (
         *_describe_releases(change.minimum),
         *differences,
@@ -277,7 +277,8 @@ def name_releases(found: Sequence[str]) -> str:
     """Releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
-        (f"{engine} {each}" for each in found), [f"{engine} {each}" for each in operators.list_known_releases()]
+        (f"{engine} {each}" for each in found),
+        [f"{engine} {known_release}" for known_release in operators.list_known_releases()],
     )
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from packaging.specifiers import SpecifierSet
 
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.jobs import Command, Export, InputCase
 from onnxgate.runtimes.worker_spec import WorkerSpec
+from onnxgate.support.tables.limits import get_limits, load_limit_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -191,25 +193,19 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
     """The highest IR version that all of them take, as far as there is data; None where there is none."""
-    from onnxgate.support.tables.limits import get_limits, load_limit_table
-
-    known = [get_limits(each.release) for each in runtimes if each.engine == load_limit_table().engine]
+    known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
     return min((limits.ir for limits in known if limits is not None), default=None)
 
 
 def common_opset_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
     """The highest opset of `ai.onnx` that all of them take, as far as there is data; None where there is none."""
-    from onnxgate.support.tables.limits import get_limits, load_limit_table
-
-    known = [get_limits(each.release) for each in runtimes if each.engine == load_limit_table().engine]
+    known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
     found = [limits.opsets["ai.onnx"] for limits in known if limits is not None and "ai.onnx" in limits.opsets]
     return min(found, default=None)
 
 
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:
     """The highest IR version that both the config's `ir-version` and the limit of the runtimes allow."""
-    from packaging.specifiers import SpecifierSet
-
     allowed = range(1, _MAX_IR_VERSION)
     if isinstance(pinned, int):
         allowed = range(pinned, pinned + 1)

@@ -13,6 +13,7 @@ import msgspec
 
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import (
+    Command,
     CommandResult,
     Completed,
     Crashed,
@@ -25,6 +26,8 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.subprocesses import describe_exit_status
 from onnxgate.evidence.export import Reexport
+from onnxgate.model.equality.model_comparison import list_differences
+from onnxgate.model.reading.file_format import UnreadableModel
 
 if TYPE_CHECKING:
     from onnxgate.project.config.project import Project
@@ -96,8 +99,6 @@ def _create_incomplete_check(planned: ExportPlan, again: TimedOut | Unavailable)
 
 def _as_first_export(planned: ExportPlan) -> ExportPlan:
     """The plan as if its second export were its first."""
-    from onnxgate.core.jobs import Command
-
     command = planned.again if isinstance(planned.again, Command) else None
     return replace(planned, command=command, written=planned.written_again)
 
@@ -110,9 +111,6 @@ def _second_file(planned: ExportPlan, again: Observation) -> Path:
 
 
 def _compare_exports(first: Path, second: Path) -> tuple[str, ...]:
-    from onnxgate.model.equality.model_comparison import list_differences
-    from onnxgate.model.reading.file_format import UnreadableModel
-
     try:
         return list_differences(first, second)
     except UnreadableModel as reason:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onnx import numpy_helper
+
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import (
     CommandResult,
@@ -29,6 +31,14 @@ from onnxgate.evidence.export import (
     ToolchainState,
     TrainingNode,
 )
+from onnxgate.model.checking.validity import find_fault
+from onnxgate.model.equality.model_comparison import compare_models
+from onnxgate.model.reading.external_data import check_external_data
+from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
+from onnxgate.model.reading.structure import iter_scopes, read_structure
+from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.runtimes.environments.toolchain import find_drift
 from onnxgate.stages.export.jobs import ExportPlan, uses_opset_placeholder
 from onnxgate.stages.export.second_export import ExportOutcome, add_second_export, read_command_failure
 
@@ -121,9 +131,6 @@ class _FileComparison:
 
 def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
     """What there is to say of a file that was written; `result` tells what was asked for, where that is known."""
-    from onnxgate.model.reading.fact_extraction import read_model
-    from onnxgate.model.reading.file_format import UnreadableModel
-
     model = planned.model
     try:
         reading = read_model(fresh, model.path)
@@ -174,17 +181,12 @@ def _compare_opsets(
 
 def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
     """What is wrong with a fresh export's external data."""
-    from onnxgate.model.reading.external_data import check_external_data
-
     uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
     return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
 def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
     """What makes a fresh export invalid; one that equals the committed file is judged with that."""
-    from onnxgate.model.checking.validity import find_fault
-    from onnxgate.model.reading.file_format import UnreadableModel
-
     try:
         wrong = find_fault(reading.proto, fresh)
     except UnreadableModel as reason:
@@ -199,10 +201,6 @@ def _requested_opsets(project: Project, planned: ExportPlan) -> dict[str, int]:
 
 
 def _compare_with_committed(committed: Path, fresh: Path, reading: ParsedModel) -> _FileComparison:
-    from onnxgate.model.equality.model_comparison import compare_models
-    from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
-    from onnxgate.model.reading.structure import read_structure
-
     if not committed.exists():
         return _FileComparison(("there is no such file",))
     if pointer := read_pointer(committed):
@@ -227,8 +225,6 @@ def _describe_ir_change(old: int, new: int) -> str:
 
 def _find_data_pointer(committed: Path, model: ModelProto) -> str:
     """External data of the committed file that were not fetched, "" where there are none."""
-    from onnxgate.model.reading.external_data import check_external_data
-
     uses = check_external_data(model, committed)
     return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
 
@@ -241,8 +237,6 @@ def _create_not_fetched(path: Path, what: str) -> _FileComparison:
 
 def compare_toolchain(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
     """The toolchain against the lock; None where the lock has none."""
-    from onnxgate.runtimes.environments.toolchain import find_drift
-
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, found))
@@ -304,7 +298,11 @@ def _find_lost_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis
         return  # what depends on that axis cannot be otherwise
     if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in told.grew):
         said = {(each.value, each.axis) for each in fixed}
-        yield from (each for each in _find_lost_outputs(told, facts) if (each.value, each.axis) not in said)
+        yield from (
+            lost_output
+            for lost_output in _find_lost_outputs(told, facts)
+            if (lost_output.value, lost_output.axis) not in said
+        )
 
 
 def _find_unmet_requests(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
@@ -366,9 +364,6 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
 
 def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
     """Nodes that compute as in training, with their source lines relative to `folder`."""
-    from onnxgate.model.reading.structure import iter_scopes
-    from onnxgate.model.subgraphs.node_context import find_source_line
-
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
@@ -392,14 +387,13 @@ def _training_nodes_in(holder: GraphProto | FunctionProto, weights: dict[str, Te
 def _constant_tensors(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, TensorProto]]:
     for node in nodes:
         if node.op_type == "Constant":
-            yield from ((node.output[0], each.t) for each in node.attribute if each.name == "value")
+            yield from ((node.output[0], attribute.t) for attribute in node.attribute if attribute.name == "value")
 
 
 def _is_true(tensor: TensorProto | None) -> bool:
     """Whether a constant is True; what is not known here is decided by whoever feeds it."""
     if tensor is None:
         return False
-    from onnx import numpy_helper
 
     return bool(numpy_helper.to_array(tensor).any())
 

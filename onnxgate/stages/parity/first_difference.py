@@ -12,17 +12,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from onnx import helper
+
 from onnxgate.core.jobs import Completed, InputCase, Observation, Refused, RunResult
 from onnxgate.evidence.parity import FirstDifference
 from onnxgate.model.reading.fact_extraction import format_operator_name
-from onnxgate.model.subgraphs.instrumented_models import SearchNode, expose_values, list_search_nodes, split_by_size
+from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
+from onnxgate.model.subgraphs.instrumented_models import (
+    KnownValue,
+    SearchNode,
+    expose_values,
+    isolate_nodes,
+    list_search_nodes,
+    split_by_size,
+)
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.numerics.first_difference import (
+    NO_DISTANCE,
+    find_first_difference,
+    find_suspects,
+    longest_path,
+    measure_distance,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from onnx import ModelProto
 
-    from onnxgate.model.subgraphs.instrumented_models import IsolatedNodes, KnownValue
+    from onnxgate.model.subgraphs.instrumented_models import IsolatedNodes
     from onnxgate.numerics.first_difference import Distance, Suspect
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
@@ -110,8 +128,6 @@ def _first_line(text: str) -> str:
 
 def compare_files(path: Path, other: Path) -> Distance:
     """How far one value is from another, both as files."""
-    from onnxgate.numerics.first_difference import measure_distance
-
     return measure_distance(_load_array(path), _load_array(other))
 
 
@@ -130,8 +146,6 @@ def search_origin(
     Raises:
         SearchError: it cannot be done.
     """
-    from onnxgate.numerics.first_difference import find_first_difference, find_suspects
-
     every = list_search_nodes(side.proto, outputs)
     distances: dict[str, Distance] = {}
     there: dict[str, Path] = {}
@@ -151,8 +165,6 @@ def _compare_values(
     here: ValuePaths, there: Mapping[str, Path], distances: dict[str, Distance], kept: dict[str, Path]
 ) -> None:
     """Note how far apart the values are; the reference's are kept, to be fed."""
-    from onnxgate.numerics.first_difference import measure_distance
-
     for name, path in here.items():
         if name in there:
             distances[name] = measure_distance(_load_array(path), _load_array(there[name]))
@@ -164,9 +176,6 @@ def _measure_own_distances(
     side: SearchSide, found: Sequence[Suspect], there: Mapping[str, Path]
 ) -> dict[str, Distance]:
     """How far each suspect is off where it is fed with the reference's values."""
-    from onnxgate.model.subgraphs.instrumented_models import isolate_nodes
-    from onnxgate.numerics.first_difference import measure_distance
-
     feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **there}
     known = {name: known for name, path in feeds.items() if (known := _read_value_type(path)) is not None}
     made = isolate_nodes(side.proto, [each.step.index for each in found], known)
@@ -198,11 +207,6 @@ def _write_feeds(side: SearchSide, made: IsolatedNodes, there: Mapping[str, Path
 
 
 def _write_weight(tensor: Any, model: Path, path: Path) -> Path:
-    import numpy as np
-    from onnx import helper
-
-    from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
-
     kind = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if kind.kind not in "fiubc":
         raise SearchError(f"weight `{tensor.name}` is of a type that numpy does not have")
@@ -215,10 +219,6 @@ def _write_weight(tensor: Any, model: Path, path: Path) -> Path:
 
 
 def _read_value_type(path: Path) -> KnownValue | None:
-    from onnx import helper
-
-    from onnxgate.model.subgraphs.instrumented_models import KnownValue
-
     array = _load_array(path)
     kind = array.dtype if array.dtype.kind != "U" else "O"
     try:
@@ -228,8 +228,6 @@ def _read_value_type(path: Path) -> KnownValue | None:
 
 
 def _as_dtype(kind: Any) -> Any:
-    import numpy as np
-
     return np.dtype(kind)
 
 
@@ -279,8 +277,6 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
 
     That keeps the optimiser from fusing over it. `limit` is how far off a value may be, relative to its largest one.
     """
-    from onnxgate.numerics.first_difference import NO_DISTANCE, longest_path
-
     every = list_search_nodes(plain.proto, [output])
     way = longest_path(every, output)
     right = plain.values([*way])
@@ -338,7 +334,5 @@ def _producer_index(every: Sequence[SearchNode], name: str) -> int:
 
 
 def _load_array(path: Path) -> NDArray[Any]:
-    import numpy as np
-
     array: NDArray[Any] = np.load(path, allow_pickle=False, mmap_mode="r" if path.stat().st_size > 1 << 20 else None)
     return array

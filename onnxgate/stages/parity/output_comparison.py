@@ -7,12 +7,26 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.parity import Difference, Figure
+from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.roles import find_mask_polarity
 from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.numerics.agreement import compare_arrays
+from onnxgate.numerics.metrics import compute_metrics
+from onnxgate.numerics.quantization import (
+    FLOAT_BOUNDS,
+    SAME_FILE_BOUNDS,
+    OutputScale,
+    choose_float_bounds,
+    compare_quantized,
+    compute_snr_db,
+)
+from onnxgate.numerics.tolerance import MIN_HALF_DB, MIN_HALF_POWER, choose_bound
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel
 
@@ -21,13 +35,11 @@ if TYPE_CHECKING:
 
     from onnxgate.numerics.agreement import Agreement
     from onnxgate.numerics.metrics import Metrics
-    from onnxgate.numerics.quantization import OutputScale, RatioAgreement, RatioBounds
+    from onnxgate.numerics.quantization import RatioAgreement, RatioBounds
     from onnxgate.numerics.tolerance import ElementBound
 
     Array = NDArray[Any]
     from numpy.typing import NDArray
-
-    from onnxgate.inputs.dataflow import DataflowGraph
 
 
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
@@ -54,8 +66,6 @@ def measure_difference(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     """One output of one case: by ratio against a float model, and where a quantized one has no tolerance of its own."""
-    from onnxgate.numerics.tolerance import choose_bound
-
     half = yardstick.comparability.half
     bound = choose_bound(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
     if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
@@ -69,8 +79,6 @@ def measure_difference(
 def _compare_by_element(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, bound: ElementBound, candidate: Array, reference: Array
 ) -> Difference:
-    from onnxgate.numerics.agreement import compare_arrays
-
     def held(array: Array) -> Agreement:
         least = bound.at(array, reference)
         return compare_arrays(array, reference, least.rtol, least.atol, least.share)
@@ -102,9 +110,6 @@ def _check_half_noise(
     yardstick: AgreementCriteria, plain: Difference, candidate: Array, reference: Array
 ) -> Difference:
     """What agrees in float16, unless there is too much noise in it over all of its elements."""
-    from onnxgate.numerics.quantization import OutputScale, compute_snr_db
-    from onnxgate.numerics.tolerance import MIN_HALF_DB, MIN_HALF_POWER
-
     comparability = yardstick.comparability
     is_half = comparability.half or candidate.dtype.itemsize == 2
     if not is_half or comparability.bfloat16 or candidate.dtype.kind != "f":
@@ -119,8 +124,6 @@ def _check_half_noise(
 
 def _apply_mask(kept: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
     """The candidate with the reference's own values where a mask drops them, and how many differed only there."""
-    import numpy as np
-
     positions = kept.positions(candidate.shape) if kept is not None else None
     if positions is None:
         return None
@@ -130,8 +133,6 @@ def _apply_mask(kept: OutputMask | None, candidate: Array, reference: Array) -> 
 
 def _error_figures(found: Agreement, candidate: Array, reference: Array) -> Iterator[Figure]:
     """Of what disagrees, all figures."""
-    from onnxgate.numerics.metrics import compute_metrics
-
     if found.metric in ("shape", "type") or reference.dtype.kind not in "fiu":
         return
     yield from _all_figures(
@@ -159,8 +160,6 @@ def _all_figures(found: Metrics) -> Iterator[Figure]:
 def _compare_by_ratio(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    from onnxgate.numerics.quantization import OutputScale, compare_quantized
-
     bounds = _choose_ratio_bounds(yardstick, key[1], pair)
     held = compare_quantized(candidate, reference, bounds, yardstick.scales.get(key[1], OutputScale()))
     return Difference(
@@ -179,8 +178,6 @@ def _compare_by_ratio(
 
 
 def _choose_ratio_bounds(yardstick: AgreementCriteria, output: str, pair: PairKind) -> RatioBounds:
-    from onnxgate.numerics.quantization import FLOAT_BOUNDS, SAME_FILE_BOUNDS, choose_float_bounds
-
     recorded = choose_float_bounds(yardstick.locked, output)
     if pair not in SAME_FILE_PAIRS:
         return FLOAT_BOUNDS if pair == "engine" else recorded
@@ -195,7 +192,7 @@ def _ratio_figures(held: RatioAgreement) -> Iterator[Figure]:
     bounded = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in held.figures}
     yield from bounded.values()
     if not held.agreement.agrees and held.metrics is not None:
-        yield from (each for each in _all_figures(held.metrics) if each.metric not in bounded)
+        yield from (figure for figure in _all_figures(held.metrics) if figure.metric not in bounded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +204,6 @@ class OutputMask:
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
         """Which elements of an output of this shape are kept; None where all are, or where the mask does not fit."""
-        import numpy as np
-
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None
@@ -224,8 +219,6 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
     A mask counts only where the graph shows what its ones mean, or where its name is the usual one; all else is
     compared in full.
     """
-    from onnxgate.inputs.dataflow import DataflowGraph
-
     masks = [value for value in reading.facts.inputs if _may_be_mask(value)]
     if not masks:
         return {}
@@ -248,8 +241,6 @@ def _may_be_mask(value: ValueInfo) -> bool:
 
 
 def _find_proven_masks(values: Iterable[ValueInfo], graph: DataflowGraph) -> Iterator[tuple[ValueInfo, bool]]:
-    from onnxgate.inputs.roles import find_mask_polarity
-
     for value in values:
         ones_keep = find_mask_polarity(value.name, graph)
         if ones_keep is None and value.name.lower() == "attention_mask":

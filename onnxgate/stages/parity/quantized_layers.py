@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from onnxgate.evidence.parity import Layer
 from onnxgate.model.checking.quantization_parameters import QUANTIZED_INPUTS
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.numerics.metrics import MAX_DB, compute_sqnr_db
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,9 +144,9 @@ def find_worst_layers(
     """The layers that add most noise, worst first. The values are of one case."""
     proto = places.proto
     noises = {
-        each.tensor: _relative_noise(_dequantized_value(each, quantized), real.get(each.tensor)) for each in pairs
+        pair.tensor: _relative_noise(_dequantized_value(pair, quantized), real.get(pair.tensor)) for pair in pairs
     }
-    added = [(each, _added_noise(each, quantized, real, noises, proto)) for each in pairs]
+    added = [(pair, _added_noise(pair, quantized, real, noises, proto)) for pair in pairs]
     known = sorted(((each, noise) for each, noise in added if noise is not None), key=lambda pair: -pair[1])
     if not known or known[0][1] <= 0:
         return ()
@@ -177,8 +180,6 @@ def _added_noise(
 
 def _value_before_quantization(each: TensorPair, quantized: Values, real: Values) -> Array | None:
     """The values that were quantized, as an activation leaves them that is part of the step."""
-    import numpy as np
-
     before, reference = quantized.get(each.before), real.get(each.tensor)
     if before is None or not each.activation or reference is None or not reference.size:
         return before
@@ -189,13 +190,10 @@ def _value_before_quantization(each: TensorPair, quantized: Values, real: Values
 
 def _relative_noise(found: Array | None, reference: Array | None) -> float | None:
     """Power of the difference over power of the reference; None where they cannot be held against each other."""
-    from onnxgate.numerics.metrics import MAX_DB, compute_sqnr_db
-
     if found is None or reference is None or found.shape != reference.shape or not reference.size:
         return None
     if reference.dtype.kind != "f" or found.dtype.kind != "f":
         return None
-    import numpy as np
 
     told = np.isfinite(reference) & np.isfinite(found)
     ratio = compute_sqnr_db(found[told].astype(np.float64), reference[told].astype(np.float64))
@@ -210,7 +208,6 @@ def _dequantized_value(each: TensorPair, values: Values) -> Array | None:
     scale, zero = values.get(each.scale), values.get(each.zero)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
-    import numpy as np
 
     return np.asarray((found.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
 
@@ -248,7 +245,6 @@ def _clipped_share(before: Array | None, after: Array | None) -> float:
     """The share of elements that were beyond the range of what they were quantized to."""
     if before is None or after is None or before.shape != after.shape or not after.size:
         return 0.0
-    import numpy as np
 
     levels = np.unique(after)
     step = float(np.diff(levels).min()) if levels.size > 1 else 0.0

@@ -14,6 +14,8 @@ from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_structure
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, compare_tensors
+from onnxgate.model.subgraphs.instrumented_models import find_live_values
+from onnxgate.model.subgraphs.reduced_models import list_needed_values
 from onnxgate.stages.parity.first_difference import (
     DifferenceOrigin,
     NoFirstNodeError,
@@ -91,9 +93,6 @@ def _is_weight_changed(pair: WeightPair, old: Path, new: Path) -> bool:
 
 def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
     """The weights that a node uses, be it through nodes that depend on nothing else."""
-    from onnxgate.model.subgraphs.instrumented_models import find_live_values
-    from onnxgate.model.subgraphs.reduced_models import list_needed_values
-
     alive = find_live_values(proto.graph)
     made = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}

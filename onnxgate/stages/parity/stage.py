@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
@@ -17,6 +18,9 @@ from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
 from onnxgate.diagnostics.engine_limits import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.numerics.agreement import are_both_nan, is_negligible
+from onnxgate.numerics.quantization import measure_scale
+from onnxgate.numerics.tolerance import DEFAULT_BOUNDS
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.engines import ENGINES, ONNXRUNTIME, engine_family, parse_engine
 from onnxgate.project.lock.types import LockedModel
@@ -136,9 +140,9 @@ def compare_runtimes(
     gathered = ComparisonCollector(model, create_criteria(model, {runtime: new, reference: old}))
     levels = [level for level in new if level in old]
     found = [
-        each
+        compare_output
         for level in levels
-        for each in _compare_outputs(gathered, "runtime", runtime, level, new[level], old[level])
+        for compare_output in _compare_outputs(gathered, "runtime", runtime, level, new[level], old[level])
     ]
     _add_comparison(gathered, "runtime", runtime, reference, found)
     return tuple(gathered.comparisons)
@@ -161,7 +165,9 @@ def _compare_level_with_float(
 
 def _report_few_labels(gathered: ComparisonCollector) -> None:
     """A few labels that differ decide nothing; numbers that were compared beside them do."""
-    figures = (figure for made in gathered.comparisons for each in made.differences for figure in each.figures)
+    figures = (
+        figure for made in gathered.comparisons for difference in made.differences for figure in difference.figures
+    )
     decided = any(figure.metric == "sqnr_db" for figure in figures)
     for output in sorted({output for output, _ in gathered.uncertain}):
         reason = f"the labels of output `{output}` differ, and are too few to judge a quantized model by"
@@ -187,8 +193,6 @@ def create_criteria(model: ParityModel, runs: OutputsByRuntime) -> AgreementCrit
 
 def _measure_scales(runs: OutputsByRuntime) -> dict[str, OutputScale]:
     """What is usual for each output over its cases: of the run in which it is least, since one may be far off."""
-    from onnxgate.numerics.quantization import measure_scale
-
     found: dict[str, list[OutputScale]] = {}
     for outputs in (outputs for levels in runs.values() for outputs in levels.values()):
         for name in outputs.names:
@@ -278,7 +282,9 @@ def _compare_levels(gathered: ComparisonCollector, runs: OutputsByRuntime) -> se
         differences = list(
             _compare_outputs(gathered, "optimization", runtime, "all", levels["all"], levels["disabled"])
         )
-        unequal |= {(runtime, each.case, each.output) for each in differences if not each.agrees}
+        unequal |= {
+            (runtime, difference.case, difference.output) for difference in differences if not difference.agrees
+        }
         _add_comparison(gathered, "optimization", runtime, "optimization disabled", differences)
     return unequal
 
@@ -349,8 +355,6 @@ def _compare_output(
     reference: str | None,
 ) -> Difference | None:
     """One output held against its reference; None, with the reason noted, where nothing can be compared."""
-    from onnxgate.numerics.agreement import are_both_nan
-
     output = key[1]
     if gathered.model.comparability.is_random(output):
         drawn = _quote_names(gathered.model.comparability.random)
@@ -384,9 +388,6 @@ def _check_magnitude(
     other: NDArray[Any],
 ) -> None:
     """Note whether what agrees is large enough to say so."""
-    from onnxgate.numerics.agreement import is_negligible
-    from onnxgate.numerics.tolerance import DEFAULT_BOUNDS
-
     half = gathered.model.comparability.half or array.dtype.itemsize == 2
     if is_negligible(array, other, found.bound, DEFAULT_BOUNDS["half" if half else "single"][0]):
         said = f"output `{key[1]}` is so small that zeros would agree with it: {found.bound:.2g} may differ"
@@ -410,8 +411,6 @@ def _create_count_difference(case: str, level: str, count: int, wanted: int) -> 
 
 
 def _load_array(path: str) -> NDArray[Any]:
-    import numpy as np
-
     array: NDArray[Any] = np.load(path, allow_pickle=False)
     return array
 

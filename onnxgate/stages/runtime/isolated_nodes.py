@@ -65,7 +65,7 @@ def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
 
     A call of a local function is what the function consists of.
     """
-    walk = _NodeKindCollector({function_key(each): each for each in proto.functions})
+    walk = _NodeKindCollector({function_key(function): function for function in proto.functions})
     imports = _opset_imports(proto)
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
     walk.enter(infer_model_types(proto).nodes, constants, imports)
@@ -73,7 +73,7 @@ def collect_node_kinds(proto: ModelProto) -> tuple[NodeKind, ...]:
 
 
 def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
-    return {canonical_domain(each.domain): each.version for each in holder.opset_import}
+    return {canonical_domain(opset.domain): opset.version for opset in holder.opset_import}
 
 
 @dataclass(slots=True, eq=False)
@@ -190,18 +190,18 @@ class RefusingRuntime:
     def is_hopeless(self) -> bool:
         """Whether nodes alone would be refused for the same: for the file, the machine, or the opset that all need."""
         domains = self.prediction.opsets_too_new if self.prediction else ()
-        said = any(each.family == "opset" and "ai.onnx" in each.gist for each in self.refusals)
-        return said or "ai.onnx" in domains or all(each.is_of_file for each in self.refusals)
+        said = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
+        return said or "ai.onnx" in domains or all(refusal.is_of_file for refusal in self.refusals)
 
     @property
     def is_ir_refused(self) -> bool:
         """Whether a node must be stamped with an older IR version than the model."""
-        return any(each.family == "ir" for each in self.refusals)
+        return any(refusal.family == "ir" for refusal in self.refusals)
 
     @property
     def levels(self) -> tuple[Optimization, ...]:
         """Where the model is refused."""
-        return tuple(each.level for each in self.refusals)
+        return tuple(refusal.level for refusal in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +258,10 @@ def _has_known_kernels(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
     """The outcome of all levels: refused at one of them is refused."""
-    for each in observations:
-        if isinstance(each, Refused):
-            told = not each.failure.memory and failure_family(each.failure.text) not in MODEL_FAMILIES
-            return IsolatedLoad("refused" if told else "unknown", each.failure)
+    for observation in observations:
+        if isinstance(observation, Refused):
+            told = not observation.failure.memory and failure_family(observation.failure.text) not in MODEL_FAMILIES
+            return IsolatedLoad("refused" if told else "unknown", observation.failure)
     every = bool(observations) and all(isinstance(each, Completed) for each in observations)
     return IsolatedLoad("loads" if every else "unknown")
 
@@ -270,19 +270,19 @@ def select_predicted_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind
     """What is to be witnessed: the first node of each operation that is predicted to be refused."""
     missed = {operation for operations in _group_predictions(refusing).values() for operation in operations}
     first: dict[Operation, NodeKind] = {}
-    for each in singles:
-        if each.operation in missed:
-            first.setdefault(each.operation, each)
+    for single in singles:
+        if single.operation in missed:
+            first.setdefault(single.operation, single)
     return list(first.values())
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind) -> list[NodeKind]:
     """What else is to be tried: all other nodes, where kernels are not known, or where nothing tells which it is."""
-    others = [each for each in singles if each not in seen]
+    others = [single for single in singles if single not in seen]
     if not refusing.in_full:
         return others
     told = _match_claims(refusing, singles, seen)
-    lost = (each for each in refusing.refusals if not each.is_of_model and not each.node)
+    lost = (refusal for refusal in refusing.refusals if not refusal.is_of_model and not refusal.node)
     return others if any(not any(other.is_cause(each) for other in told) for each in lost) else []
 
 
@@ -292,7 +292,7 @@ def evaluate_isolated_nodes(
     """All that the nodes alone say of one runtime's refusal."""
     told = _match_claims(refusing, singles, seen)
     claimed = {single for each in told for single in each.singles}
-    rest = [_IsolatedResult((each,), seen[each]) for each in singles if each in seen and each not in claimed]
+    rest = [_IsolatedResult((single,), seen[single]) for single in singles if single in seen and single not in claimed]
     every = [*told, *(each for each in rest if each.is_refused(refusing))]
     return tuple(_create_evidence(each, every, refusing, model) for each in every)
 
@@ -317,7 +317,7 @@ class _IsolatedResult:
         if not said or (self.singles[0].first.inner and self.singles[0].operation.name not in said):
             return False
         in_context = said[0] in CONTEXT_FAMILIES and self.rule != "attribute-unsupported"
-        return not in_context or any(said == each.gist for each in refusing.refusals)
+        return not in_context or any(said == refusal.gist for refusal in refusing.refusals)
 
     def is_named(self, refusal: Refusal) -> bool:
         """Whether the refusal says what was predicted, of one of these nodes or of their operator."""
@@ -325,7 +325,7 @@ class _IsolatedResult:
             return False
         if refusal.node:
             return refusal.node in {node.name for node in self.nodes}
-        return self.is_all and any(each.operation.name in refusal.gist for each in self.singles)
+        return self.is_all and any(single.operation.name in refusal.gist for single in self.singles)
 
     def is_cause(self, refusal: Refusal) -> bool:
         """Whether the model is refused for what these nodes are refused for."""
@@ -336,10 +336,10 @@ def _match_claims(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: 
     """Each claim with what its nodes did."""
     made = []
     for (rule, claim), operations in _group_predictions(refusing).items():
-        own = tuple(each for each in singles if each.operation in operations)
+        own = tuple(single for single in singles if single.operation in operations)
         if own:
             names = {(each.operation.domain, each.operation.name) for each in own}
-            same = [each for each in singles if (each.operation.domain, each.operation.name) in names]
+            same = [single for single in singles if (single.operation.domain, single.operation.name) in names]
             results = _combine_loads([seen[each] for each in own if each in seen])
             made.append(_IsolatedResult(own, results, rule, claim, len(same) == len(own)))
     return made
@@ -355,10 +355,10 @@ def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[
 
 
 def _combine_loads(results: Sequence[IsolatedLoad]) -> IsolatedLoad:
-    refused = next((each for each in results if each.outcome == "refused"), None)
+    refused = next((result for result in results if result.outcome == "refused"), None)
     if refused is not None:
         return refused
-    return IsolatedLoad("loads" if results and all(each.outcome == "loads" for each in results) else "unknown")
+    return IsolatedLoad("loads" if results and all(result.outcome == "loads" for result in results) else "unknown")
 
 
 def _create_evidence(

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import WrongShape
 from onnxgate.inputs.axis_sizes import TOTAL_FORMULAS, evaluate_formula, parse_formula
@@ -55,8 +57,6 @@ def read_declared_outputs(facts: ModelFacts, case: InputCase) -> DeclaredOutputs
 
 
 def _read_shape(path: str) -> tuple[int, ...]:
-    import numpy as np
-
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return array.shape
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
 from onnxgate.core.jobs import (
@@ -38,8 +39,10 @@ from onnxgate.diagnostics.engine_limits import find_text_limit
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, UnsupportedOperator
 from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.facts import ModelFacts
+from onnxgate.model.numeric_traits import find_random_outputs
 from onnxgate.model.reading.structure import iter_nodes
 from onnxgate.model.subgraphs.node_context import find_node, find_source_line
+from onnxgate.numerics.agreement import are_both_nan, find_not_finite
 from onnxgate.project.engines import engine_family
 from onnxgate.runtimes.pool.session import INVALID_ANSWER
 from onnxgate.stages.runtime.output_shapes import DeclaredOutputs, read_declared_outputs
@@ -159,7 +162,7 @@ def collect_evidence(
 
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
     """What this machine lacks to run the model, and is no fault of it."""
-    texts = [each.failure.text for each in attempts if each.failure is not None]
+    texts = [attempt.failure.text for attempt in attempts if attempt.failure is not None]
     locale = next((locale for text in texts if (locale := find_missing_locale(text))), None)
     if locale is None:
         return None
@@ -183,7 +186,7 @@ def _create_model_runs(
         predicted=predicted,
         alone=alone,
         memory_limit_mib=model.memory_limit_mib,
-        usable_cases=tuple(sorted({each.case for each in others if each.outcome == "completed" and each.case})),
+        usable_cases=tuple(sorted({other.case for other in others if other.outcome == "completed" and other.case})),
         drawn=_find_random_operators(model, attempts[runtime]),
         unused_providers=_find_unused_providers(attempts[runtime]),
         node_places=_find_node_places(model, {each.node for each in attempts[runtime]}),
@@ -192,16 +195,18 @@ def _create_model_runs(
 
 def _find_random_operators(model: ExecutedModel, attempts: Sequence[Attempt]) -> dict[str, tuple[str, ...]]:
     """The random operators that reach the outputs which differ from run to run."""
-    from onnxgate.model.numeric_traits import find_random_outputs
-
-    unstable = {name for each in attempts for name in each.unstable}
+    unstable = {name for attempt in attempts for name in attempt.unstable}
     drawn = find_random_outputs(model.proto) if unstable else {}
     return {name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())}
 
 
 def _find_unused_providers(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     """What the worker names in front of what the session has instead."""
-    said = [each.failure.text for each in attempts if each.outcome == "provider-not-used" and each.failure is not None]
+    said = [
+        attempt.failure.text
+        for attempt in attempts
+        if attempt.outcome == "provider-not-used" and attempt.failure is not None
+    ]
     return tuple(dict.fromkeys(name for text in said for name in re.findall(r"`(\w+)`", text.partition(";")[0])))
 
 
@@ -247,7 +252,7 @@ def _has_other_outputs(result: RunResult, runtime: str, model: ExecutedModel) ->
     """Whether ONNX Runtime names other outputs than the model has, which it never does: nothing would be compared."""
     if model.facts is None or engine_family(runtime.partition(" ")[0]) != "onnxruntime":
         return False
-    return set(_output_names(result.outputs)) != {each.name for each in model.facts.outputs}
+    return set(_output_names(result.outputs)) != {output.name for output in model.facts.outputs}
 
 
 def _completed_attempts(
@@ -312,7 +317,7 @@ def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> A
 def _find_only_node(proto: ModelProto, text: str) -> str:
     """The name of the one node that has the operator which a text is about; "" where there are several."""
     domain, name = find_missing_operator(text) or ("", "")
-    found = [each for each in iter_nodes(proto) if name and each.op_type == name and domain in ("", each.domain)]
+    found = [node for node in iter_nodes(proto) if name and node.op_type == name and domain in ("", node.domain)]
     return found[0].name if len(found) == 1 else ""
 
 
@@ -349,8 +354,6 @@ def _output_names(names: Sequence[str]) -> tuple[str, ...]:
 
 def _locate_not_finite(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> str:
     """Whether an output holds NaN or infinity: "" nowhere, "both" only where its source does too, else "here"."""
-    from onnxgate.numerics.agreement import find_not_finite
-
     if array is None or not (places := find_not_finite(array)).any():
         return ""
     if reference is None:
@@ -362,14 +365,10 @@ def _locate_not_finite(array: NDArray[Any] | None, reference: NDArray[Any] | Non
 
 
 def _is_all_nan(array: NDArray[Any] | None, reference: NDArray[Any] | None) -> bool:
-    from onnxgate.numerics.agreement import are_both_nan
-
     return array is not None and reference is not None and are_both_nan(array, reference)
 
 
 def _load_array(path: str | None) -> NDArray[Any] | None:
-    import numpy as np
-
     return None if path is None else np.load(path, allow_pickle=False)
 
 
@@ -394,18 +393,18 @@ def _with_node_name(attempt: Attempt, named: Mapping[tuple[str, str, str], str])
 
 def explain_refusals(runtime: str, attempts: Iterable[Attempt], model: ExecutedModel) -> Iterator[Attempt]:
     """The attempts, each refusal with what its words tell."""
-    for each in attempts:
-        if each.failure is None:
-            yield each
+    for attempt in attempts:
+        if attempt.failure is None:
+            yield attempt
             continue
-        text = each.failure.text
+        text = attempt.failure.text
         found = tuple(_locate_operator(name, model) for name in list_unsupported_operators(text))
-        yield msgspec.structs.replace(each, unsupported=found, known_limit=find_text_limit(runtime, text))
+        yield msgspec.structs.replace(attempt, unsupported=found, known_limit=find_text_limit(runtime, text))
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
     """An operator with the nodes that ask for it."""
-    found = [each for each in iter_nodes(model.proto) if _label_operator(each) == name]
+    found = [node for node in iter_nodes(model.proto) if _label_operator(node) == name]
     if not found:
         return UnsupportedOperator(operator=name)
     place = find_source_line(found[0], model.root, model.folder)

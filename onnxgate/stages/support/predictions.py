@@ -191,7 +191,7 @@ class OperatorPredictions:
         first = open_ones[0]
         yield PredictionGap(
             place=self.place(first.node),
-            what=f"is not predicted in full: {first.unknown}: {self.nodes(each.node for each in open_ones).words}",
+            what=f"is not predicted in full: {first.unknown}: {self.nodes(open_one.node for open_one in open_ones).words}",
             runtime=known.name,
             model=self.model.path,
             node=first.node.name,

@@ -126,8 +126,8 @@ def _compare_limits(
 
 def _common_opsets(known: Sequence[KnownRuntime]) -> dict[str, int]:
     opsets = [each.limits.opsets for each in known]
-    domains = {domain for each in opsets for domain in each}
-    return {domain: min(each[domain] for each in opsets if domain in each) for domain in domains}
+    domains = {domain for opset in opsets for domain in opset}
+    return {domain: min(opset[domain] for opset in opsets if domain in opset) for domain in domains}
 
 
 def collect_prediction_gaps(

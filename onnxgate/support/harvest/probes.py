@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnx import TensorProto, helper
+
 from onnxgate.support.tables.limits import ExternalData, Limits
 
 if TYPE_CHECKING:
@@ -176,16 +178,12 @@ LAYOUT_WRITERS: dict[str, Callable[[Path], Path]] = {
 def _make_probe_model(
     ir_version: int, opsets: Mapping[str, int], domain: str = "ai.onnx", operator: str = "Relu"
 ) -> bytes:
-    from onnx import helper
-
     node = helper.make_node(operator, ["x"], ["y"], domain="" if domain == "ai.onnx" else domain)
     return _serialize_model(ir_version, opsets, node)
 
 
 def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto, location: str = "") -> bytes:
     """One node over `(2,)` float32, with weights `w` where they have a location."""
-    from onnx import TensorProto, helper
-
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph([node], "g", [x], [y])
     if location:
@@ -198,7 +196,5 @@ def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto
 
 
 def _write_model(path: Path, location: str) -> Path:
-    from onnx import helper
-
     path.write_bytes(_serialize_model(7, {"ai.onnx": 7}, helper.make_node("Add", ["x", "w"], ["y"]), location))
     return path

@@ -108,7 +108,7 @@ def _make_schema_row(schema: DumpedSchema, rows: TableBuilder) -> SchemaRow:
         schema.since,
         schema.deprecated,
         tuple(_make_parameter(each) for each in schema.inputs),
-        tuple(_make_parameter(each) for each in schema.outputs),
+        tuple(_make_parameter(output) for output in schema.outputs),
         rows.constraints(schema.constraints),
         tuple((name, kind, required) for name, (kind, required) in sorted(schema.attributes.items())),
         *schema.inputs_range,
@@ -233,8 +233,8 @@ class TableBuilder:
         return self._numbers.setdefault(tuple(sorted(set(types))), len(self._numbers))
 
     def _used(self) -> frozenset[int]:
-        rows: list[SchemaRow | KernelRow] = [row for each in self._schemas.values() for row in each]
-        rows += [row for each in self._kernels.values() for row in each]
+        rows: list[SchemaRow | KernelRow] = [row for schema in self._schemas.values() for row in schema]
+        rows += [row for kernel in self._kernels.values() for row in kernel]
         return frozenset(number for row in rows for _, number in row.constraints)
 
     def _operators(self, ranks: Mapping[int, int]) -> dict[str, dict[str, msgspec.Raw]]:

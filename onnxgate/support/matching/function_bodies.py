@@ -122,8 +122,10 @@ def _make_node(operation: Operation) -> NodeProto:
 
     node = NodeProto(op_type=operation.name, domain="" if operation.domain == DEFAULT_DOMAIN else operation.domain)
     node.input.extend("" if each is None else f"i{index}" for index, each in enumerate(operation.inputs))
-    node.output.extend("" if each is None else f"o{index}" for index, each in enumerate(operation.outputs))
-    node.attribute.extend(AttributeProto.FromString(each.data) for each in operation.attributes if each.data)
+    node.output.extend("" if output is None else f"o{index}" for index, output in enumerate(operation.outputs))
+    node.attribute.extend(
+        AttributeProto.FromString(attribute.data) for attribute in operation.attributes if attribute.data
+    )
     return node
 
 

@@ -77,7 +77,9 @@ def _contextual_body(
 
 def attribute_defaults(schema: OpSchema) -> dict[str, AttributeProto]:
     """Default values of an operator's attributes, by name."""
-    return {name: each.default_value for name, each in schema.attributes.items() if each.default_value.name}
+    return {
+        name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value.name
+    }
 
 
 def instantiate_function(
@@ -114,7 +116,7 @@ def _attribute_values(
     function: FunctionProto, node: NodeProto, defaults: Mapping[str, AttributeProto]
 ) -> dict[str, AttributeProto]:
     own = {each.name: each for each in function.attribute_proto}
-    return {**defaults, **own, **{each.name: each for each in node.attribute}}
+    return {**defaults, **own, **{attribute.name: attribute for attribute in node.attribute}}
 
 
 def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeProto], absent: set[str]) -> None:
@@ -123,7 +125,7 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
             if name in absent:
                 node.input[index] = ""
         kept = list(_iter_filled_attributes(node.attribute, values))
-        if len(kept) != len(node.attribute) or any(each.ref_attr_name for each in node.attribute):
+        if len(kept) != len(node.attribute) or any(attribute.ref_attr_name for attribute in node.attribute):
             del node.attribute[:]
             node.attribute.extend(kept)
         for graph in _iter_node_subgraphs(node):

@@ -273,7 +273,7 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
             return SupportGap(
                 "missing-kernel", f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
             )
-    if any(each.concerns(operation, release) for each in LOCALE_RESTRICTIONS):
+    if any(locale_restriction.concerns(operation, release) for locale_restriction in LOCALE_RESTRICTIONS):
         locale = read_attribute_values(operation).get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only where the machine has the locale `{locale}`"
     return None

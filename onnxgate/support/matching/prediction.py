@@ -89,7 +89,9 @@ class _Matcher:
 
     def _implemented(self, operation: Operation, operator: Operator, schema: Schema, depth: int) -> MatchResult:
         kernels = [
-            each for each in operator.kernels if each.provider in self._providers and is_kernel_of(each, schema.since)
+            kernel
+            for kernel in operator.kernels
+            if kernel.provider in self._providers and is_kernel_of(kernel, schema.since)
         ]
         answers = [_accepts_types(kernel, schema, operation) for kernel in kernels]
         if True in answers:
@@ -135,7 +137,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
         return []
-    if any(each and "float16" in each and not each.startswith("tensor(") for each in operation.outputs):
+    if any(output and "float16" in output and not output.startswith("tensor(") for output in operation.outputs):
         return []
     widened = replace(operation, inputs=_widen_float16(operation.inputs), outputs=_widen_float16(operation.outputs))
     return (
@@ -147,7 +149,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
     """It becomes an initializer before kernels are looked for; its value must be of a type that the release has."""
-    given = next((each for each in operation.outputs if each), "")
+    given = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(given, implementation.release):
         problem = f"`{operation.label}({schema.since})` gives `{given}`"
         return SupportGap("type-mismatch", problem, "has no such type")
@@ -184,7 +186,7 @@ def _get_possible_types(schema: Schema, key: str) -> frozenset[str]:
 
 def _explain_unknown_types(operation: Operation) -> str:
     unknown = [f"input {index}" for index, each in enumerate(operation.inputs, 1) if each == ""]
-    unknown += [f"output {index}" for index, each in enumerate(operation.outputs, 1) if each == ""]
+    unknown += [f"output {index}" for index, output in enumerate(operation.outputs, 1) if output == ""]
     return f"the type of {', '.join(unknown)} of `{operation.label}` is not known"
 
 

@@ -70,7 +70,9 @@ def _infer_graph_nodes(
 ) -> tuple[TypedNode, ...]:
     """`within` is the function that the model was made of, `called` holds the local functions."""
     imports = {imported.domain or DEFAULT_DOMAIN: imported.version for imported in proto.opset_import}
-    functions = {(each.domain or DEFAULT_DOMAIN, each.name, each.overload): each for each in called.functions}
+    functions = {
+        (function.domain or DEFAULT_DOMAIN, function.name, function.overload): function for function in called.functions
+    }
     walk = _NodeTypeInference(imports, functions, within, calls)
     graph = _infer_shapes(proto).graph
     scope = walk.scope(graph, None)
@@ -104,7 +106,7 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
 
     copy = ModelProto()
     copy.CopyFrom(proto)
-    imported = {each.domain or DEFAULT_DOMAIN for each in copy.opset_import}
+    imported = {opset.domain or DEFAULT_DOMAIN for opset in copy.opset_import}
     for domain in sorted({node.domain or DEFAULT_DOMAIN for node in iter_nodes(copy)} - imported):
         copy.opset_import.add(domain=domain, version=defs.onnx_opset_version() if domain == DEFAULT_DOMAIN else 1)
     return copy
@@ -264,7 +266,7 @@ class _NodeTypeInference:
             return None
         types = [scope.type_of(name) if name else None for name in node.input]
         imports = self._imports_of(function)
-        given = (*(each.SerializeToString() for each in node.attribute), *map(_serialize_type, types))
+        given = (*(attribute.SerializeToString() for attribute in node.attribute), *map(_serialize_type, types))
         key = (function.domain, function.name, function.overload, *sorted(imports.items()), *given)
         bodies = self.calls.bodies
         if key not in bodies:
@@ -282,7 +284,8 @@ class _NodeTypeInference:
         Source: loads of functions that import other versions than their model, on ONNX Runtime 1.16 to 1.31.
         """
         return {
-            each.domain: self.imports.get(each.domain or DEFAULT_DOMAIN, each.version) for each in function.opset_import
+            opset.domain: self.imports.get(opset.domain or DEFAULT_DOMAIN, opset.version)
+            for opset in function.opset_import
         }
 
     def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:

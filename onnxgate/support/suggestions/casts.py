@@ -6,6 +6,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from onnx import helper
+
 from onnxgate.model.facts import ELEMENT_TYPES
 from onnxgate.support.matching.node_checks import ArgumentTypes, find_parameter
 from onnxgate.support.matching.operations import Attribute, Operation
@@ -70,8 +72,6 @@ def _iterate_casts(operation: Operation, other: Operation) -> Iterator[Operation
 
 @functools.lru_cache(maxsize=512)
 def _make_cast(opset: int, source: str, to: str) -> Operation:
-    from onnx import helper
-
     data = helper.make_attribute("to", _ELEMENT_TYPE_NUMBERS[to]).SerializeToString()
     return Operation(
         DEFAULT_DOMAIN, "Cast", opset, opset, (source,), (to,), (Attribute("to", "INT", data),), static=False

@@ -201,7 +201,8 @@ class _SuggestionSearch:
         if not self._takes(lambda each: change_parameter_type(each, schema, way.parameter, way.to)):
             return False
         return all(
-            is_implemented(list_casts(each, schema, way.parameter, way.to), self._asked) for each in self._operations
+            is_implemented(list_casts(operation, schema, way.parameter, way.to), self._asked)
+            for operation in self._operations
         )
 
     def _schema(self) -> Schema | None:
@@ -288,7 +289,7 @@ def remove_attribute(operation: Operation, attribute: str) -> Operation | None:
 def set_attributes(operation: Operation, attributes: Sequence[tuple[str, str]]) -> Operation:
     """The operation with attributes of these kinds, whatever they hold, in the place of its own of the same names."""
     names = {name for name, _ in attributes}
-    kept = [each for each in operation.attributes if each.name not in names]
+    kept = [attribute for attribute in operation.attributes if attribute.name not in names]
     new = [Attribute(name, kind, b"") for name, kind in attributes]
     return replace(operation, attributes=tuple(sorted((*kept, *new), key=lambda each: each.name)))
 
@@ -305,12 +306,12 @@ def replace_operator(operation: Operation, way: OperatorReplacement, version: in
 
 def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | None:
     """The newest version of a domain that all take; None where none of them limits it."""
-    return min((each.opsets[domain] for each in limits if domain in each.opsets), default=None)
+    return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
 
 
 def _accept_versions(prepared: TypedModel, domain: str, version: int, limits: Sequence[Limits]) -> bool:
     opsets = {**prepared.opsets, domain: version}
-    return all(accepts_versions(each, prepared.ir_version, opsets) for each in limits)
+    return all(accepts_versions(limit, prepared.ir_version, opsets) for limit in limits)
 
 
 def _find_same_names(name: str, known: Iterable[str]) -> list[str]:

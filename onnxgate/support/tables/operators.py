@@ -264,8 +264,8 @@ def list_known_releases() -> tuple[str, ...]:
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
     """The operator's schema in the newest release that has one for the version; 0 stands for the newest version."""
-    for each in reversed(_load_implementations().values()):
-        operator = each.operator(domain, name)
+    for implementation in reversed(_load_implementations().values()):
+        operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None
         if schema is not None:
             return schema

@@ -6,7 +6,8 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+
+from onnx import TensorProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, Span, length_delimited_field, rewrite_fields, total_size
 from onnxgate.commands.fix.types import Change, FixRequest, NoFix, RunnableCopy
@@ -14,9 +15,6 @@ from onnxgate.model.facts import required_bytes
 from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import read_pointer
 from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_tensors
-
-if TYPE_CHECKING:
-    from onnx import TensorProto
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
@@ -114,8 +112,6 @@ def _resolve_data_file(asked: FixRequest, location: str) -> Path:
 
 def _parse_external_tensor(found: FieldMatch) -> TensorProto | None:
     """The tensor, where its data are said to lie elsewhere."""
-    from onnx import TensorProto
-
     said = [field.value for field in found.inner() if field.number == _DATA_LOCATION]
     if not said or said[-1] != _LOCATION_EXTERNAL:
         return None

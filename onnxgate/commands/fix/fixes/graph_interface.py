@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, length_delimited_field, rewrite_fields
 from onnxgate.commands.fix.types import Change, FixRequest, NoFix
 from onnxgate.model.facts import STRING
-from onnxgate.model.reading.fact_extraction import list_inputs, read_opsets
+from onnxgate.model.reading.fact_extraction import list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.structure import iter_scopes
 from onnxgate.model.subgraphs.reduced_models import copy_for_checker, kind_without_shape
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, ValueInfoProto
-
 
 TYPE_HINT = "export the model again, so that it says the type"
 
@@ -53,8 +50,6 @@ def _lacks_type(value: ValueInfoProto) -> bool:
 
 
 def _add_types(asked: FixRequest, known: dict[str, ValueInfoProto]) -> Change:
-    from onnx import ValueInfoProto
-
     def filled(found: FieldMatch) -> list[Part] | None:
         value = ValueInfoProto.FromString(found.content())
         if value.name not in known or not _lacks_type(value):
@@ -74,8 +69,6 @@ def _add_types(asked: FixRequest, known: dict[str, ValueInfoProto]) -> Change:
 
 def _infer_types(asked: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
     """What inference says of each value; else why it says nothing."""
-    from onnx import ModelProto
-
     given, made = asked.scratch / "given.onnx", asked.scratch / "inferred.onnx"
     given.write_bytes(_drop_untyped_values(copy_for_checker(asked.proto, asked.path), lacking).SerializeToString())
     if wrong := asked.elsewhere(["infer", str(given), str(made)]):
@@ -95,8 +88,6 @@ def _drop_untyped_values(proto: ModelProto, lacking: set[str]) -> ModelProto:
 
 
 def _render_type(value: ValueInfoProto) -> str:
-    from onnxgate.model.reading.fact_extraction import read_value_infos
-
     (told,) = read_value_infos([value])
     shape = "" if told.shape is None else f" [{', '.join(map(str, told.shape))}]"
     return f"{told.type}{shape}"
@@ -160,14 +151,10 @@ def _insert_identities(asked: FixRequest, passed: set[str], names: list[str]) ->
 
 
 def _value_name(found: FieldMatch) -> str:
-    from onnx import ValueInfoProto
-
     return str(ValueInfoProto.FromString(found.content()).name)
 
 
 def _identity_node(source: str, output: str, name: str) -> bytes:
-    from onnx import NodeProto
-
     data: bytes = NodeProto(op_type="Identity", name=name, input=[source], output=[output]).SerializeToString()
     return data
 

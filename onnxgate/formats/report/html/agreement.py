@@ -84,7 +84,7 @@ def _render_pair(pair: str, figures: Sequence[Measured]) -> Markup:
     for figure in figures:
         cases.setdefault(figure.case, []).append(figure)
     head = tag("tr", tag("th", wording.truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
-    return tag("tbody", head, join_lines(row for each in cases.values() for row in _render_table_rows(each)))
+    return tag("tbody", head, join_lines(row for case in cases.values() for row in _render_table_rows(case)))
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
@@ -322,13 +322,13 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
     """For figures of one metric and their bounds; None where there is nothing but 0 and what is not finite."""
     metric = figures[0].metric
     numbers = [each for figure in figures for each in (figure.value, figure.bound) if each is not None]
-    numbers = [each for each in numbers if math.isfinite(each)]
+    numbers = [number for number in numbers if math.isfinite(number)]
     if metric in wording.RATIO_METRICS or metric in wording.BUDGET_METRICS:
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
         pad = max((high - low) * 0.1, 10.0 ** (math.floor(math.log10(max(abs(high), abs(low), 1e-9))) - 3))
         linear = Scale(low - pad, high if metric in ("cosine", "top1") and high == 1.0 else high + pad, False)
         return linear if math.isfinite(linear.high - linear.low) else None
-    positive = [math.log10(each) for each in numbers if each > 0]
+    positive = [math.log10(number) for number in numbers if number > 0]
     if not positive:
         return None
     low, high = math.floor(min(positive)), math.ceil(max(positive))

@@ -26,8 +26,8 @@ def render_drawing(drawing: Drawing) -> Markup:
     edges = [each for each in drawing.edges if each.source in numbers and each.target in numbers]
     placed = layout_boxes([_box_width(node) for node in nodes], [(each.source, each.target) for each in edges])
     values: dict[tuple[int, int], list[str]] = {}
-    for each in edges:
-        values.setdefault((each.source, each.target), []).append(each.value)
+    for edge in edges:
+        values.setdefault((edge.source, edge.target), []).append(edge.value)
     width, height = placed.width + 2 * MARGIN, placed.height + BOX_HEIGHT + 2 * MARGIN
     svg = tag(
         "svg",
@@ -280,7 +280,7 @@ def _position_row(
             others, before, first = blocks.pop()
             step = before[-1] + widths[others[-1]] / 2 + BOX_GAP + widths[boxes[0]] / 2
             middle = (len(others) * first + len(boxes) * (start - step)) / (len(others) + len(boxes))
-            boxes, offsets, start = [*others, *boxes], [*before, *(step + each for each in offsets)], middle
+            boxes, offsets, start = [*others, *boxes], [*before, *(step + offset for offset in offsets)], middle
         blocks.append((boxes, offsets, start))
     for boxes, offsets, start in blocks:
         xs.update((box, start + offset) for box, offset in zip(boxes, offsets, strict=True))

@@ -176,7 +176,7 @@ def render_changes(report: Report) -> Markup | None:
 
 
 def _render_change(change: Change) -> Markup:
-    said = [render_prose(each) for each in wording.list_differences(change, MAX_DIFFERENCES)]
+    said = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
     return tag(
         "li",
         render_code(wording.truncate(change.model)),
@@ -200,7 +200,8 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
         tag(
             "tbody",
             join_lines(
-                _render_matrix_row(model, [row.get(each) for each in runtimes], anchors) for model, row in rows.items()
+                _render_matrix_row(model, [row.get(runtime) for runtime in runtimes], anchors)
+                for model, row in rows.items()
             ),
         ),
         class_="matrix",
@@ -446,8 +447,13 @@ def _render_runtimes(runtimes: Sequence[ReportedRuntime]) -> Markup:
     return _render_table(
         ("target", "runtime", "Python", "providers"),
         (
-            (each.target, f"{each.engine} {each.version}", each.python or "its own", ", ".join(each.providers))
-            for each in runtimes
+            (
+                runtime.target,
+                f"{runtime.engine} {runtime.version}",
+                runtime.python or "its own",
+                ", ".join(runtime.providers),
+            )
+            for runtime in runtimes
         ),
     )
 

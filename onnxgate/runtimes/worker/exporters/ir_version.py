@@ -39,11 +39,11 @@ def lower_ir_version(model: Any, highest: Optional[int]) -> bool:
 
 def required_ir_version(model: Any) -> int:
     """The smallest IR version that has all that this model uses; its own where that cannot be known."""
-    opsets = [each for owner in (model, *model.functions) for each in owner.opset_import]
+    opsets = [opset for owner in (model, *model.functions) for opset in owner.opset_import]
     return max(
         [
             _MIN_IR_VERSION,
-            *(_required_by_opset(each, model) for each in opsets),
+            *(_required_by_opset(opset, model) for opset in opsets),
             *(_required_by_part(part, model) for part in _nested_messages(model)),
         ]
     )

@@ -38,7 +38,7 @@ def _check_result(given: SourceResult, source: str) -> SourceResult:
         text = "`{}` returned {} as the model; expected a function of JAX arrays"
         raise SourceError(text.format(name, describe_value(given.model)))
     args = given.args if isinstance(given.args, (tuple, list)) else (given.args,)
-    odd = next((each for each in args if not hasattr(each, "shape") or not hasattr(each, "dtype")), None)
+    odd = next((arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")), None)
     if odd is not None or not args or args == (None,):
         text = "`{}` returned {} among `args`; expected arrays or `jax.ShapeDtypeStruct`s"
         raise SourceError(text.format(name, describe_value(odd)))
@@ -77,7 +77,7 @@ def _dynamic_axes(given: SourceResult, source: str) -> List[Mapping[int, str]]:
 
 def _parameter_names(given: SourceResult) -> List[str]:
     try:
-        found = [each.name for each in inspect.signature(given.model).parameters.values()]
+        found = [parameter.name for parameter in inspect.signature(given.model).parameters.values()]
     except (TypeError, ValueError):
         found = []
     return found[: len(given.args)] + ["input {}".format(i) for i in range(len(found), len(given.args))]

@@ -38,7 +38,7 @@ def answer(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         raise SourceError(text.format(split_source(job["source"])[1], describe_value(given.model)))
     inputs = _find_inputs(given, job["source"])
     leaves = keras.tree.flatten(inputs)
-    sample = None if any(map(_is_spec, leaves)) else [_to_numpy(each) for each in leaves]
+    sample = None if any(map(_is_spec, leaves)) else [_to_numpy(leaf) for leaf in leaves]
     _build_model(given.model, inputs, sample)
     signature = _export_signature(given.model, inputs, leaves)
     if job["export"]:

@@ -101,8 +101,8 @@ def _mark_varying_branches(aside: torch_eager.ModuleCall, fixed: Sequence[Wire])
     """Mark branches that were written into the file and that the source really takes otherwise for other inputs."""
     branches = [each for each in fixed if each["kind"] == "branch"]
     if branches and torch_behaviour.do_branches_vary(aside):
-        for each in branches:
-            each["varies"] = True
+        for branch in branches:
+            branch["varies"] = True
 
 
 def _observe_source(
@@ -307,6 +307,6 @@ def _program_module(program: Any) -> Any:
 
 def _output_node_names(program: Any) -> Iterator[str]:
     """The nodes whose values are the outputs; the exporter drops what is no tensor."""
-    for each in program.graph_signature.output_specs:
-        if each.kind.name == "USER_OUTPUT" and type(each.arg).__name__ == "TensorArgument":
-            yield each.arg.name
+    for output_spec in program.graph_signature.output_specs:
+        if output_spec.kind.name == "USER_OUTPUT" and type(output_spec.arg).__name__ == "TensorArgument":
+            yield output_spec.arg.name

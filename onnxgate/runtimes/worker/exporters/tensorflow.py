@@ -108,12 +108,12 @@ def _run_function(job: Wire, concrete: Any, args: Sequence[Any], result: Wire, p
     tensors = _input_tensors(concrete)
 
     def function(values: List[Any]) -> List[Any]:
-        given = [tf.constant(value, each.dtype) for value, each in zip(values, tensors)]  # noqa: B905
+        given = [tf.constant(value, tensor.dtype) for value, tensor in zip(values, tensors)]  # noqa: B905
         return [each.numpy() for each in tf.nest.flatten(concrete(*given)) if each is not None]
 
     sample = None
-    if args and not any(isinstance(each, tf.TensorSpec) for each in args):
-        sample = [numpy.asarray(each) for each in args]
-    names = [each.name.partition(":")[0] for each in tensors]
-    dtypes = [numpy.dtype(each.dtype.as_numpy_dtype) for each in tensors]
+    if args and not any(isinstance(arg, tf.TensorSpec) for arg in args):
+        sample = [numpy.asarray(arg) for arg in args]
+    names = [tensor.name.partition(":")[0] for tensor in tensors]
+    dtypes = [numpy.dtype(tensor.dtype.as_numpy_dtype) for tensor in tensors]
     numpy_eager.run_cases(job, numpy_eager.ArrayCall(function, names, dtypes, sample), result, phase)

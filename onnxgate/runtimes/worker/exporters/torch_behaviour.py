@@ -291,12 +291,12 @@ def _axis_items(axes: Any) -> List[Tuple[Any, Any]]:
 
 def _requested_by_name(recipe: TorchSourceResult, call: ModuleCall) -> Iterator[RequestedAxis]:
     names = list(recipe.input_names or parameter_names(call))
-    for each in read_named_axes(recipe):
-        if len(names) == len(call.tensors) and each["value"] in names:
-            number = names.index(each["value"])
+    for axis in read_named_axes(recipe):
+        if len(names) == len(call.tensors) and axis["value"] in names:
+            number = names.index(axis["value"])
             tensor = call.leaves[call.tensors[number]]
-            if -tensor.dim() <= each["axis"] < tensor.dim():
-                yield RequestedAxis(number, each["axis"] % tensor.dim(), each["name"], True)
+            if -tensor.dim() <= axis["axis"] < tensor.dim():
+                yield RequestedAxis(number, axis["axis"] % tensor.dim(), axis["name"], True)
 
 
 def _requested_in(value: Any, spec: Any, call: ModuleCall) -> Iterator[RequestedAxis]:
@@ -358,8 +358,8 @@ def find_narrowed_axes(program: Any, wanted: List[RequestedAxis]) -> List[Narrow
 
 def _narrow_symbol(bounds: Any, axes: List[Tuple[int, int]], asks: List[RequestedAxis]) -> Optional[NarrowedAxes]:
     lowest, highest = _finite_bound(bounds.lower) or 0, _finite_bound(bounds.upper)
-    limit = min((each.highest for each in asks if each.highest is not None), default=None)
-    raised = lowest > max(MIN_DYNAMIC_SIZE, *(each.lowest for each in asks))
+    limit = min((ask.highest for ask in asks if ask.highest is not None), default=None)
+    raised = lowest > max(MIN_DYNAMIC_SIZE, *(ask.lowest for ask in asks))
     lowered = highest is not None and (limit is None or highest < limit)
     return NarrowedAxes(tuple(axes), lowest, highest) if raised or lowered else None
 
