@@ -13,7 +13,7 @@ import pytest
 
 from onnxgate.core import files
 
-HOLDS = "import sys, time; from onnxgate import scratch; print(scratch.kept_folder(), flush=True); time.sleep(60)"
+HOLDS = "import sys, time; from onnxgate.core import files; print(files.create_process_folder(), flush=True); time.sleep(60)"
 
 
 @pytest.fixture

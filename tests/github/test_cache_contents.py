@@ -163,7 +163,7 @@ def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixtu
 def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest are kept first."""
     kept = Path(given[FOLDER_VARIABLE])
-    monkeypatch.setattr("onnxgate.carrying.MOST_BYTES", 20)
+    monkeypatch.setattr("onnxgate.github.cache.MAX_CARRIED_BYTES", 20)
     (leave(kept, "0" * 64) / "0" / "1.npy").write_bytes(b"many numbers")
     make_results_key(read_inputs(given), given)
 
