@@ -110,10 +110,7 @@ def command(
     PATHS are models, their data files, folders or sources. The exit status is 0 where the gate is open, 1 where it is
     closed, 2 where the usage, the config or the lock is wrong, and 3 where something asked for could not be decided.
     """
-    # REMAP-EMPTY
     from onnxgate.cli.shared.outputs import FORMATS_WITH_DRAWINGS, parse_outputs, write_outputs
-
-    # REMAP-EMPTY
     from onnxgate.inputs.case_selection import CaseSelection
 
     sinks = parse_outputs(outputs)
@@ -134,7 +131,7 @@ def command(
     if config is None:
         from onnxgate.commands.files_without_config import check_files
 
-        report = check_files(paths, target, options, drawn=drawn)
+        report = check_files(paths, target, options.start, options.jobs, options.fail_on, drawn=drawn)
     else:
         report = _run_gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh)
     write_outputs(

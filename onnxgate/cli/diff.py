@@ -87,8 +87,6 @@ def _textconv_lines(path: Path) -> list[str]:
 
 def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
     from onnxgate import __version__
-
-    # REMAP-EMPTY
     from onnxgate.core.errors import UsageError
     from onnxgate.core.files import temporary_folder
     from onnxgate.model.diff.model_diff import compute_diff

@@ -135,7 +135,7 @@ def _request_for_files(
     paths: tuple[Path, ...], target: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
     """Files that no config knows: nothing is promised of them but what `--target` says."""
-    request = make_request(paths, target, options, "minors")
+    request = make_request(paths, target, options.start, options.jobs, "minors")
     if target is None:
         request = dataclasses.replace(request, lock=Lock())
     return request.project, request, False

@@ -183,7 +183,6 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    # REMAP-EMPTY
 
     if old is None:
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")

@@ -10,8 +10,9 @@ import click
 from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
 from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
+from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_host, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
-from onnxgate.commands.matrix_verification import verify_matrix
+from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.gate import pipeline
@@ -65,10 +66,15 @@ def command(
 def _build_matrix(
     paths: tuple[Path, ...], target: str | None, select: ReleaseSelection, options: CommonOptions, *, verify: bool
 ) -> Matrix:
-    request = make_request(paths, target, options, select)
+    request = make_request(paths, target, options.start, options.jobs, select)
     models = predict_matrix(pipeline.run(request))
     if verify:
-        models = verify_matrix(models, request, options)
+        board = CountingProgressBoard(len(find_releases(request)) * len(request.models))
+        with (
+            open_progress(quiet=options.quiet, board=board) as progress,
+            open_host(request.project, options, progress) as host,
+        ):
+            models = verify_matrix(models, request, host, progress, offline=options.offline)
     return build_matrix(models, __version__)
 
 

@@ -13,7 +13,7 @@ import click
 
 from onnxgate.cli.shared.options import CommonOptions, common_options, find_project, load_project, output_option
 from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
-from onnxgate.cli.shared.worker_pool import PREPARE_ACTIVITY, open_progress
+from onnxgate.cli.shared.worker_pool import open_progress
 from onnxgate.commands.runtimes import cache_inventory
 from onnxgate.commands.runtimes.cache_inventory import PRUNABLE_FOLDERS, Pruner, environment_folders, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
@@ -24,6 +24,7 @@ from onnxgate.formats.wording import pluralize
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
+from onnxgate.runtimes.pool.monitoring import PREPARE_ACTIVITY
 
 if TYPE_CHECKING:
     from onnxgate.commands.runtimes.cache_inventory import PruneResult
@@ -86,7 +87,6 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     A runtime is named as in the lock: `onnxruntime 1.18.1`, in quotes. What is ready is left as it is. The exit status
     is 3 where one cannot be had; not where only targets want it that are not required.
     """
-    # REMAP-EMPTY
 
     return prepare_environments(names, options)
 
@@ -117,7 +117,6 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     These are environments, results, inputs, harvests, and all else that can be made again. What a running check works
     with stays in any case.
     """
-    # REMAP-EMPTY
 
     return prune_cache(None if everything else parse_age(age), locks, options, really=not dry_run)
 

@@ -11,11 +11,10 @@ from typing import NoReturn
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
-from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, name_runtimes
 from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason, describe_working_range
-from onnxgate.core.report import LEVELS, Finding, Report
+from onnxgate.core.report import LEVELS, FailOn, Finding, Report
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import report_builder
@@ -33,16 +32,16 @@ PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 PREDICTION_SCOPE = "no config: predicted from support data, nothing was run"
 
 
-def check_files(paths: Sequence[Path], requirement: str | None, options: CommonOptions, *, drawn: bool) -> Report:
+def check_files(
+    paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, fail_on: FailOn, *, drawn: bool
+) -> Report:
     """The file and support stages over files that no config knows, on all measured releases that fit."""
-    request = make_request(paths, requirement, options)
+    request = make_request(paths, requirement, start, jobs)
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
     outcome.gathered.undone += _find_undecided_models(models, outcome)
     findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
-    report = report_builder.build_report(
-        request, dataclasses.replace(outcome, findings=findings), options.fail_on, drawn=drawn
-    )
+    report = report_builder.build_report(request, dataclasses.replace(outcome, findings=findings), fail_on, drawn=drawn)
     ranges = (
         f"{model.path}: {describe_working_range(model).sentence}"
         for model in models
@@ -52,10 +51,10 @@ def check_files(paths: Sequence[Path], requirement: str | None, options: CommonO
 
 
 def make_request(
-    paths: Sequence[Path], requirement: str | None, options: CommonOptions, select: ReleaseSelection = "all"
+    paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
 ) -> GateRequest:
     """What is asked of files that no config knows: what is wrong with each, and which of the releases load it."""
-    start = options.start.resolve()
+    start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_apply_select(_find_releases(requirement), select))
     return GateRequest(
@@ -67,7 +66,7 @@ def make_request(
         stages=PREDICTED_STAGES,
         today=datetime.date.min,
         open_host=_refuse_host,
-        jobs=options.jobs,
+        jobs=jobs,
         static_folder=static_dir,
     )
 

@@ -10,8 +10,6 @@ import msgspec
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from onnxgate.cli.shared.options import CommonOptions
-from onnxgate.cli.shared.worker_pool import LOOK_UP_ACTIVITY, CountingProgressBoard, open_host, open_progress
 from onnxgate.core.errors import ConfigError, OnnxgateError, ResolutionError
 from onnxgate.core.jobs import Completed, Crashed, Load, Observation, Refused, TimedOut, Unavailable
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
@@ -20,31 +18,31 @@ from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.releases import PYTHONS, NumpyResolver, PackageIndex, runtime_from_release
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.rules.runtime._failures import shorten_failure
-from onnxgate.runtimes.pool.monitoring import Progress
+from onnxgate.runtimes.pool.monitoring import LOOK_UP_ACTIVITY, Progress
+from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 MAX_LOOKUPS = 4
 
 
+def find_releases(request: GateRequest) -> list[LockedRuntime]:
+    """Return the releases that the models of the request are loaded with."""
+    return [runtime for target in request.lock.targets.values() for runtime in target.runtimes]
+
+
 def verify_matrix(
-    models: Sequence[MatrixModel], request: GateRequest, options: CommonOptions
+    models: Sequence[MatrixModel], request: GateRequest, pool: WorkerPool, progress: Progress, *, offline: bool
 ) -> tuple[MatrixModel, ...]:
-    """The models with what came of loading them; nothing is written to any lock."""
-    releases = [runtime for target in request.lock.targets.values() for runtime in target.runtimes]
+    """Return the models with the results of loading them. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
-    board = CountingProgressBoard(len(releases) * len(files))
-    with (
-        open_progress(quiet=options.quiet, board=board) as progress,
-        open_host(request.project, options, progress) as host,
-    ):
-        seats = _WheelResolver(UvIndex(offline=options.offline), progress).seats(releases)
-        waiting = {
-            (path, name): host.submit(seat, Load(model=str(file)))
-            for name, seat in seats.items()
-            if isinstance(seat, WorkerSpec)
-            for path, file in files.items()
-        }
-        return tuple(_add_observations(model, seats, waiting) for model in models)
+    specs = _WheelResolver(UvIndex(offline=offline), progress).find_specs(find_releases(request))
+    waiting = {
+        (path, name): pool.submit(spec, Load(model=str(file)))
+        for name, spec in specs.items()
+        if isinstance(spec, WorkerSpec)
+        for path, file in files.items()
+    }
+    return tuple(_add_observations(model, specs, waiting) for model in models)
 
 
 ModelAndRuntime = tuple[str, str]  # model, runtime
@@ -52,13 +50,13 @@ ModelAndRuntime = tuple[str, str]  # model, runtime
 
 def _add_observations(
     model: MatrixModel,
-    seats: Mapping[str, WorkerSpec | Unavailable],
+    specs: Mapping[str, WorkerSpec | Unavailable],
     waiting: Mapping[ModelAndRuntime, Future[Observation]],
 ) -> MatrixModel:
     entries = []
     for entry in model.runtimes:
-        seat = seats[entry.runtime]
-        seen = seat if isinstance(seat, Unavailable) else waiting[model.path, entry.runtime].result()
+        spec = specs[entry.runtime]
+        seen = spec if isinstance(spec, Unavailable) else waiting[model.path, entry.runtime].result()
         entries.append(_add_observation(entry, seen))
     return msgspec.structs.replace(model, runtimes=tuple(entries))
 
@@ -96,27 +94,27 @@ class _WheelResolver:
     def __post_init__(self) -> None:
         self.companions = NumpyResolver(self.index)
 
-    def seats(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
+    def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
         """Where each release can be asked, by its name; or why it cannot. The newest one alone is asked for first."""
-        first = {runtime.name: self._seat(runtime) for runtime in runtimes[-1:]}
+        first = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
             others = zip(
-                (runtime.name for runtime in runtimes[:-1]), threads.map(self._seat, runtimes[:-1]), strict=True
+                (runtime.name for runtime in runtimes[:-1]), threads.map(self._find_spec, runtimes[:-1]), strict=True
             )
             return first | dict(others)
 
-    def _seat(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
+    def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
         """Asked for once only, where no index answers."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)
-        seat = self._looked_up(runtime)
+        spec = self._look_up(runtime)
         self.progress.finished(
-            runtime.name, LOOK_UP_ACTIVITY, "ready" if isinstance(seat, WorkerSpec) else "unavailable"
+            runtime.name, LOOK_UP_ACTIVITY, "ready" if isinstance(spec, WorkerSpec) else "unavailable"
         )
-        return seat
+        return spec
 
-    def _looked_up(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
+    def _look_up(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
         try:
             engine = self._release(runtime)
             numpy = self.companions.numpy(engine.version, engine.python)

@@ -10,6 +10,9 @@ import msgspec
 from onnxgate.core.findings import IncompleteCheck
 
 VERSION = 1
+RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
+"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
+element is the largest."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

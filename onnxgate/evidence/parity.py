@@ -8,10 +8,6 @@ import msgspec
 
 from onnxgate.core.findings import Place
 
-RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
-element is the largest."""
-
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One more figure of an output; `bound` is None where nothing is held to it."""
@@ -25,7 +21,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One output in one case, candidate against reference.
 
     `worst_abs` is the absolute difference at the element that uses up most of its bound, and `bound` is that element's
-    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of the `RATIOS`, to which
+    `atol + rtol * |b|`; the other metrics count against 0. `agrees` is `value <= bound`; of `RATIO_METRICS`, to which
     quantized outputs are held, it is `value >= bound`.
     """
 
@@ -33,7 +29,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     optimization: str
     agrees: bool
-    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite" | one of RATIOS
+    metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite" | a ratio
     value: float
     bound: float
     bound_from: Literal["config", "lock", "type"]

@@ -34,7 +34,6 @@ TAMPERING_HINT = "hint: delete the repository's caches whose key begins with `on
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables with which the gate uses what was restored: what the lock does not vouch for is gone before."""
-    # REMAP-EMPTY
     from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
 
     folder = environment.get(FOLDER_VARIABLE, "")
@@ -54,7 +53,6 @@ def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
 
     A warning names what claimed to be that.
     """
-    # REMAP-EMPTY
     from onnxgate.runtimes.environments import wheels
 
     try:
@@ -87,7 +85,6 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
     The same results have the same key, so that they are saved once. Costs differ from run to run.
     """
-    # REMAP-EMPTY
     from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
 
     folder, start = Path(environment.get(FOLDER_VARIABLE, "")), environment.get(KEY_VARIABLE, "")

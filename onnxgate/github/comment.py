@@ -221,7 +221,8 @@ def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
 
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
-    said = f"Written by {named} of this pull request's own code, which ended with {markdown_code(run.conclusion or 'nothing')}."
+    conclusion = markdown_code(run.conclusion or "nothing")
+    said = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
     doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
     return f"{comment.format(report)}\n\n---\n{said}{doubt}\n"
 

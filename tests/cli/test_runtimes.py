@@ -196,11 +196,11 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
         from pathlib import Path
         from onnxgate.project.lock.loader import load_lock
         from onnxgate.runtimes.environments.builder import Environments
-        from onnxgate.runtimes.environments.storage import Slot
+        from onnxgate.runtimes.environments.storage import EnvironmentSlot
         lock = load_lock(Path({str(project / "onnxgate.lock")!r}))
         environments = Environments(Path({str(own_cache)!r}), offline=True)
         runtime = lock.targets["newest"].runtimes[0]
-        Slot.ready = lambda slot: slot.folder
+        EnvironmentSlot.ready = lambda slot: slot.folder
         print(environments.prepare(runtime, lock.pinned), flush=True)
         time.sleep(60)
     """

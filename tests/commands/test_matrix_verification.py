@@ -45,18 +45,18 @@ class Shelf:
 def test_an_index_that_does_not_answer_is_asked_once() -> None:
     """Each question may take minutes then."""
     shelf = Shelf()
-    seats = _WheelResolver(shelf, NoProgress()).seats(RUNTIMES)
+    specs = _WheelResolver(shelf, NoProgress()).find_specs(RUNTIMES)
 
-    assert set(seats) == {runtime.name for runtime in RUNTIMES}
-    assert all(isinstance(seat, Unavailable) for seat in seats.values())
+    assert set(specs) == {runtime.name for runtime in RUNTIMES}
+    assert all(isinstance(spec, Unavailable) for spec in specs.values())
     assert shelf.asked == ["onnxruntime==1.18.1"]
 
 
 def test_each_release_under_the_first_python_that_it_is_for() -> None:
     """And what is not there is said of that release alone."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
-    seats = _WheelResolver(shelf, NoProgress()).seats(RUNTIMES)
-    old, missing, new = (seats[runtime.name] for runtime in RUNTIMES)
+    specs = _WheelResolver(shelf, NoProgress()).find_specs(RUNTIMES)
+    old, missing, new = (specs[runtime.name] for runtime in RUNTIMES)
 
     assert isinstance(old, WorkerSpec)
     assert old.runtime is not None

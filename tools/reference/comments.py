@@ -11,19 +11,21 @@ from typing import Any
 
 
 def field_comments(kind: type) -> dict[str, str]:
-    """The comment on each field's own last line, by the field's name; fields without one are left out."""
+    """Return the last comment within each field's lines, by the field's name; fields without one are left out."""
     source = textwrap.dedent(inspect.getsource(kind))
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
-    spoken = _comments(source)
+    comments = _comments(source)
     return {
-        node.target.id: spoken[node.end_lineno]
+        node.target.id: comments[line]
         for node in body.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.end_lineno in spoken
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        if line in comments
     }
 
 
-def _comments(source: str) -> dict[int | None, str]:
+def _comments(source: str) -> dict[int, str]:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
 

@@ -46,8 +46,6 @@ def report_errors() -> Iterator[None]:
         print_error(*_render_error(error))
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
-        # REMAP-EMPTY
-
         print_error(*(render_system_error(error) or _report_bug(error)))
         _discard_output()
         sys.exit(EXIT_BUG)
@@ -146,7 +144,6 @@ def _discard_output() -> None:
 
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
-_SECOND_SIGNAL_STATUS = 130
 GRACE_S = 20
 """So long may it take to end what runs and to remove what was only needed meanwhile."""
 
@@ -206,7 +203,7 @@ def _exit_now() -> NoReturn:
     try:
         os.write(2, b"interrupted\n")
     finally:
-        os._exit(_SECOND_SIGNAL_STATUS)
+        os._exit(EXIT_INTERRUPTED)
 
 
 DISK_HINT = "make room there, or have `TMPDIR` and `ONNXGATE_CACHE_DIR` name folders elsewhere"

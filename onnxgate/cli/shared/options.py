@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
+    from onnxgate.core.report import FailOn
     from onnxgate.project.config.project import Project
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-FailOn = Literal["error", "warning", "never"]
 
 
 @dataclass(frozen=True, slots=True)

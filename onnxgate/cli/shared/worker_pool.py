@@ -14,7 +14,7 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.project.config.project import Project
 from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
-from onnxgate.runtimes.pool.monitoring import JobMeter, NoProgress, Progress
+from onnxgate.runtimes.pool.monitoring import LOOK_UP_ACTIVITY, PREPARE_ACTIVITY, JobMeter, NoProgress, Progress
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.pool.worker_thread import UNSANDBOXED_NOTE
 from onnxgate.runtimes.worker_spec import JobLimits
@@ -57,8 +57,6 @@ def print_limit_notes(host: WorkerPool, options: CommonOptions) -> None:
             click.echo(escape_log_line(f"note: {note}"), err=True)
 
 
-PREPARE_ACTIVITY = "prepare"
-LOOK_UP_ACTIVITY = "look up"
 ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing its environment", LOOK_UP_ACTIVITY: "looking up its wheels"}
 """What is no job."""
 

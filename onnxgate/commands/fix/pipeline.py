@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from onnxgate import __version__
 from onnxgate.commands.fix import FIXES, verification
 from onnxgate.commands.fix.model_file import write_parts
-from onnxgate.commands.fix.types import Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.verification import ModelPair, Verification, VerificationRuntime
 from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import STATIC_STAGES

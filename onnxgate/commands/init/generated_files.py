@@ -128,7 +128,8 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
     model = find_written_model(survey, script)
     mark, last = ("" if model else "# "), ("" if active else "# ")
     yield ""
-    yield f"# {escape_unprintable(script.path)}:{script.line} calls `torch.onnx.export`: `check` can export again and compare."
+    place = f"{escape_unprintable(script.path)}:{script.line}"
+    yield f"# {place} calls `torch.onnx.export`: `check` can export again and compare."
     yield f"{mark}[[model]]"
     yield f"{mark}path = {quote(model or 'models/….onnx')}"
     if not script.command:

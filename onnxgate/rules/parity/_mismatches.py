@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 
 from onnxgate.core.findings import Place
-from onnxgate.evidence.parity import RATIO_METRICS, Comparison, Difference, FirstDifference
+from onnxgate.core.report import RATIO_METRICS
+from onnxgate.evidence.parity import Comparison, Difference, FirstDifference
 
 BOUND_SOURCES = {
     "config": "by `tolerance`",

@@ -10,6 +10,10 @@ from typing import Protocol
 
 from onnxgate.core.jobs import Benchmark, Export, Job, Load, Run
 
+PREPARE_ACTIVITY = "prepare"
+LOOK_UP_ACTIVITY = "look up"
+"""Activities that are not jobs: an environment is prepared, or its wheels are looked up."""
+
 
 class Progress(Protocol):
     """One thing at a time is started and finished per seat."""

@@ -10,20 +10,20 @@ import pytest
 
 IN_A_CALLBACK = """
 import os, signal, time, weakref
-from onnxgate.cli.shared.error_handling import obey
+from onnxgate.cli.shared.error_handling import install_signal_handlers
 
-class Held:
+class Referent:
     pass
 
 def gone(_):
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0.01)
 
-obey()
-held = Held()
-reference = weakref.ref(held, gone)
+install_signal_handlers()
+referent = Referent()
+reference = weakref.ref(referent, gone)
 try:
-    del held
+    del referent
     for _ in range(500):
         time.sleep(0.01)
     print("went on")

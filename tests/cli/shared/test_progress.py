@@ -74,8 +74,8 @@ def test_a_pipe_gets_nothing() -> None:
 def test_on_a_terminal(arguments: str, terminal: str, expected: bool) -> None:
     """A real terminal shows the line while it is true; a dumb or a quiet one gets nothing."""
     code = f"""
-from onnxgate.cli import progress
-with progress.display({arguments}) as board:
+from onnxgate.cli.shared import worker_pool
+with worker_pool.open_progress({arguments}) as board:
     board.started("onnxruntime 1.18.1", "run a.onnx")
     getattr(board, "lines", lambda: 0)()
     import time; time.sleep(0.5)
@@ -104,11 +104,11 @@ def test_what_is_printed_meanwhile_has_lines_of_its_own() -> None:
     """The display is gone before a line is printed, and comes back below it."""
     code = """
 import sys, time
-from onnxgate.cli import progress
-with progress.display() as board:
+from onnxgate.cli.shared import worker_pool
+with worker_pool.open_progress() as board:
     board.started("onnxruntime 1.18.1", "run a.onnx")
     time.sleep(0.5)
-    with progress.aside(board):
+    with worker_pool.pause_progress(board):
         print("said meanwhile", flush=True)
     time.sleep(0.5)
 """

@@ -11,7 +11,7 @@ import onnx
 
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
-from onnxgate.commands.fix.types import Change, Fix, FixRequest, NoFix, VersionLimits
+from onnxgate.commands.fix.proposals import Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
@@ -33,7 +33,7 @@ def asked(
 
 
 def elsewhere(arguments: Sequence[str]) -> str:
-    """`repair/child.py` in a process of its own."""
+    """Run `onnx_subprocess.py` in another process."""
     done = subprocess.run(
         [sys.executable, str(ONNX_SUBPROCESS), *arguments], capture_output=True, text=True, check=False
     )

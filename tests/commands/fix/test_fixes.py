@@ -15,7 +15,7 @@ from onnxgate.commands.fix.fixes.external_data import ExternalData
 from onnxgate.commands.fix.fixes.graph_interface import MissingTypes, Passthrough
 from onnxgate.commands.fix.fixes.metadata import IrVersion, LeakedPaths, Opset
 from onnxgate.commands.fix.model_file import Span
-from onnxgate.commands.fix.types import Change
+from onnxgate.commands.fix.proposals import Change
 from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.rules import by_id
 from tests.commands.fix.single_model import asked, changed, refused

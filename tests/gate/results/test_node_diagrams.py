@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
@@ -87,7 +86,7 @@ DETERMINANT = "g (double[3, 3] x) => (double y) { [det] y = Det (x) }"
 def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
     """From a model's file to the report, through the gate itself."""
     write(tmp_path / "m.onnx", DETERMINANT)
-    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    request = make_request([tmp_path], None, tmp_path, 1)
     report = report_builder.build_report(request, pipeline.run(request), "error")
     (drawn,) = report.drawings
 
@@ -100,7 +99,7 @@ def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pyt
     import sys
 
     write(tmp_path / "m.onnx")
-    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    request = make_request([tmp_path], None, tmp_path, 1)
     outcome = replace(pipeline.run(request), findings=())
     monkeypatch.setitem(sys.modules, "onnxgate.model.subgraphs.node_context", None)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
@@ -29,7 +28,7 @@ def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
     double = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { y = Conv(x, w) }"
     for number in range(3):
         write(tmp_path / f"{number}.onnx", double)
-    request = make_request([tmp_path], None, CommonOptions(directory=tmp_path))
+    request = make_request([tmp_path], None, tmp_path, 1)
     outcome = pipeline.run(request)
     report = report_builder.build_report(request, replace(outcome, findings=Counted(outcome.findings)), "error")
 

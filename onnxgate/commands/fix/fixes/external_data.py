@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from onnx import TensorProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, Span, length_delimited_field, rewrite_fields, total_size
-from onnxgate.commands.fix.types import Change, FixRequest, NoFix, RunnableCopy
+from onnxgate.commands.fix.proposals import Change, FixRequest, NoFix, RunnableCopy
 from onnxgate.model.facts import required_bytes
 from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import read_pointer

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, length_delimited_field, rewrite_fields
-from onnxgate.commands.fix.types import Change, FixRequest, NoFix
+from onnxgate.commands.fix.proposals import Change, FixRequest, NoFix
 from onnxgate.model.facts import STRING
 from onnxgate.model.reading.fact_extraction import list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.structure import iter_scopes

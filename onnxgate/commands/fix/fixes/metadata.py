@@ -7,7 +7,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from onnxgate.commands.fix.model_file import Edits, FieldMatch, Part, rewrite_fields
-from onnxgate.commands.fix.types import Change, FixRequest, NoFix
+from onnxgate.commands.fix.proposals import Change, FixRequest, NoFix
 from onnxgate.model.checking.validity import find_leaked_paths
 from onnxgate.model.reading.fact_extraction import extract_facts, read_opsets
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint

@@ -1,4 +1,4 @@
-"""What a fix is given, and what it answers."""
+"""The interface of a fix: the model it gets, and the change that it proposes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 RunOnnx = Callable[[Sequence[str]], str]
-"""Has `repair/child.py` do something in another process; gives "", or why nothing came of it."""
+"""Runs `onnx_subprocess.py` with these arguments; returns "", or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
