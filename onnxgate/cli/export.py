@@ -19,19 +19,18 @@ from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_
 from onnxgate.project.config.discovery import find_config
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.loader import load_lock
+from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import plan_models
 from onnxgate.rules import ALL
 from onnxgate.rules.export.export_stale import export_stale
 from onnxgate.rules.export.toolchain_drift import toolchain_drift
 from onnxgate.runtimes.environments.toolchain import find_toolchain, probe_interpreter, required_frameworks
 from onnxgate.stages.export import jobs, stage
-from onnxgate.stages.export.jobs import common_ir_limit
 from onnxgate.stages.export.stage import compare_toolchain
 
 if TYPE_CHECKING:
     from onnxgate.core.findings import Hit
     from onnxgate.project.config.project import Project, SelectedModel
-    from onnxgate.project.lock.types import Lock
     from onnxgate.runtimes.pool.scheduler import WorkerPool
     from onnxgate.stages.export.second_export import ExportOutcome
 
@@ -94,31 +93,16 @@ def _submit_exports(
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
     seat = jobs.create_toolchain_spec(python)
     waiting = []
-    for index, model in enumerate(models):
-        planned = jobs.plan_export(
-            project,
-            model,
-            python,
-            scratch / str(index),
-            ir_version_max=_ir_limit(project, lock, model),
-            external_data=bool(read_data_locations(model.absolute)),
-            float64=False,
-        )
-        waiting.append((model, planned, host.submit(seat, planned.job)))
-    for model, planned, future in waiting:
-        yield model, stage.collect_evidence(project, planned, future.result())
+    for index, planned in enumerate(plan_models(project, lock or Lock(), models)):
+        external_data = bool(read_data_locations(planned.model.absolute))
+        plan = jobs.plan_export(project, planned, python, scratch / str(index), external_data=external_data)
+        waiting.append((planned.model, plan, host.submit(seat, plan.job)))
+    for model, plan, future in waiting:
+        yield model, stage.collect_evidence(project, plan, future.result())
 
 
 def _load_lock_if_present(project: Project) -> Lock | None:
     return load_lock(project.lock_path) if project.lock_path.exists() else None
-
-
-def _ir_limit(project: Project, lock: Lock | None, model: SelectedModel) -> int | None:
-    if lock is None:
-        return None
-    return common_ir_limit(
-        runtime.runtime for planned in plan_models(project, lock, [model]) for runtime in planned.runtimes
-    )
 
 
 def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:

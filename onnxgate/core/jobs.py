@@ -143,6 +143,8 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     folder: str  # working directory: the config's folder
     opset: int | None  # what is asked for; None leaves it to the exporter
     opset_ml: int | None = None  # the same of `ai.onnx.ml`
+    opset_max: int | None = None  # the newest that every target takes; if `opset` is None, no newer one is written
+    opset_ml_max: int | None = None  # the same of `ai.onnx.ml`
     ir_version_max: int | None  # the file is stamped down to this where nothing needs more
     cases: tuple[InputCase, ...] = ()
     external_data: bool = False

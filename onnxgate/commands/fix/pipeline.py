@@ -31,7 +31,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
-from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limit, highest_allowed_ir
+from onnxgate.stages.export.jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -310,7 +310,7 @@ class FixApplier:
         pinned = (config.opset or {}).get("ai.onnx")
         return VersionLimits(
             ir_version=highest_allowed_ir(config.ir_version, common_ir_limit(runtimes)),
-            opset=pinned if pinned is not None else common_opset_limit(runtimes),
+            opset=pinned if pinned is not None else common_opset_limits(runtimes).get("ai.onnx"),
             pinned=pinned is not None,
         )
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from onnxgate.core.files import temporary_folder
@@ -167,9 +166,8 @@ def _submit_source(
 ) -> tuple[tuple[str, ...], Future[Observation]]:
     reading = read_model(model.absolute, model.path)
     fed = create_cases(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, host))
-    plan = jobs.plan_export(project, model, python, scratch / "export", cases=fed.cases)
-    assert plan.source is not None
-    job = msgspec.structs.replace(plan.source, export=False)
+    planned = PlannedModel(model, ())
+    job = jobs.plan_source_run(project, planned, python, scratch / "export", fed.cases, float64=True)
     names = tuple(value.name for value in reading.facts.outputs)
     return names, host.submit(jobs.create_toolchain_spec(python), job)
 

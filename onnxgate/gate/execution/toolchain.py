@@ -8,8 +8,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from onnxgate.core.errors import ConfigError, UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import (
@@ -124,14 +122,11 @@ class Exporter:
         """Have a model's source or command write its file, twice where that is judged, and its source asked beside."""
         plan = jobs.plan_export(
             self._work.project,
-            planned.model,
+            planned,
             toolchain,
             self._folder(),
             cases=cases if Stage.PARITY in self._work.stages else (),
-            ir_version_max=jobs.common_ir_limit(runtime.runtime for runtime in planned.runtimes),
             external_data=bool(facts.external),
-            float64=False,
-            opset_max=jobs.common_opset_limit(runtime.runtime for runtime in planned.runtimes),
             twice=Stage.EXPORT in self._work.stages,
         )
         seat = jobs.create_toolchain_spec(toolchain)
@@ -181,16 +176,13 @@ class Exporter:
 
     def ask_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
         """What the source gives on the cases; None where it cannot be asked."""
-        project, model = self._work.project, prepared.planned.model
-        if model.settings.source is None:
+        if prepared.planned.model.settings.source is None:
             return None
         try:
             python = self._python()
         except UnavailableError:
             return None
-        plan = jobs.plan_export(project, model, python, self._folder(), cases=cases, float64=False)
-        assert plan.source is not None
-        job = msgspec.structs.replace(plan.source, export=False)
+        job = jobs.plan_source_run(self._work.project, prepared.planned, python, self._folder(), cases)
         answer = self._host.submit(jobs.create_toolchain_spec(python), job).result()
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:

@@ -32,11 +32,11 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
             subject.place,
             f"export by `{subject.source}` was asked for opset {asked} of `{domain}` and wrote {wrote}",
             model=subject.model,
-            fix=_suggest_fix(subject, asked, written),
+            fix=_suggest_fix(subject, domain, asked, written),
         )
 
 
-def _suggest_fix(subject: Reexport, asked: int, written: int | None) -> str:
-    if subject.nearest_opset is not None:
+def _suggest_fix(subject: Reexport, domain: str, asked: int, written: int | None) -> str:
+    if domain == "ai.onnx" and subject.nearest_opset is not None:
         return f"pin opset {subject.nearest_opset}: the nearest that this exporter writes and every target takes"
     return f"pin opset {written}, or use an exporter that writes {asked}" if written else ""

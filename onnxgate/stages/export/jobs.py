@@ -6,7 +6,7 @@ from another folder, is one more job of the same kind.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,16 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.support.tables.limits import get_limits, load_limit_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from onnxgate.project.config.project import Project, SelectedModel
     from onnxgate.project.lock.types import LockedRuntime
+    from onnxgate.project.plan import PlannedModel
 
 SEED = "0"
 SECOND_SEED = "1"
+EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
+"""Domains whose opset exporters can be called with."""
 _TOOLCHAIN_TURN = "toolchain"
 """Sources may write files beside themselves: two of them never run at once."""
 _MAX_IR_VERSION = 64  # more than there will be for long
@@ -39,7 +42,7 @@ class ExportPlan:
     source: Export | None
     command: Command | None
     written: Path | None = None  # where the command is to write
-    opset_max: int | None = None  # the highest of `ai.onnx` that every runtime takes
+    opset_limits: Mapping[str, int] = field(default_factory=dict)  # domain -> the newest that every runtime takes
     again: Export | Command | None = None  # the second export
     written_again: Path | None = None
 
@@ -68,26 +71,27 @@ def create_second_toolchain_spec(python: Path) -> WorkerSpec:
 
 def plan_export(
     project: Project,
-    model: SelectedModel,
+    planned: PlannedModel,
     python: Path,
     scratch: Path,
     *,
     cases: Sequence[InputCase] = (),
-    ir_version_max: int | None = None,
     external_data: bool = False,
-    float64: bool = True,
-    opset_max: int | None = None,
+    float64: bool = False,
     twice: bool = False,
 ) -> ExportPlan:
     """
-    The jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
+    Plan the jobs of a model that has a source, a command or both, in `scratch`, an empty folder of its own.
 
-    `ir_version_max` is the smallest limit of the model's runtimes; `external_data` says that the committed file has
-    some. `twice` plans a second export, too.
+    The file gets the pinned opsets; a domain without a pin gets the exporter's default, but no version newer than every
+    runtime of the model takes. `external_data` says that the committed file has some. `twice` plans a second export.
 
     Raises:
         ConfigError: the command asks for an opset and the config names none.
     """
+    model, pinned = planned.model, project.config.opset
+    runtimes = [runtime.runtime for runtime in planned.runtimes]
+    limits = common_opset_limits(runtimes)
     command, written = _create_command(project, model, python, scratch)
     source = None
     if model.settings.source is not None:
@@ -95,16 +99,33 @@ def plan_export(
             source=str(project.folder / model.settings.source),
             output=str(_create_folder(scratch / "source")),
             folder=str(project.folder),
-            opset=project.config.opset.get("ai.onnx"),
-            opset_ml=project.config.opset.get("ai.onnx.ml"),
-            ir_version_max=highest_allowed_ir(project.config.ir_version, ir_version_max),
+            opset=pinned.get("ai.onnx"),
+            opset_ml=pinned.get("ai.onnx.ml"),
+            opset_max=limits.get("ai.onnx"),
+            opset_ml_max=limits.get("ai.onnx.ml"),
+            ir_version_max=highest_allowed_ir(project.config.ir_version, common_ir_limit(runtimes)),
             cases=tuple(cases),
             external_data=external_data,
             export=command is None,
             float64=float64,
         )
-    planned = ExportPlan(model, source, command, written, opset_max)
-    return _with_second_export(project, planned, python, scratch / "again") if twice else planned
+    plan = ExportPlan(model, source, command, written, limits)
+    return _with_second_export(project, plan, python, scratch / "again") if twice else plan
+
+
+def plan_source_run(
+    project: Project,
+    planned: PlannedModel,
+    python: Path,
+    scratch: Path,
+    cases: Sequence[InputCase],
+    *,
+    float64: bool = False,
+) -> Export:
+    """Return the job that runs a model's source on the cases, and writes no model."""
+    plan = plan_export(project, planned, python, scratch, cases=cases, float64=float64)
+    assert plan.source is not None
+    return msgspec.structs.replace(plan.source, export=False)
 
 
 def _with_second_export(project: Project, planned: ExportPlan, python: Path, scratch: Path) -> ExportPlan:
@@ -197,11 +218,14 @@ def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
     return min((limits.ir for limits in known if limits is not None), default=None)
 
 
-def common_opset_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """The highest opset of `ai.onnx` that all of them take, as far as there is data; None where there is none."""
+def common_opset_limits(runtimes: Iterable[LockedRuntime]) -> dict[str, int]:
+    """Return the newest opset of each domain that all runtimes take, as far as the support tables have them."""
     known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
-    found = [limits.opsets["ai.onnx"] for limits in known if limits is not None and "ai.onnx" in limits.opsets]
-    return min(found, default=None)
+    common: dict[str, int] = {}
+    for limits in known:
+        for domain, version in limits.opsets.items() if limits is not None else ():
+            common[domain] = min(version, common.get(domain, version))
+    return common
 
 
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:

@@ -39,7 +39,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import iter_scopes, read_structure
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.runtimes.environments.toolchain import find_drift
-from onnxgate.stages.export.jobs import ExportPlan, uses_opset_placeholder
+from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, uses_opset_placeholder
 from onnxgate.stages.export.second_export import ExportOutcome, add_second_export, read_command_failure
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
         case Refused(failure=failure):
             return _create_failed(project, planned, failure=failure)
         case Completed(result=ExportResult(failure=Failure() as failure, told=told, log=log)):
-            nearest = find_nearest_opset(_requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_max)
+            nearest = find_nearest_opset(
+                _requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_limits.get("ai.onnx")
+            )
             return _create_failed(
                 project, planned, failure=failure, log=log, nearest_opset=nearest, **source_behaviour(told)
             )
@@ -171,11 +173,13 @@ def _create_invalid(
 def _compare_opsets(
     project: Project, planned: ExportPlan, result: ExportResult, reading: ParsedModel
 ) -> dict[str, Any]:
-    asked = _requested_opsets(project, planned)
+    written = reading.facts.opsets
+    requested = _requested_opsets(project, planned, written)
+    limit = planned.opset_limits.get("ai.onnx")
     return {
-        "opsets_asked": asked,
-        "opsets_written": reading.facts.opsets,
-        "nearest_opset": find_nearest_opset(asked.get("ai.onnx"), result.told, planned.opset_max),
+        "opsets_asked": requested,
+        "opsets_written": written,
+        "nearest_opset": find_nearest_opset(requested.get("ai.onnx"), result.told, limit),
     }
 
 
@@ -194,10 +198,23 @@ def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
     return f"a file that `onnx.checker` refuses: {wrong.message}" if wrong and not wrong.harmless else ""
 
 
-def _requested_opsets(project: Project, planned: ExportPlan) -> dict[str, int]:
-    if planned.command is not None and not uses_opset_placeholder(planned.model):
-        return {}
-    return {domain: version for domain, version in project.config.opset.items() if domain == "ai.onnx"}
+def _requested_opsets(project: Project, planned: ExportPlan, written: Mapping[str, int] = {}) -> dict[str, int]:
+    """Return the opsets that the exporter was called with, by domain.
+
+    These are the pinned ones, of domains that the file imports, and the limit of the targets if the file exceeds it:
+    then the exporter was called a second time with that limit.
+    """
+    pinned = project.config.opset
+    requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
+    if planned.command is not None:
+        return requested if uses_opset_placeholder(planned.model) else {}
+    limits = planned.opset_limits
+    for domain, version in written.items():
+        if domain in pinned:
+            requested[domain] = pinned[domain]
+        elif domain in EXPORTED_DOMAINS and version > limits.get(domain, version):
+            requested[domain] = limits[domain]
+    return requested
 
 
 def _compare_with_committed(committed: Path, fresh: Path, reading: ParsedModel) -> _FileComparison:

@@ -266,6 +266,16 @@ def test_ir_version_is_lowered_no_further_than_it_can_be(
     assert stamped == model.ir_version
 
 
+@pytest.mark.parametrize(("limit", "written"), [(18, 18), (19, 19), (25, 20), (None, 20)])
+def test_opset_without_a_pin(project: Asker, limit: int | None, written: int) -> None:
+    """PyTorch's default (20 in 2.13) is written if every target takes it, their newest opset otherwise."""
+    project.write("classifier.py", CNN)
+    result = project.ask("classifier.py:build", opset_max=limit)
+
+    assert result["failure"] is None
+    assert written == onnx.load(result["model"]).opset_import[0].version
+
+
 def test_data_dependent_branch(project: Asker) -> None:
     """The failure is PyTorch's cause in one line, on the user's line; the source itself still runs."""
     project.write(

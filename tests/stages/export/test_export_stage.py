@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from onnxgate.core.jobs import (
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
+from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
 from onnxgate.runtimes.environments.toolchain import Interpreter
 from onnxgate.stages.export import jobs, stage
 from onnxgate.stages.export.jobs import ExportPlan
@@ -90,10 +92,12 @@ def write_with_data_beside(path: Path) -> Path:
     return path
 
 
-def planned_for(project: Project, **more: Any) -> ExportPlan:
-    """The jobs of its only model."""
+def planned_for(project: Project, releases: Sequence[str] = (), **more: Any) -> ExportPlan:
+    """The jobs of its only model, for these releases of ONNX Runtime."""
     (model,) = project.models()
-    return jobs.plan_export(project, model, PYTHON, project.folder / "scratch", **more)
+    locked = [LockedRuntime(engine="onnxruntime", release=release, python="3.11", packages=()) for release in releases]
+    runtimes = tuple(PlannedRuntime(runtime, ("server",), ("all",), (), True) for runtime in locked)
+    return jobs.plan_export(project, PlannedModel(model, runtimes), PYTHON, project.folder / "scratch", **more)
 
 
 def exported(planned: ExportPlan, **model: Any) -> Observation:
@@ -112,7 +116,7 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
     """A source is asked for the pinned opset, in the config's folder, into an empty folder of its own."""
     project = new_project(SOURCE)
     cases = (InputCase(name="one", origin="generated", inputs={"x": "/x.npy"}),)
-    planned = planned_for(project, cases=cases, ir_version_max=9, external_data=True)
+    planned = planned_for(project, ["1.16.3", "1.20.1"], cases=cases, external_data=True)
 
     output = project.folder / "scratch" / "source"
     assert planned.command is None
@@ -121,9 +125,12 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
         output=str(output),
         folder=str(project.folder),
         opset=18,
+        opset_max=19,
+        opset_ml_max=3,
         ir_version_max=9,
         cases=cases,
         external_data=True,
+        float64=False,
     )
     assert list(output.iterdir()) == []
 
@@ -243,6 +250,40 @@ def test_other_opset(new_project: NewProject) -> None:
 
     assert made.subject is not None
     assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
+
+
+def test_opset_without_a_pin(new_project: NewProject) -> None:
+    """The targets' newest opsets limit the exporter; a file beyond them was written against the request."""
+    project = new_project(SOURCE)
+    project.config.opset.clear()
+    planned = planned_for(project, ["1.20.1", "1.31.1"])
+    within = stage.collect_evidence(project, planned, exported(planned, opset=18)).subject
+    beyond = stage.collect_evidence(project, planned, exported(planned, opset=22)).subject
+
+    assert isinstance(planned.job, Export)
+    assert (planned.job.opset, planned.job.opset_max, planned.job.opset_ml_max) == (None, 21, 5)
+    assert within is not None
+    assert within.opsets_asked == {}
+    assert beyond is not None
+    assert (beyond.opsets_asked, beyond.opsets_written) == ({"ai.onnx": 21}, {"ai.onnx": 22})
+
+
+def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
+    """A pin counts for each domain that the file imports, and for no other."""
+    project = new_project(SOURCE)
+    project.config.opset.update({"ai.onnx.ml": 3, "com.microsoft": 1})
+    planned = planned_for(project)
+    assert planned.source is not None
+    path = Path(planned.source.output) / "model.onnx"
+    text = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 1]> g (float[N] x) => (float[N] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), path)
+    subject = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(path)))).subject
+
+    assert subject is not None
+    assert subject.opsets_asked == {"ai.onnx": 18, "ai.onnx.ml": 3}
+    assert [hit.message for hit in export_opset_ignored.judge(subject)] == [
+        "export by `export/m.py:build` was asked for opset 3 of `ai.onnx.ml` and wrote 1"
+    ]
 
 
 def test_opset_of_a_command(new_project: NewProject) -> None:

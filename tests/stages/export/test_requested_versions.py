@@ -32,12 +32,12 @@ from onnxgate.stages.export import jobs, stage
 from onnxgate.stages.export.stage import compare_with_request, find_nearest_opset, find_training_nodes
 from tests.stages.export.test_export_stage import (
     COMMAND,
-    PYTHON,
     SOURCE,
     NewProject,
     ended,
     exported,
     new_project,
+    planned_for,
     write,
 )
 
@@ -153,8 +153,7 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
 
 def twice(project: Project) -> jobs.ExportPlan:
     """A plan with a second export."""
-    (model,) = project.models()
-    return jobs.plan_export(project, model, PYTHON, project.folder / "scratch", twice=True)
+    return planned_for(project, twice=True)
 
 
 def again(planned: jobs.ExportPlan, **model: Any) -> Observation:

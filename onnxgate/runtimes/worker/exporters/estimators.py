@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
-from . import export_result, numpy_eager
+from . import export_result, numpy_eager, opsets
 from .source import SourceError, folders_of, split_source
 from .source_errors import describe_error
 from .source_result import SourceResult, check_name_count, describe_value, read_source_result
@@ -57,7 +57,7 @@ def export_estimator(job: Wire, value: Any, result: Wire, phase: Phase, convert:
     rows = read_sample_rows(given, job["source"])
     phase("export")
     try:
-        model = convert(job, given, rows)
+        model = opsets.convert_within_limits(job, lambda job: convert(job, given, rows))
         outputs = [each.name for each in model.graph.output]
         check_name_count(len(outputs), given.output_names, "output_names", job["source"])
         if job["export"]:
@@ -112,11 +112,11 @@ def _convert_with_fallback(job: Wire, given: SourceResult, rows: SampleRows, opt
 def _convert(job: Wire, given: SourceResult, rows: SampleRows, options: Wire, opset_ml: Any) -> Any:
     import skl2onnx
 
-    opsets: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}
+    versions: Dict[str, int] = {} if job["opset"] is None else {"": job["opset"]}
     if opset_ml is not None:
-        opsets["ai.onnx.ml"] = job.get("opset_ml") or opset_ml
+        versions["ai.onnx.ml"] = job.get("opset_ml") or opset_ml
     types = list(zip(rows.names(given), map(_input_type, rows.values)))  # noqa: B905 - new in Python 3.10
-    return skl2onnx.to_onnx(given.model, initial_types=types, target_opset=opsets or None, options=options)
+    return skl2onnx.to_onnx(given.model, initial_types=types, target_opset=versions or None, options=options)
 
 
 def _input_type(values: Any) -> Any:

@@ -7,7 +7,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Dict, List, Match, Sequence
 
-from . import ir_version
+from . import ir_version, opsets
 from .source import folders_of, project_path
 
 Wire = Dict[str, Any]
@@ -54,12 +54,13 @@ def installed_versions(names: Sequence[str]) -> Dict[str, str]:
 
 
 def finish_model(path: str, job: Wire) -> List[str]:
-    """Lower the stamp, take this machine's folders out, and give the names of the inputs."""
+    """Set IR and `ai.onnx.ml` version as the job wants, remove this machine's folders, and return the inputs' names."""
     import onnx
 
     model = onnx.load(path, load_external_data=False)
-    lowered = ir_version.lower_ir_version(model, job["ir_version_max"])
-    if make_traces_relative(model, folders_of(job)) or lowered:
+    changed = opsets.raise_ml_opset(model, job.get("opset_ml"))
+    changed = ir_version.lower_ir_version(model, job["ir_version_max"]) or changed
+    if make_traces_relative(model, folders_of(job)) or changed:
         onnx.save(model, path)
     return [each.name for each in model.graph.input]
 
@@ -89,19 +90,9 @@ def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
         return 'File "{}"'.format(project_path(frame[1], folders) or _PACKAGES_FOLDER.sub("", frame[1]))
 
     changed = False
-    for node in _all_nodes(model):
+    for node in opsets.iter_nodes(model):
         for entry in node.metadata_props:
             value = _FRAME_FILE.sub(relative, entry.value) if entry.key == _STACK_TRACE_KEY else entry.value
             changed = changed or value != entry.value
             entry.value = value
     return changed
-
-
-def _all_nodes(model: Any) -> Any:
-    """All nodes, those of subgraphs and functions included."""
-    waiting = [model.graph, *model.functions]
-    while waiting:
-        for node in waiting.pop().node:
-            yield node
-            for attribute in node.attribute:
-                waiting.extend([attribute.g] * attribute.HasField("g") + list(attribute.graphs))

@@ -6,7 +6,7 @@ import inspect
 import os
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, Union
 
-from . import export_result, numpy_eager
+from . import export_result, numpy_eager, opsets
 from .source import SourceError, folders_of, split_source
 from .source_errors import describe_error
 from .source_result import SourceResult, check_name_count, describe_value, read_source_result
@@ -91,14 +91,17 @@ def _export(job: Wire, given: SourceResult, shapes: Sequence[Shape], result: Wir
 
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
-    asked: Wire = {} if job["opset"] is None else {"opset": job["opset"]}
     specs = [jax.ShapeDtypeStruct(shape, arg.dtype) for shape, arg in zip(shapes, given.args)]  # noqa: B905
-    asked["enable_double_precision"] = any(numpy.dtype(arg.dtype) == numpy.float64 for arg in given.args)
+    double = any(numpy.dtype(arg.dtype) == numpy.float64 for arg in given.args)
     result["told"] = _export_details(given, shapes)
+
+    def convert(job: Wire) -> Any:
+        options: Wire = {} if job["opset"] is None else {"opset": job["opset"]}
+        names = {"input_names": given.input_names, "output_names": given.output_names}
+        return jax2onnx.to_onnx(given.model, specs, enable_double_precision=double, **names, **options)
+
     try:
-        model = jax2onnx.to_onnx(
-            given.model, specs, input_names=given.input_names, output_names=given.output_names, **asked
-        )
+        model = opsets.convert_within_limits(job, convert)
         onnx.save(model, path)
         result["input_names"] = export_result.finish_model(path, job)
         result["model"] = path

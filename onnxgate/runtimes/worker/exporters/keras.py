@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from . import export_result, numpy_eager
+from . import export_result, numpy_eager, opsets
 from .source import SourceError, folders_of, split_source
 from .source_errors import describe_error
 from .source_result import SourceResult, check_name_count, describe_value, read_source_result
@@ -126,9 +126,13 @@ def _export(job: Wire, given: SourceResult, signature: List[Any], result: Wire, 
     export_result.require_converters("Keras on " + backend, CONVERTERS.get(backend, []))
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
-    asked = {} if job["opset"] is None else {"opset_version": job["opset"]}
+
+    def convert(job: Wire) -> None:
+        options = {} if job["opset"] is None else {"opset_version": job["opset"]}
+        given.model.export(path, format="onnx", verbose=False, input_signature=signature, **options)
+
     try:
-        given.model.export(path, format="onnx", verbose=False, input_signature=signature, **asked)
+        opsets.convert_within_limits(job, convert, path)
         _name_outputs(path, given, job["source"])
         export_result.finish_model(path, job)
         result["model"] = path

@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
-from . import source, torch_behaviour, torch_eager
+from . import opsets, source, torch_behaviour, torch_eager
 from .export_result import finish_model
 from .source import SourceError, folders_of, load_callable, project_path, seed_generators
 from .source_errors import describe_error, run_user_code
@@ -59,7 +59,13 @@ def _try_export(
     try:
         wanted = torch_behaviour.find_requested_axes(recipe, call)
         told.update(_requested_details(recipe, call, wanted))
-        program = _export(job, recipe, path, told)
+        fixed = told.pop("fixed", [])
+
+        def convert(job: Wire) -> Any:
+            told["fixed"] = [*fixed]
+            return _export(job, recipe, path, told)
+
+        program = opsets.convert_within_limits(job, convert, path)
         result["input_names"] = finish_model(path, job)
         result["model"] = path
         if job.get("eager", True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, Sequence
 
-from . import export_result, numpy_eager
+from . import export_result, numpy_eager, opsets
 from .source import SourceError, folders_of, split_source
 from .source_errors import describe_error
 from .source_result import check_name_count, describe_value, read_source_result
@@ -84,10 +84,13 @@ def _export(job: Wire, concrete: Any, names: Any, result: Wire, phase: Phase) ->
 
     phase("export")
     path = os.path.join(job["output"], "model.onnx")
+
+    def convert(job: Wire) -> Any:
+        source = _ConcreteFunctionSource(concrete)
+        return tf2onnx.convert.from_function(source, input_signature=(), opset=job["opset"])[0]
+
     try:
-        model, _ = tf2onnx.convert.from_function(
-            _ConcreteFunctionSource(concrete), input_signature=(), opset=job["opset"]
-        )
+        model = opsets.convert_within_limits(job, convert)
         if names is not None:
             check_name_count(len(model.graph.output), names, "output_names", job["source"])
             export_result.rename_outputs(model.graph, dict(zip([e.name for e in model.graph.output], names)))  # noqa: B905
