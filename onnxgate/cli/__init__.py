@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; None where there is none."""
+        """Return the command of that name, None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxgate.cli.{cmd_name}").command
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run_group(arguments: list[str]) -> int:
     """Run without click's own handling of errors, which would take a broken pipe for status 1."""
     if "_ONNXGATE_COMPLETE" in os.environ:
-        group.main(args=arguments, prog_name="onnxgate")  # a shell asks for completions
+        group.main(args=arguments, prog_name="onnxgate")  # a shell requests completions
     try:
         with group.make_context("onnxgate", arguments) as context:
             result = group.invoke(context)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,6 @@ from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from onnxgate.core.report import Report
     from onnxgate.gate.request import GateOutcome, GateRequest
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from onnxgate.project.git.baseline import BaselineChoice
     from onnxgate.project.lock.types import Lock
     from onnxgate.runtimes.pool.monitoring import JobMeter
-    from onnxgate.runtimes.pool.scheduler import WorkerPool
 
 
 @click.command("check")
@@ -121,12 +119,8 @@ def command(
     ignoring = IgnoreOptions(show_ignores, write_ignores, until.date() if until is not None else None)
     ignoring.refuse(config, shard, options.no_ignores)
     if config is None and against not in (None, "", "none"):
-        from onnxgate.core.errors import UsageError
-
         raise UsageError("`--against` means nothing without a config", hint="run `onnxgate init`")
     if config is None and shard is not None:
-        from onnxgate.core.errors import UsageError
-
         raise UsageError("`--shard` means nothing without a config", hint="run `onnxgate init`")
     if config is None:
         from onnxgate.commands.files_without_config import check_files
@@ -146,12 +140,11 @@ def command(
 
 
 def _find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Path | None:
-    """The config to judge by; none where there is none above, and none of PATHS belongs to one.
+    """Return the config to check by; None if no folder above and none of PATHS has one.
 
     Raises:
         UsageError: a path belongs to a config that the command was not started in, as in a repository of several.
     """
-    from onnxgate.core.errors import UsageError
     from onnxgate.project.config.discovery import find_config
 
     found = options.config or find_config(options.start)
@@ -177,14 +170,14 @@ def _run_gate(
     fresh: bool,
 ) -> Report:
     from onnxgate import rules
+    from onnxgate.cli.shared.project_request import current_date, make_project_request
     from onnxgate.gate import pipeline
-    from onnxgate.gate.request import GateRequest
     from onnxgate.gate.results import report_builder
     from onnxgate.project.config.loader import load_config
     from onnxgate.project.lock.loader import load_lock
     from onnxgate.runtimes.environments.storage import inputs_dir, static_dir
 
-    today = datetime.datetime.now(tz=datetime.timezone.utc).date()
+    today = current_date()
     before = ignoring.before(config, today)
     project = load_config(config, rule_ids=frozenset(rules.by_id))
     lock = load_lock(project.lock_path)
@@ -192,17 +185,9 @@ def _run_gate(
     share = _resolve_shard(shard, project, lock, models, inputs)
     chosen = _choose_baseline(project, against, asked, options)
     meter = _make_cost_meter(asked, inputs)
-    request = GateRequest(
-        project=project,
-        lock=lock,
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=models if share is None else share.own(models),
-        stages=asked,
-        today=today,
-        open_host=functools.partial(_open_host, project, options, meter),
-        honour_ignores=not options.no_ignores,
-        support_folder=_support_folder,
+    own_models = models if share is None else share.own(models)
+    request = dataclasses.replace(
+        make_project_request(project, lock, own_models, asked, options, meter),
         asked=inputs,
         inputs_folder=inputs_dir,
         against=chosen.revision if chosen is not None else None,
@@ -243,7 +228,7 @@ def _seal_shard_report(report: Report) -> Report:
 
 
 def _make_cost_meter(asked: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:
-    """What measures the cost of models, where they are judged in full."""
+    """Return the meter of job times; None if only a part of the check is run."""
     if not asked.issuperset({"runtime", "parity", "export"}) or inputs.cases:
         return None
     from onnxgate.runtimes.pool.monitoring import JobMeter
@@ -254,7 +239,7 @@ def _make_cost_meter(asked: frozenset[Stage], inputs: CaseSelection) -> JobMeter
 def _choose_baseline(
     project: Project, against: str | None, asked: frozenset[Stage], options: CommonOptions
 ) -> BaselineChoice | None:
-    """What models are held against; outside of CI only where it is asked for."""
+    """Return the baseline of the models; outside of CI only with `--against`."""
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and asked & {Stage.LOCK, Stage.RUNTIME}
     if against is None and not in_ci:
         return None
@@ -265,25 +250,13 @@ def _choose_baseline(
 
 
 def _results_folder(asked: frozenset[Stage]) -> Path | None:
-    """Where results of earlier checks are; None where nothing is run, or where others can write to them."""
+    """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
     from onnxgate.core.findings import DYNAMIC_STAGES
     from onnxgate.runtimes.environments.storage import create_private_folder, results_dir, shared_cache_dir
 
     if asked.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
-
-
-def _support_folder() -> Path:
-    from onnxgate.runtimes.environments.storage import support_dir
-
-    return support_dir()
-
-
-def _open_host(project: Project, options: CommonOptions, meter: JobMeter | None) -> AbstractContextManager[WorkerPool]:
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress
-
-    return open_host_with_progress(project, options, meter)
 
 
 @dataclass(slots=True)
@@ -297,10 +270,10 @@ class IgnoreOptions:
 
     def refuse(self, config: Path | None, shard: str | None, no_ignores: bool) -> None:
         """
-        Say before any work is done what does not go together.
+        Reject options that exclude each other, before any work is done.
 
         Raises:
-            UsageError: options contradict each other, or there is no config to write into.
+            UsageError: options contradict each other, or `--write-ignores` has no config to write into.
         """
         if self.until is not None and not self.write:
             raise UsageError("`--until` means nothing without `--write-ignores`")
@@ -316,7 +289,7 @@ class IgnoreOptions:
 
     def before(self, config: Path, today: datetime.date) -> bytes:
         """
-        The config as it is, where it is to be written.
+        Return the bytes of the config if it will be written, empty bytes otherwise.
 
         Raises:
             UsageError: it is read-only, or what is to be written would be over already.
@@ -332,7 +305,7 @@ class IgnoreOptions:
 
     def settle(self, request: GateRequest, outcome: GateOutcome, before: bytes) -> GateOutcome:
         """
-        The outcome as it is after the entries are written; `before` is the config that the request was read from.
+        Return the outcome after the entries are written; `before` is the config that the request was read from.
 
         Raises:
             UsageError: the config cannot be edited or written.
@@ -360,10 +333,10 @@ def _write_ignores(
 
 
 def parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """The stages that `--static` or `--stage a,b` name; all without either.
+    """Return the stages that `--static` or `--stage a,b` select; all without either.
 
     Raises:
-        UsageError: both are given, or a name is no stage.
+        UsageError: both are given, or a name is not a stage.
     """
     if static and names is not None:
         raise UsageError("`--static` and `--stage` exclude each other")

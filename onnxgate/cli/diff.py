@@ -54,16 +54,12 @@ def command(
 
 
 def _require_two(models: tuple[str, ...]) -> None:
-    from onnxgate.core.errors import UsageError
-
     if len(models) != 2:
         hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
         raise UsageError(f"two models are compared, and {len(models)} were given", hint=hint)
 
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
-    from onnxgate.core.errors import UsageError
-
     if len(models) != 1 or outputs:
         raise UsageError("`--textconv` describes one file, as text, on standard output")
     path = Path(models[0])
@@ -74,20 +70,19 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
 
 
 def _textconv_lines(path: Path) -> list[str]:
-    """The model as text. Git gives up a whole log for one file that cannot be described, so that whatever goes wrong
-    is a description too."""
+    """Return the model as text. Git aborts a whole log for one file that cannot be described, so that every error
+    becomes a description too."""
     from onnxgate.core.escape import escape_log_line
     from onnxgate.model.diff.text_description import describe_model
 
     try:
         return [escape_log_line(line) for line in describe_model(path)]
-    except Exception as error:  # noqa: BLE001 - it is said
+    except Exception as error:  # noqa: BLE001 - it is printed
         return [escape_log_line(f"this model could not be described: {type(error).__name__}: {error}")]
 
 
 def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Difference:
     from onnxgate import __version__
-    from onnxgate.core.errors import UsageError
     from onnxgate.core.files import temporary_folder
     from onnxgate.model.diff.model_diff import compute_diff
     from onnxgate.model.reading.file_format import UnreadableModel
@@ -115,10 +110,10 @@ def _render(found: Difference, format_name: str, options: CommonOptions, *, colo
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """The model that is called so; one of a revision is written to `scratch`, with its data.
+    """Return the model of that name; one of a revision is written to `scratch`, with its data.
 
     Raises:
-        UsageError: there is none, or it is no model.
+        UsageError: there is none, or it is not a model.
     """
     path = options.start / name
     if path.exists() or ":" not in name:
@@ -166,7 +161,7 @@ def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> Named
 
 
 def _path_from_root(path: str, start: Path, root: Path) -> str:
-    """As git has it: from the root on, or from here on where it begins with a dot."""
+    """Return the path from git's root; one that begins with a dot is relative to the start folder."""
     parts = PurePosixPath(path).parts
     if not path.startswith(("./", "../")):
         return "/".join(parts)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate import rules
-from onnxgate.cli.shared.options import CommonOptions, common_options
+from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.worker_pool import open_host, open_progress
-from onnxgate.core.errors import ConfigError
-from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
-from onnxgate.project.config.discovery import find_config
-from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import plan_models
@@ -49,30 +45,23 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     metadata or the order of nodes. It is also left alone where the export fails. With --check, nothing is written and
     the exit status is 1 where a file is not what its source exports.
     """
-    project = _load_project(options)
+    project = load_project(options)
     models = project.models(paths, base=options.start, absent=True)
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
     for model, made in _export(project, exported, options):
         became, lines = _apply_export(model, made, check)
         counts[became] += 1
-        _print_lines([] if options.quiet else [*lines, *_render_remarks(made)])
+        print_lines([] if options.quiet else [*lines, *_render_remarks(made)])
     counts["without a source"] = len(models) - len(exported)
-    _print_lines([_render_summary(counts)])
+    print_lines([_render_summary(counts)])
     return _exit_status(counts)
-
-
-def _load_project(options: CommonOptions) -> Project:
-    path = options.config or find_config(options.start)
-    if path is None:
-        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
-    return load_config(path, rule_ids=frozenset(rules.by_id))
 
 
 def _export(
     project: Project, models: Sequence[SelectedModel], options: CommonOptions
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    """Each model with what came of its export; nothing is written before all of them ended."""
+    """Yield each model with the outcome of its export. Nothing is written before all of them ended."""
     if not models:
         return
 
@@ -81,7 +70,7 @@ def _export(
         project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
     )
     if not options.quiet:
-        _print_lines(_toolchain_warnings(project, lock, python))
+        print_lines(_toolchain_warnings(project, lock, python))
     with temporary_folder() as scratch:
         with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
             made = list(_submit_exports(project, lock, models, python, Path(scratch), host))
@@ -106,7 +95,7 @@ def _load_lock_if_present(project: Project) -> Lock | None:
 
 
 def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> Iterator[str]:
-    """What the rule about the toolchain says."""
+    """Yield the messages of the rule about the toolchain."""
     if lock is None or lock.toolchain is None:
         return
     found = probe_interpreter(python, lock.toolchain.packages)
@@ -115,7 +104,7 @@ def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> It
 
 
 def _apply_export(model: SelectedModel, made: ExportOutcome, check: bool) -> tuple[str, list[str]]:
-    """What became of one model, which is written where it is to be written; and what there is to say of it."""
+    """Write one model if it changed. Return its state and the lines to print about it."""
     if wrong := list(_find_errors(made)):
         return "failed", [line for hit in wrong for line in _render_hit(model, hit)]
     if made.undone:
@@ -135,7 +124,7 @@ def _apply_export(model: SelectedModel, made: ExportOutcome, check: bool) -> tup
 
 
 def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
-    """What the fresh file has otherwise; its IR version is a reason to write it, and none to call the old one stale."""
+    """Return what differs in the fresh file. A new IR version alone is a reason to write it, but not stale."""
     if made.subject is None:
         return ()
     restamped = made.subject.restamped
@@ -143,12 +132,12 @@ def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
 
 
 def _find_errors(made: ExportOutcome) -> Iterator[Hit]:
-    """What makes an export one that nobody should commit."""
+    """Yield the errors of an export, which prevent that it is written."""
     yield from (hit for level, hit in _apply_export_rules(made) if level == "error")
 
 
 def _apply_export_rules(made: ExportOutcome) -> Iterator[tuple[str, Hit]]:
-    """What the rules about the export itself say, with their levels."""
+    """Yield the hits of all rules about the export itself, with their levels."""
     for rule in ALL:
         if made.subject is not None and rule.subject is type(made.subject) and rule is not export_stale:
             yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(made.subject))
@@ -187,8 +176,3 @@ def _exit_status(counts: Counter[str]) -> int:
     if counts["failed"] or counts["changed"]:
         return EXIT_FAIL
     return EXIT_UNDECIDED if counts["not compared"] else 0
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(escape_log_line(line))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import functools
 import os
 import shlex
 import textwrap
@@ -17,9 +15,9 @@ import click
 
 from onnxgate.cli.shared.options import CommonOptions, common_options, find_project
 from onnxgate.cli.shared.outputs import terminal_width
+from onnxgate.cli.shared.project_request import make_project_request
 from onnxgate.cli.shared.worker_pool import (
     open_host,
-    open_host_with_progress,
     open_progress,
     pause_progress,
     print_limit_notes,
@@ -32,12 +30,13 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.formats import model_diff
+from onnxgate.formats.wording import pluralize
 from onnxgate.gate.request import GateRequest
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.lock.loader import load_lock
 from onnxgate.project.lock.types import Lock
-from onnxgate.runtimes.environments.storage import cache_dir, support_dir
+from onnxgate.runtimes.environments.storage import cache_dir
 
 if TYPE_CHECKING:
     from onnxgate.commands.fix.pipeline import FixResult
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
     from onnxgate.project.config.project import Project
 
 BACKUP_FOLDER = "backups"
-"""The folder below the cache's: outside of the repository, where git would track what is kept."""
+"""The folder of backups in the cache: outside of the repository, where git would track it."""
 HANGING_INDENT = 2
 MIN_WIDTH = 40
 EXIT_FAIL = 1
@@ -124,7 +123,7 @@ def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
 def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
-    """The project, what is asked of it, and whether there are runtimes that can be started."""
+    """Return the project, the request, and if there are runtimes that can be started."""
     project = find_project(options) if target is None else None
     if project is None:
         return _request_for_files(paths, target, options)
@@ -134,7 +133,7 @@ def _make_request(
 def _request_for_files(
     paths: tuple[Path, ...], target: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
-    """Files that no config knows: nothing is promised of them but what `--target` says."""
+    """Return the request for files without a config: `--target` alone names their runtimes."""
     request = make_request(paths, target, options.start, options.jobs, "minors")
     if target is None:
         request = dataclasses.replace(request, lock=Lock())
@@ -147,23 +146,14 @@ def _request_for_project(
     if not project.lock_path.exists():
         raise LockError(f"there is no `{project.lock_path.name}`", hint=_missing_lock_hint(project, paths))
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
-    return GateRequest(
-        project=project,
-        lock=load_lock(project.lock_path),
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=project.models([str(path) for path in paths], base=options.start),
-        stages=frozenset(STATIC_STAGES),
-        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(open_host_with_progress, project, options),
-        honour_ignores=not options.no_ignores,
-        support_folder=support_dir,
-        against=chosen.revision,
-    )
+    lock = load_lock(project.lock_path)
+    models = project.models([str(path) for path in paths], base=options.start)
+    request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
+    return dataclasses.replace(request, against=chosen.revision)
 
 
 def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:
-    """What to do first; a model that cannot be locked as it is can be repaired without a lock."""
+    """Return what to run first; a model that cannot be locked as it is can be repaired without a lock."""
     requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
     command = ["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))]
     return f"run `onnxgate lock`; what that refuses is repaired without it: `{shlex.join(command)}`"
@@ -172,7 +162,7 @@ def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:
 def _fix_models(
     project: Project, request: GateRequest, wish: FixOptions, options: CommonOptions, *, runs: bool, dry_run: bool
 ) -> Iterator[tuple[str, FixResult]]:
-    """What became of each model, which is said as soon as it is known."""
+    """Yield the state of each model, and print it as soon as it is known."""
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
@@ -206,7 +196,7 @@ def _replace_model(project: Project, repair: FixResult) -> Path:
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    """What is wrong, what would be changed, and the proof; nothing of a model that has nothing to fix."""
+    """Yield the findings, the change and its verification; nothing of a model that has nothing to fix."""
     if repair.state == "sound":
         return
     yield repair.model.path
@@ -227,12 +217,12 @@ def _render_diff(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_verification(proof: Verification) -> Iterator[str]:
-    yield f"  proof: {_count_noun(proof.cases, 'input case')}, old and new on {_count_noun(len(proof.rows), 'runtime')}"
+    yield f"  proof: {pluralize(proof.cases, 'input case')}, old and new on {pluralize(len(proof.rows), 'runtime')}"
     yield from (f"    {row.runtime}: {row.text}" for row in proof.rows)
 
 
 def _render_unwritten(repair: FixResult) -> list[str]:
-    """The last word on a model that is not written."""
+    """Return the last lines about a model that is not written."""
     if repair.state == "sound":
         return []
     if repair.state == "repaired":
@@ -242,7 +232,7 @@ def _render_unwritten(repair: FixResult) -> list[str]:
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
-    """What is left to the user."""
+    """Yield notes about what the user has to do."""
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
         yield f"  note: it is exported from `{made_from}`, and the next export writes it anew: repair that, too"
@@ -258,7 +248,7 @@ def _render_accepted(count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"note: {_count_noun(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"
+        f"note: {pluralize(count, 'finding')} accepted by `[[ignore]]`, left alone; `--no-ignores` repairs these, too"
     ]
 
 
@@ -266,25 +256,21 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
     if not counts:
         return f"nothing to fix: {'what was named is no model' if named else 'there is no model'} of this project"
     if not counts.keys() - {"sound"}:
-        return f"nothing to fix in {_count_noun(counts['sound'], 'model')}"
+        return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
-    said = ", ".join(f"{_count_noun(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
+    said = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
     return f"{said}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else said
 
 
 def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
-    """What is known to be left is known, before what is not known."""
+    """Return the exit status: a known problem counts before one that could not be decided."""
     if counts["unsafe"] or counts["left"] or counts["refuted"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL
     return EXIT_UNDECIDED if counts["unproven"] or counts["away"] or counts["not written"] else 0
 
 
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def _print_wrapped(lines: Iterable[str]) -> None:
-    """Lines as wide as the terminal, where there is one; words and paths are left whole."""
+    """Print lines wrapped to the width of the terminal; words and paths are not broken."""
     room = terminal_width()
     for line in lines:
         shown = escape_log_line(line)

@@ -108,7 +108,7 @@ def _check_requirement(runtime: str) -> str:
 
 
 def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
-    """Scripts that `check` shall run. Running somebody's code is for a person to say yes to."""
+    """Return the scripts that `check` shall run. Only a person may agree to run project code."""
     chosen = []
     for script in found.exports if asks else ():
         model = find_written_model(found, script)
@@ -119,7 +119,7 @@ def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
 
 
 def _wants_git_diff(found: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
-    """Whether git is to show what changed in models. Nobody's git is changed unasked."""
+    """Return if `git diff` shall describe models. Git is not configured without consent."""
     if wanted is not None or found.root is None or not asks:
         return bool(wanted) and found.root is not None
     if is_git_driver_set_up(found.root, _models_from_git_root(found)):
@@ -128,7 +128,7 @@ def _wants_git_diff(found: RepositorySurvey, wanted: bool | None, asks: bool) ->
 
 
 def _models_from_git_root(found: RepositorySurvey) -> list[str]:
-    """The models as seen from git's root."""
+    """Return the paths of the models relative to git's root."""
     below = f"{found.below_root}/" if found.below_root else ""
     return [f"{below}{model}" for model in found.models]
 
@@ -141,7 +141,7 @@ def _set_up_git_diff(found: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
 def _write_files(
     found: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
-    """Write the files; yields what is left to the user."""
+    """Write the files; yield what remains to do."""
     _write_config(found, generated_files.render_config(found, promise, exported), force)
     if found.root is None:
         yield "this is no git repository: no workflow and no hooks were written"
@@ -183,7 +183,7 @@ def _write_hooks(root: Path, entry: str) -> Iterator[str]:
 
 
 def _write_lock(found: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does; yields what is left where it could not."""
+    """Write the lock as `onnxgate lock` does; yield what remains to do if that failed."""
     if not wanted:
         yield "write the lock: `onnxgate lock`"
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import itertools
 import os
@@ -15,22 +14,19 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from onnxgate import rules
-from onnxgate.cli.shared.options import CommonOptions, common_options
-from onnxgate.cli.shared.outputs import terminal_width, uses_color
+from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
+from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
+from onnxgate.cli.shared.project_request import make_project_request
 from onnxgate.cli.shared.worker_pool import open_host_with_progress
 from onnxgate.commands.lock.measurement import measure_quantized_models, measure_source_tolerances
 from onnxgate.commands.lock.upgrade_preview import preview_upgrade
-from onnxgate.core.errors import ConfigError, LockError, UnavailableError, UsageError
-from onnxgate.core.escape import escape_log_line
+from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
-from onnxgate.gate.request import GateRequest
+from onnxgate.formats.wording import pluralize
 from onnxgate.gate.static import create_caching_analyzer
-from onnxgate.project.config.discovery import find_config
-from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import count_kept_runtimes, describe_lock_changes
 from onnxgate.project.lock.index import UvIndex
@@ -43,7 +39,7 @@ from onnxgate.project.lock.writer import render_lock, write_lock
 from onnxgate.rules.lock.lock_stale import lock_stale
 from onnxgate.rules.lock.model_changed import model_changed
 from onnxgate.rules.lock.unlocked_model import unlocked_model
-from onnxgate.runtimes.environments.storage import static_dir, support_dir
+from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.runtimes.environments.toolchain import (
     ProbeError,
     find_toolchain,
@@ -100,7 +96,7 @@ def command(
     With PATHS, only the entries of these models are rewritten. With --check, the exit status is 1 where the lock is
     stale; with --preview, where the upgrade would break something or change outputs by more than is allowed.
     """
-    project = _load_project(options)
+    project = load_project(options)
     _check_options(paths, check, upgrades, measure, preview)
     if check:
         return _check_lock(project, paths, options)
@@ -118,13 +114,6 @@ def command(
     return 0
 
 
-def _load_project(options: CommonOptions) -> Project:
-    path = options.config or find_config(options.start)
-    if path is None:
-        raise ConfigError("there is no `onnxgate.toml` here or above", hint="run `onnxgate init`")
-    return load_config(path, rule_ids=frozenset(rules.by_id))
-
-
 def _load_old_lock(project: Project) -> Lock | None:
     return load_lock(project.lock_path) if project.lock_path.exists() else None
 
@@ -139,18 +128,18 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
 
 
 def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
-    """What the sources of the selected models give; what could not be measured is said."""
+    """Return the measured tolerances of the selected models, and print what could not be measured."""
     with open_host_with_progress(project, options) as host:
         measurement = measure_source_tolerances(project, project.models(paths, base=options.start), host)
     if not options.quiet:
-        _print_lines(f"note: {note}" for note in measurement.notes)
+        print_lines(f"note: {note}" for note in measurement.notes)
     return measurement.tolerances
 
 
 def _add_quantization_figures(
     project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
 ) -> LockUpdate:
-    """The new lock with what quantized models keep of their float models, measured on its own runtimes."""
+    """Return the new lock with figures of quantized models, measured on its own runtimes."""
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
@@ -188,7 +177,7 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
         raise LockError("there is no lock that could be upgraded", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
     if not options.quiet:
-        _print_lines(f"note: {note}" for note in relocked.notes)
+        print_lines(f"note: {note}" for note in relocked.notes)
     return print_preview(project, old, relocked.lock, upgrades, options)
 
 
@@ -205,7 +194,7 @@ def _relock_models(
 def _find_removed_models(
     project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions
 ) -> dict[str, str]:
-    """Paths of models that are locked and no longer there, by what the user called them."""
+    """Return the models that are locked and no longer exist, by the path that the user gave."""
     known = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
     inside = {
@@ -228,12 +217,12 @@ def _lock_toolchain(project: Project) -> LockedToolchain:
 def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, options: CommonOptions) -> None:
     before, name = old or Lock(), project.lock_path.name
     if not options.quiet:
-        _print_lines(describe_lock_changes(before, relocked.lock))
-        _print_lines(f"note: {note}" for note in relocked.notes)
+        print_lines(describe_lock_changes(before, relocked.lock))
+        print_lines(f"note: {note}" for note in relocked.notes)
     written = write_lock(relocked.lock, project.lock_path)
     kept = count_kept_runtimes(before, relocked.lock)
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
-    _print_lines([f"{state}: {_count_noun(len(relocked.lock.models), 'model')}, {_count_noun(kept, 'pin')} kept"])
+    print_lines([f"{state}: {pluralize(len(relocked.lock.models), 'model')}, {pluralize(kept, 'pin')} kept"])
 
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
@@ -244,16 +233,16 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
     stale = list(_find_differences(project, lock, text, files))
     name = project.lock_path.name
     if not options.quiet:
-        _print_lines(stale)
+        print_lines(stale)
     if stale:
-        _print_lines([f"`{name}` is stale: {_count_noun(len(stale), 'difference')}"])
+        print_lines([f"`{name}` is stale: {pluralize(len(stale), 'difference')}"])
         return 1
-    _print_lines([f"`{name}` is the lock of this config and of {_count_noun(len(files), 'model')}"])
+    print_lines([f"`{name}` is the lock of this config and of {pluralize(len(files), 'model')}"])
     return 0
 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
-    """What differs, in the words of the rules that judge it in `check`."""
+    """Yield the differences, with the messages of the rules that `check` applies."""
     against, whole = lock_stage.collect_evidence(project, lock, text, files)
     compared = {each.facts.path for each in against}
     yield from (hit.message for hit in lock_stale.judge(whole))
@@ -267,17 +256,8 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
             yield f"`{file.path}` cannot be compared: it is {what or 'a Git LFS pointer to other content'}"
 
 
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(escape_log_line(line))
-
-
 def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview. 1 where something would break or change beyond what is allowed, 3 where that is unknown."""
+    """Print the preview. Return 1 if something would break or change beyond tolerance, 3 if that is unknown."""
     if render_lock(new) == render_lock(old):
         click.echo("preview: nothing would change; the lock has the newest releases that the config asks for")
         return 0
@@ -292,31 +272,20 @@ def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str
 
 
 def _upgrade_command(upgrades: Sequence[str]) -> str:
-    """What writes the lock that was tried."""
+    """Return the command that writes the previewed lock."""
     asked = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
     return " ".join(["onnxgate lock", *asked])
 
 
 def preview_exit_status(preview: Preview) -> int:
-    """What is known to break is known, before what could not be found out."""
+    """Return the exit status: a known break counts before what could not be decided."""
     if preview.breaks or preview.beyond:
         return 1
     return 3 if preview.undecided or preview.after.undecided else 0
 
 
 def _compute_preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
-    request = GateRequest(
-        project=project,
-        lock=old,
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=project.models(),
-        stages=frozenset(ALL_STAGES),
-        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
-        open_host=functools.partial(open_host_with_progress, project, options),
-        honour_ignores=not options.no_ignores,
-        support_folder=support_dir,
-    )
+    request = make_project_request(project, old, project.models(), frozenset(ALL_STAGES), options)
     with temporary_folder() as scratch:
         numbers = itertools.count()
         return preview_upgrade(request, new, options.fail_on, lambda: Path(scratch, str(next(numbers))))

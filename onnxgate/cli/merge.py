@@ -55,7 +55,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
 
 def _check_options(key: str, options: CommonOptions) -> None:
-    """Raise where an option would be taken for something that it is not."""
+    """Reject options that have no meaning for a merge."""
     if options.no_ignores:
         raise UsageError("`--no-ignores` is decided when shards are judged", hint="give it to `onnxgate check --shard`")
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
@@ -63,7 +63,7 @@ def _check_options(key: str, options: CommonOptions) -> None:
 
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:
-    """What the checkout says about the check, where there is one."""
+    """Return what the reports must match, from the project of the working directory if there is one."""
     if project is None:
         return ExpectedCheck(plan=key)
     try:

@@ -122,10 +122,10 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
 
 
 def parse_age(age: str) -> float:
-    """`30d` in seconds.
+    """Return an age such as `30d` in seconds.
 
     Raises:
-        UsageError: it is no age.
+        UsageError: it is not an age.
     """
     found = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
     if found is None:
@@ -137,7 +137,7 @@ EXIT_UNDECIDED = 3
 
 
 def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
-    """Make those that are asked for; the exit status."""
+    """Make the environments of the selected runtimes. Return the exit status."""
     project = load_project(options)
     lock = load_lock(project.lock_path)
     chosen = _select_runtimes(targets_of(lock), names)
@@ -169,7 +169,7 @@ def _select_runtimes(
 def _prepare_environment(
     runtime: LockedRuntime, lock: Lock, environments: Environments, progress: Progress
 ) -> UnavailableError | None:
-    """Why it cannot be had; None where it is ready. An environment of the user's own is theirs to make."""
+    """Prepare one environment. Return the error if that fails; an environment of the user is not touched."""
     if runtime.environment:
         return None
     progress.started(runtime.name, PREPARE_ACTIVITY)
@@ -203,7 +203,7 @@ ANY_TIME = float("inf")
 
 
 def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptions, *, really: bool) -> int:
-    """Remove what no lock names and nobody used for so long; without an age, all that is not in use."""
+    """Remove what no lock names and what was not used since; without an age, all that is not in use."""
     before = ANY_TIME if age_s is None else time.time() - age_s
     named = set() if age_s is None else _environments_of_locks(locks, options)
     pruned = Pruner(cache_dir(), named=named, before=before, really=really).prune()
@@ -212,7 +212,7 @@ def prune_cache(age_s: float | None, locks: Sequence[Path], options: CommonOptio
 
 
 def _environments_of_locks(locks: Sequence[Path], options: CommonOptions) -> set[Path]:
-    """The environments that locks name: those given, and the project's where there is one."""
+    """Return the environments that the given locks and the project's own lock name."""
     project = find_project(options)
     own = [project.lock_path] if project is not None and project.lock_path.is_file() else []
     environments = Environments(cache_dir(), offline=True)

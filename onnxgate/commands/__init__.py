@@ -1,1 +1,1 @@
-"""TODO."""
+"""The commands without their command line: values in, values out."""

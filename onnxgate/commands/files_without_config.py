@@ -1,4 +1,4 @@
-"""`onnxgate check` without a config: the static stages over every release that there is data of."""
+"""`onnxgate check` without a config: the static stages on every release that has support data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PREDICTION_SCOPE = "no config: predicted from support data, nothing was run"
 def check_files(
     paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, fail_on: FailOn, *, drawn: bool
 ) -> Report:
-    """The file and support stages over files that no config knows, on all measured releases that fit."""
+    """Check files without a config by the file and support stages, on all measured releases that fit."""
     request = make_request(paths, requirement, start, jobs)
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
@@ -53,7 +53,7 @@ def check_files(
 def make_request(
     paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
 ) -> GateRequest:
-    """What is asked of files that no config knows: what is wrong with each, and which of the releases load it."""
+    """Return the request to check files without a config against all releases that fit the requirement."""
     start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_apply_select(_find_releases(requirement), select))
@@ -95,14 +95,14 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
 
 
 def _find_models(folder: Path) -> Iterator[Path]:
-    """The models below a folder, but for those in hidden folders: environments have thousands of their own."""
+    """Yield the models below a folder, except those in hidden folders: environments have thousands of their own."""
     for file in folder.rglob("*.onnx"):
         if not any(part.startswith(".") for part in file.relative_to(folder).parts[:-1]):
             yield file
 
 
 def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -> Iterator[LockedRuntime]:
-    """What `select` takes of them, as it does of a target's."""
+    """Yield the releases that `select` chooses, as for a target."""
     ascending = list(runtimes)
     if select != "all":
         newest = {".".join(runtime.release.split(".")[:2]): runtime for runtime in ascending}
@@ -133,7 +133,7 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
 
 
 def _make_project(start: Path, requirement: str | None, models: Sequence[SelectedModel]) -> Project:
-    """A project of just these models, whether or not git tracks them."""
+    """Return a project of these models only, also if git does not track them."""
     target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
     config = Config(targets={ALL_RELEASES: target})
     listing = tuple(sorted(model.path for model in models))
@@ -146,7 +146,7 @@ def _refuse_host() -> NoReturn:
 
 
 def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) -> Iterator[IncompleteCheck]:
-    """A model that no release is known to load, and the newest may: no verdict."""
+    """Yield models that no release is known to load, although the newest may: they have no verdict."""
     for model in models:
         if model.path not in outcome.blocked and model.outcome == "unknown":
             every = [entry.runtime for entry in model.runtimes]
@@ -157,9 +157,9 @@ def _find_undecided_models(models: Sequence[MatrixModel], outcome: GateOutcome) 
 
 
 def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Nothing was promised: what a release refuses is an error where the newest one does, and no other loads the model.
+    """Lower findings of the support stage to notes, unless the newest release and all others refuse the model.
 
-    That operators are not predicted on old releases is said beside each model that it leaves open.
+    The text about each model names the releases on which its operators are not predicted.
     """
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in outcome.findings:
@@ -170,13 +170,13 @@ def _soften_findings(outcome: GateOutcome, models: Sequence[MatrixModel]) -> Ite
 
 
 REFUSING_RULES = frozenset({"not-a-model", "lfs-pointer", "external-data-missing"})
-"""Rules of the file stage by which no release loads a file."""
+"""Rules of the file stage that exclude every release."""
 UNCERTAIN_RULES = frozenset({"invalid-model", "external-data-corrupt", "external-data-escapes"})
-"""Rules by which it depends on the release, and nobody predicts on which."""
+"""Rules whose effect depends on the release, and is not predicted."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
-    """Every model with every release that it was judged on, in their order."""
+    """Return every model with its prediction for every release, in order."""
     judged = outcome.gathered.judged
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(judged)}
     by_model: dict[str, list[RuleHit]] = {}
@@ -216,20 +216,20 @@ def _predict_entries(
 
 
 def _select_reasons(judged: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Each once; what only follows from something else is left out, where that is among them."""
+    """Return each reason once, without those that only follow from another one."""
     own = [each for each in judged if id(each) in causes]
     return _unique_reasons(own or judged)
 
 
 def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator[Reason]:
-    """Why nothing is known of a file that could not be opened."""
+    """Yield the reasons why a file could not be read."""
     for undone in outcome.gathered.undone:
         if undone.model == planned.path:
             yield Reason(rule="", node="", message=undone.reason)
 
 
 def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, judged: Sequence[RuleHit]) -> Entry:
-    """There is a prediction only where the kernels are known."""
+    """Predict from the support tables, which is possible only if the kernels are known."""
     verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
     if verdict == "loads":
         return Entry(runtime=runtime.name, predicted="loads")

@@ -1,4 +1,4 @@
-"""What a repository has today, accepted: entries for all findings that are there, and none for those that come."""
+"""Ignore entries for all current findings, and for no later ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from onnxgate import rules
 from onnxgate.core.findings import Level, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import Finding
+from onnxgate.formats.wording import pluralize
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import resolution
@@ -23,7 +24,7 @@ from onnxgate.project.toml import Keys, decode, find_key_lines
 
 REASON = "present when the gate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
-"""Rules that are about one content without being about a baseline: whether a model is the locked one."""
+"""Rules about one content of a model without a baseline: if it is the locked one."""
 NON_IGNORABLE_RULES = {
     "lock-stale": "it says that the lock is not about what the config promises: run `onnxgate lock`",
     "ignore-expired": "somebody set that date: repair what the entry hides, or give it a new date and a reason",
@@ -31,12 +32,12 @@ NON_IGNORABLE_RULES = {
     "not-a-model": "nothing of such a file can be judged: repair it, or name it in `exclude`",
     "lfs-pointer": "it says what this checkout lacks, and not what is wrong with the model",
 }
-"""Why some rules are left to close the gate."""
+"""Why some rules cannot be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreUpdate:
-    """The outcome under the new entries, the config that has them, and what there is to say of it."""
+    """Outcome under the new entries, the config with them, and remarks."""
 
     outcome: GateOutcome
     data: bytes
@@ -47,7 +48,7 @@ def accept_findings(
     request: GateRequest, outcome: GateOutcome, data: bytes, until: datetime.date | None
 ) -> IgnoreUpdate:
     """
-    Accept every finding of the outcome that is no note, until nothing new comes to light. `data` is the config.
+    Accept every finding of the outcome except notes, until no new one appears. `data` is the config.
 
     To accept a cause shows what follows from it, and to accept that a file is broken lets it be run.
 
@@ -69,7 +70,7 @@ def accept_findings(
 
 
 def _refresh_lines(request: GateRequest, outcome: GateOutcome, lines: Mapping[Keys, int]) -> GateOutcome:
-    """The outcome with the lines that the config has now; where a finding of a model is on one that moved, as run."""
+    """Return the outcome with the line numbers of the new config for findings that are shown there."""
     project = request.project
     request = replace(request, project=replace(project, lines=lines))
     moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
@@ -79,7 +80,7 @@ def _refresh_lines(request: GateRequest, outcome: GateOutcome, lines: Mapping[Ke
 
 
 def _find_stale_fingerprints(request: GateRequest, outcome: GateOutcome) -> dict[int, frozenset[str]]:
-    """For each entry by its number the fingerprints that it lists and that no finding has any more."""
+    """Return by the number of each entry the fingerprints in it that no finding has any more."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     return find_stale_fingerprints(
@@ -91,7 +92,7 @@ def _find_stale_fingerprints(request: GateRequest, outcome: GateOutcome) -> dict
 
 @dataclass(slots=True)
 class _IgnorePlan:
-    """The entries that there are, with what they list from now on, and those that are added."""
+    """The existing entries with their new fingerprints, and the added ones."""
 
     entries: tuple[Ignore, ...]
     today: datetime.date
@@ -100,7 +101,7 @@ class _IgnorePlan:
     added: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)  # model, rule, content
     accepted: int = 0
     dropped: int = 0
-    _own: dict[Ignore, int] = field(default_factory=dict)  # entries like those that are added, but for what they list
+    _own: dict[Ignore, int] = field(default_factory=dict)  # the added ones, without fingerprints
 
     def __post_init__(self) -> None:
         for index, entry in enumerate(self.entries):
@@ -109,7 +110,7 @@ class _IgnorePlan:
 
     @property
     def edit(self) -> IgnoreEdit:
-        """The entries afterwards; one that lists the same as before is not touched."""
+        """Return all entries; one whose list did not change is not touched."""
         changed = {
             index: tuple(sorted(marks))
             for index, marks in self.listed.items()
@@ -118,12 +119,12 @@ class _IgnorePlan:
         return IgnoreEdit(changed, [self._entry(*key, marks) for key, marks in sorted(self.added.items()) if marks])
 
     def under(self, request: GateRequest) -> GateRequest:
-        """The request with the entries as they are to be."""
+        """Return the request with the new entries."""
         config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
         return replace(request, project=replace(request.project, config=config))
 
     def accept(self, outcome: GateOutcome) -> bool:
-        """Add what the outcome has; False where all that can be is accepted."""
+        """Add the findings of the outcome; return False if all that can be accepted is."""
         before = self.accepted
         contents = _content_digests(outcome)
         for finding in self._open(outcome):
@@ -133,7 +134,7 @@ class _IgnorePlan:
         return self.accepted > before
 
     def _open(self, outcome: GateOutcome) -> Iterator[Finding]:
-        """What is to be accepted: not what an entry accepted for a while that is over; nobody asked to prolong that."""
+        """Yield the findings to accept, without those of an expired entry, which is not prolonged."""
         over = Ignores(
             [entry for entry in self.entries if not self._holds(entry)], self.today, _content_digests(outcome)
         )
@@ -143,16 +144,16 @@ class _IgnorePlan:
                 yield finding
 
     def left(self, outcome: GateOutcome) -> Iterator[str]:
-        """What is there and was not accepted, and why."""
+        """Yield the current findings that were not accepted, and why."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):
             yield f"`{rule}` is not accepted by `--write-ignores`: {why}"
         if ended := len(closing) - len(never):
-            yield f"{_count(ended, 'finding')} not accepted again: the ignore of each has ended"
+            yield f"{pluralize(ended, 'finding')} not accepted again: the ignore of each has ended"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
-        """Take out what is no longer there, of the entries as they are to be."""
+        """Remove findings that are gone from the new entries."""
         kept = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
             if place < len(kept) and marks:
@@ -162,18 +163,18 @@ class _IgnorePlan:
                 left -= marks
 
     def said(self, name: str) -> str:
-        """What was done, in words."""
+        """Describe the changes."""
         done = []
         if self.accepted:
-            done.append(f"accepts {_count(self.accepted, 'finding')} that {_are(self.accepted)} there now")
+            done.append(f"accepts {pluralize(self.accepted, 'finding')} that {_are(self.accepted)} there now")
         if self.dropped:
-            done.append(f"no longer lists {_count(self.dropped, 'finding')} that {_are(self.dropped)} gone")
+            done.append(f"no longer lists {pluralize(self.dropped, 'finding')} that {_are(self.dropped)} gone")
         if not done:
             return f"`{name}` is as it was: there is nothing to accept, and nothing that it lists is gone"
         return f"`{name}` {', and '.join(done)}"
 
     def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
-        """The list that the finding belongs into: of an entry that we wrote, else of a new one."""
+        """Return the fingerprints of the entry for a finding: an existing one that we wrote, or a new one."""
         wanted = self._entry(finding.model, finding.rule, _bound_content(finding, contents), ())
         index = self._own.get(wanted)
         if index is not None:
@@ -199,7 +200,7 @@ def _is_blocking(finding: Finding) -> bool:
 
 
 def _refusal_reason(finding: Finding) -> str:
-    """Why a finding is not to be accepted, "" where it may be."""
+    """Return why a finding cannot be accepted, "" if it can be."""
     is_pointer = finding.rule == "external-data-corrupt" and "git lfs pull" in finding.fix
     return NON_IGNORABLE_RULES.get("lfs-pointer" if is_pointer else finding.rule, "")
 
@@ -209,13 +210,13 @@ def _content_digests(outcome: GateOutcome) -> dict[str, str]:
 
 
 def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
-    """The content that an entry is to hold for, "" where it need not be held to one."""
+    """Return the digest that an entry is limited to, "" for no limit."""
     of_one = finding.rule in CONTENT_BOUND_RULES or is_about_change(finding.rule)
     return contents.get(finding.model, "") if of_one else ""
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """For each finding, by its fingerprint, the lines to paste into the config; the reason is left to be said."""
+    """Return by fingerprint the lines to paste into the config; the reason is left to fill in."""
     contents, made = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)
@@ -229,10 +230,6 @@ def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[s
             )
             made[finding.fingerprint] = tuple(render_entry(ignore, request.project.prefix).split("\n"))
     return made
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _are(number: int) -> str:

@@ -1,4 +1,4 @@
-"""`onnxgate matrix --verify`: every model is really loaded, in a locked environment of each release."""
+"""`onnxgate matrix --verify`: load every model in a locked environment of each release."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ class _WheelResolver:
 
     index: PackageIndex
     progress: Progress
-    unreachable: str = ""  # why the index cannot be asked; it is not asked again
+    unreachable: str = ""  # why the index is unreachable; it is not contacted again
     companions: NumpyResolver = field(init=False)
 
     def __post_init__(self) -> None:
         self.companions = NumpyResolver(self.index)
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
-        """Where each release can be asked, by its name; or why it cannot. The newest one alone is asked for first."""
+        """Return a worker spec for each release, or the reason why there is none. The newest is resolved first."""
         first = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
             others = zip(
@@ -104,7 +104,7 @@ class _WheelResolver:
             return first | dict(others)
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
-        """Asked for once only, where no index answers."""
+        """Resolve one release; after the index failed once, it is not contacted again."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)
@@ -127,7 +127,7 @@ class _WheelResolver:
         return WorkerSpec.of_runtime(locked, (engine.locked, numpy.locked))
 
     def _release(self, runtime: LockedRuntime) -> Release:
-        """The release for the first Python that it has wheels for."""
+        """Return the release for the first Python for which it has wheels."""
         requirement = Requirement(f"{runtime.engine}=={Version(runtime.release)}")
         for python in PYTHONS:
             answer = self.index.newest(requirement, python)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The steps of the GitHub Action: inputs, cache, comments and the REST API."""

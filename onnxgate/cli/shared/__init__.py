@@ -1,1 +1,1 @@
-"""TODO."""
+"""Options, output, errors and the worker pool, shared by all commands."""

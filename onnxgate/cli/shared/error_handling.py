@@ -1,4 +1,4 @@
-"""The one place where errors end: what the user reads, and the exit status."""
+"""Handle all errors in one place: the message that the user reads, and the exit status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXIT_BROKEN_PIPE = 141  # what a shell sees of a program that SIGPIPE ended
 
 @contextmanager
 def report_errors() -> Iterator[None]:
-    """Turn whatever goes wrong inside into words on stderr and an exit status."""
+    """Turn exceptions into messages on stderr and an exit status."""
     try:
         install_signal_handlers()
         _open_streams()
@@ -54,16 +54,16 @@ def report_errors() -> Iterator[None]:
 
 
 def print_error(*lines: str) -> None:
-    """Write lines to stderr; nothing in them is obeyed by a terminal or by GitHub's runner."""
+    """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
     from onnxgate.core.escape import escape_log_line
 
-    with suppress(OSError):  # nobody listens, or the disk is full; the status still says how it ended
+    with suppress(OSError):  # the stream is closed or the disk is full; the exit status still tells the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Foreign strings in it, such as values of a config, begin no line of their own: it would be taken for ours."""
+    """Yield the lines of an error. Values of configs are escaped: they could begin a line that looks like ours."""
     from onnxgate.core.escape import escape_unprintable
 
     yield f"error: {escape_unprintable(error.message)}"
@@ -90,7 +90,7 @@ def _report_bug(error: Exception) -> Iterator[str]:
 
 
 def _render_bug_report(error: Exception) -> str:
-    """What a maintainer needs to know: versions, the command line and the traceback."""
+    """Return what a maintainer needs: versions, the command line and the traceback."""
     import platform
     import traceback
 
@@ -103,7 +103,7 @@ def _render_bug_report(error: Exception) -> str:
 
 
 def _write_bug_report(text: str) -> Path:
-    """Where the report was written; the same bug is the same file."""
+    """Write the report and return its path; the same bug has the same path."""
     import hashlib
 
     from onnxgate.runtimes.environments.storage import cache_dir
@@ -116,14 +116,14 @@ def _write_bug_report(text: str) -> Path:
 
 
 def _escape_unprintable() -> None:
-    """A character that the terminal's encoding lacks becomes an escape, and no error."""
+    """Print characters that the encoding of the terminal lacks as escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _open_streams() -> None:
-    """A standard stream that is closed leads nowhere: no file that is opened later may take its number."""
+    """Open closed standard streams on the null device: no file that is opened later may take their number."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -135,7 +135,7 @@ def _open_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Leave nothing in the buffers that the interpreter would try, and fail, to write at exit."""
+    """Empty the buffers, which the interpreter would otherwise fail to write at exit."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -145,7 +145,7 @@ def _discard_output() -> None:
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 GRACE_S = 20
-"""So long may it take to end what runs and to remove what was only needed meanwhile."""
+"""The time to end running work and to remove temporary files."""
 
 _RETRY_DELAY_S = 0.01
 _received_signals: list[int] = []
@@ -153,7 +153,7 @@ _original_unraisablehook = sys.unraisablehook
 
 
 def install_signal_handlers() -> None:
-    """From now on each of them raises `KeyboardInterrupt`, unless whoever started us wants it ignored (`nohup`)."""
+    """Have each signal raise `KeyboardInterrupt`, unless it is ignored already (`nohup`)."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             try:
@@ -164,7 +164,7 @@ def install_signal_handlers() -> None:
 
 
 def ignore_signals() -> None:
-    """What comes after the last word is too late: the interpreter would end by the signal, with another status."""
+    """Ignore signals from now on: at exit, one would replace the exit status."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
@@ -183,7 +183,7 @@ def _raise_interrupt(*_: object) -> NoReturn:
 
 
 def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Where Python was in a callback that nothing can be raised from, it is raised a little later."""
+    """Raise the interrupt a little later if Python was in a callback that cannot raise."""
     if not (
         _received_signals and unraisable.exc_type is KeyboardInterrupt and _set_alarm(_RETRY_DELAY_S, _raise_interrupt)
     ):
@@ -199,7 +199,7 @@ def _set_alarm(after_s: float, handler: Callable[[int, FrameType | None], object
 
 
 def _exit_now() -> NoReturn:
-    """End without any ado: workers and programs see that we are gone, and the next onnxgate removes what stays."""
+    """Exit at once: workers see that this process is gone, and the next onnxgate removes temporary files."""
     try:
         os.write(2, b"interrupted\n")
     finally:
@@ -225,7 +225,7 @@ HINTS_BY_ERRNO = {
 
 
 def render_system_error(error: Exception) -> list[str]:
-    """The message and its hint; nothing where it is no such thing."""
+    """Return message and hint of a fault of the machine; nothing for another error."""
     return list(_system_error_lines(error))
 
 
@@ -248,7 +248,7 @@ def _failed_subject(error: OSError) -> str:
 
 
 def _missing_folder_lines(error: FileNotFoundError) -> Iterator[str]:
-    """`os.getcwd` and `tempfile` name no file."""
+    """Yield the message for errors of `os.getcwd` and `tempfile`, which name no file."""
     if "temporary directory" in str(error):
         yield "error: there is no folder for temporary files"
         yield "hint: have `TMPDIR` name a folder that can be written, and has room"
@@ -258,7 +258,7 @@ def _missing_folder_lines(error: FileNotFoundError) -> Iterator[str]:
 
 
 def _is_working_folder_missing() -> bool:
-    """The folder itself is still there for who is in it; only its name is gone."""
+    """Return if the working directory was removed. The process can still use it, but not by name."""
     try:
         os.getcwd()  # noqa: PTH109 - pathlib is slow to import
     except OSError:

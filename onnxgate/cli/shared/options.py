@@ -21,9 +21,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """What the user asked for, whichever command it is."""
+    """The options that every command has."""
 
-    directory: Path | None = None  # where the config is looked for; None: the working directory
+    directory: Path | None = None  # where the search for the config begins; None: the working directory
     config: Path | None = None
     offline: bool = False
     jobs: int = 1
@@ -34,7 +34,7 @@ class CommonOptions:
 
     @property
     def start(self) -> Path:
-        """Where the search for a config begins, and what PATHS are relative to."""
+        """The folder in which the search for a config begins, and to which PATHS are relative."""
         return self.directory or Path.cwd()
 
 
@@ -72,7 +72,7 @@ def common_options(command: Command) -> Command:
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -109,11 +109,11 @@ output_option = click.option(
     metavar="FORMAT[=FILE]",
     help="text, json or markdown; to a file, or to standard output (default: text). Repeatable.",
 )
-"""Where a command that answers a question, and judges nothing, writes its answer."""
+"""The `--output` option of commands that only print an answer."""
 
 
 def load_project(options: CommonOptions) -> Project:
-    """The nearest one.
+    """Load the nearest project.
 
     Raises:
         ConfigError: there is none, or its config is wrong.
@@ -127,7 +127,7 @@ def load_project(options: CommonOptions) -> Project:
 
 
 def find_project(options: CommonOptions) -> Project | None:
-    """The nearest one; None where there is none.
+    """Load the nearest project; return None if there is none.
 
     Raises:
         ConfigError: its config is wrong.

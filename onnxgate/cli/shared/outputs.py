@@ -1,4 +1,4 @@
-"""Where a report goes: formats to files or to standard output."""
+"""Write reports: formats to files or to standard output."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
 from onnxgate.core.errors import StorageError, UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
 
 RENDERERS = {
@@ -30,11 +31,11 @@ RENDERERS = {
 """Format -> module and function that render it. Imported when used: each brings its own libraries."""
 FORMATS = ("text", *RENDERERS)
 MACHINE_FORMATS = frozenset(("json", "html", "sarif", "junit", "gitlab"))
-"""Formats that programs read, and that nothing else may stand beside."""
+"""Formats that programs read, which share standard output with no other."""
 
 
 FORMATS_WITH_DRAWINGS = frozenset(("json", "html", "markdown", "summary", "comment"))
-"""Formats that show a report's drawings, or hand them on."""
+"""Formats that contain the drawings of a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Sink:
 
 
 def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
-    """The sinks that `--output` names; `text` where it names none for standard output.
+    """Return the sinks that `--output` names, and `text` if none of them is standard output.
 
     Raises:
         UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
@@ -62,7 +63,7 @@ def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tup
         raise UsageError(f"`{data[0]}` shares standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
-            _truncate_file(sink.file)  # before any work is done: an old report must not stand for a new one either
+            _truncate_file(sink.file)  # before any work: an old report must not be taken for a new one
     return sinks
 
 
@@ -103,7 +104,7 @@ def write_outputs(
     try:
         write_sinks(sinks, rendered)
     except StorageError as error:
-        if report.exit in (1, 2):  # what is known to be broken is known, also where the report of it is lost
+        if report.exit in (1, 2):  # a failed check counts more than a report that could not be written
             error.exit_code = report.exit
         raise
 
@@ -117,7 +118,7 @@ def _render_on_terminal(
     verbose: bool,
     snippets: Mapping[str, Sequence[str]] | None,
 ) -> str:
-    """With the folder in which inputs are stored on this machine, which no other format names."""
+    """Render text with the folder in which inputs are stored on this machine, which no other format names."""
     from onnxgate.formats.report import text
     from onnxgate.runtimes.environments.storage import inputs_dir
 
@@ -126,7 +127,7 @@ def _render_on_terminal(
 
 
 def _with_relative_replays(report: Report, config: Path) -> Report:
-    """With commands that work where this one was typed, also outside of the config's folder."""
+    """Return the report with commands that work in the current directory, also outside of the config's folder."""
     from msgspec.structs import replace
 
     from onnxgate.gate.results.report_builder import build_command
@@ -144,9 +145,9 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
-    """Write what `render` makes for each sink, files first, so that a closed pipe loses none of them.
+    """Write the result of `render` to each sink, files first, so that a closed pipe loses none of them.
 
-    `render` is given whether to use colour, and the width of the terminal, 0 where there is none.
+    `render` gets if it may use colour, and the width of the terminal, 0 if there is none.
 
     Raises:
         StorageError: a file cannot be written; the others are.
@@ -174,7 +175,7 @@ def _truncate_file(file: Path) -> None:
 
 
 def _write_file(file: Path, text: str) -> None:
-    """All of it, or nothing: half a report may read like a whole one."""
+    """Write the whole file, or leave it empty: half a report may look complete."""
     try:
         file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
@@ -188,7 +189,7 @@ def _unwritable_message(file: Path, error: OSError) -> str:
 
 
 def render_report(report: Report, format_name: str, *, color: bool, width: int, quiet: bool, verbose: bool) -> str:
-    """The report in one format; `width` and what follows are about text."""
+    """Render the report in one format; `width` and the following are for text."""
     if format_name == "text":
         from onnxgate.formats.report import text
 
@@ -198,13 +199,19 @@ def render_report(report: Report, format_name: str, *, color: bool, width: int, 
     return rendered
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each line with its control characters escaped."""
+    for line in lines:
+        click.echo(escape_log_line(line))
+
+
 def uses_color() -> bool:
-    """A terminal gets colour; a pipe, `NO_COLOR` and a dumb terminal do not."""
+    """Return if standard output is a terminal that shows colour, and `NO_COLOR` is not set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def terminal_width() -> int:
-    """The terminal's width; 0, which is whole lines, for a pipe."""
+    """Return the width of the terminal; 0 for a pipe, whose lines are not wrapped."""
     import shutil
 
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 0

@@ -1,4 +1,4 @@
-"""The host that a command's jobs run in, as its options and the config want it."""
+"""The worker pool of a command, and its progress display."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def open_host(
     project: Project, options: CommonOptions, progress: Progress | None = None, meter: JobMeter | None = None
 ) -> WorkerPool:
-    """A host with the config's limits; the caller closes it."""
+    """Return a pool with the limits of the config; the caller closes it."""
     limits = project.config.limits
     return WorkerPool(
         Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir()),
@@ -42,14 +42,14 @@ def open_host(
 def open_host_with_progress(
     project: Project, options: CommonOptions, meter: JobMeter | None = None
 ) -> Iterator[WorkerPool]:
-    """The same with a live display of what is being done, where standard error is a terminal."""
+    """Open the pool with a live progress display if standard error is a terminal."""
     with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress, meter) as host:
         yield host
     print_limit_notes(host, options)
 
 
 def print_limit_notes(host: WorkerPool, options: CommonOptions) -> None:
-    """An engine that runs without limits is always named; what the system cannot take away, where more is asked for."""
+    """Print notes of the pool: always for an engine that runs unsandboxed, other limits only with `-v`."""
     from onnxgate.core.escape import escape_log_line
 
     for note in host.notes:
@@ -58,12 +58,12 @@ def print_limit_notes(host: WorkerPool, options: CommonOptions) -> None:
 
 
 ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing its environment", LOOK_UP_ACTIVITY: "looking up its wheels"}
-"""What is no job."""
+"""Texts for activities that are not jobs."""
 
 
 @contextmanager
 def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
-    """A live display on stderr while the block runs, where stderr is a terminal that can have one."""
+    """Show a live display on stderr while the block runs, if stderr is a terminal that supports it."""
     if quiet or not sys.stderr.isatty():
         yield NoProgress()
         return
@@ -79,12 +79,12 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
 
 
 def pause_progress(progress: Progress) -> AbstractContextManager[None]:
-    """Nothing is displayed while the block prints: a line would begin where the display ends, and be painted over."""
+    """Hide the display while the block prints: its lines would be overwritten."""
     return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
 
 
 class ProgressBoard:
-    """One line for each runtime that has begun; told from several threads."""
+    """A live display with one line per runtime. Its methods are called from several threads."""
 
     def __init__(self) -> None:
         self._doing: dict[str, str] = {}
@@ -95,7 +95,7 @@ class ProgressBoard:
 
     @contextmanager
     def on(self, console: Console) -> Iterator[None]:
-        """It is displayed there while the block runs."""
+        """Show the display on the console while the block runs."""
         self._console = console
         self._show()
         try:
@@ -105,7 +105,7 @@ class ProgressBoard:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """It is not displayed while the block runs."""
+        """Hide the display while the block runs."""
         self._hide()
         try:
             yield
@@ -113,7 +113,7 @@ class ProgressBoard:
             self._show()
 
     def _show(self) -> None:
-        """By a new display each time: a used one would take away as many lines as it had at last, whatever is there."""
+        """Start a new display: a reused one would erase as many lines as it had, whatever they are now."""
         from rich.live import Live
 
         if self._console is not None:
@@ -132,19 +132,19 @@ class ProgressBoard:
             self._live = None
 
     def started(self, seat: str, what: str) -> None:
-        """The runtime begins with something."""
+        """Record that a runtime begins an activity."""
         with self._lock:
             self._doing[seat] = what
             self._done.setdefault(seat, 0)
 
     def finished(self, seat: str, what: str, outcome: str) -> None:
-        """It is done with it; an environment that is ready is no job."""
+        """Record that an activity ended; a prepared environment does not count as a job."""
         with self._lock:
             self._doing[seat] = "" if outcome != "unavailable" else "not available here"
             self._done[seat] = self._done.get(seat, 0) + (what not in ACTIVITY_PHRASES)
 
     def lines(self) -> RenderableType:
-        """What is shown now; strings of models are text, never markup."""
+        """Return the current lines; names of models are text, never markup."""
         from rich.table import Table
         from rich.text import Text
 
@@ -164,14 +164,14 @@ class ProgressBoard:
 
 
 class CountingProgressBoard(ProgressBoard):
-    """For many runtimes: a line for each that is at work, and how many of all jobs are done."""
+    """A display for many runtimes: one line for each active one, and the number of finished jobs."""
 
     def __init__(self, jobs: int) -> None:
         super().__init__()
         self._jobs = jobs
 
     def lines(self) -> RenderableType:
-        """The runtimes at work, above the count."""
+        """Return the active runtimes, above the count."""
         from rich.console import Group
         from rich.text import Text
 
@@ -188,5 +188,5 @@ COLUMN_STYLES = ("bold", "", "dim")
 
 
 def describe_activity(doing: str) -> str:
-    """What a runtime does, in words: `preparing its environment`, `run classifier.onnx`."""
+    """Describe an activity: `preparing its environment`, `run classifier.onnx`."""
     return ACTIVITY_PHRASES.get(doing, doing) or "waiting"

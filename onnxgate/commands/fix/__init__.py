@@ -1,4 +1,4 @@
-"""Repairs of a model's file, one fix per file: each says what it would change, and changes nothing itself."""
+"""Repair of model files: fixes propose changes, which are verified before the file is written."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from onnxgate.commands.fix.proposals import Fix
 
 FIXES: tuple[Fix, ...] = (ExternalData(), MissingTypes(), Opset(), IrVersion(), Passthrough(), LeakedPaths())
 """In the order in which they are tried: data first, since the others leave them alone; types before a conversion, which
-would write them itself; a stamp after what may need a newer one."""
+would write them itself; the IR version after what may need a newer one."""

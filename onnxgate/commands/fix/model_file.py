@@ -1,4 +1,4 @@
-"""A file that is not written yet: pieces of other files, and bytes between them. Weights are never in memory."""
+"""Edits of model files as ranges of other files and new bytes: weights are never in memory."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ Part = bytes | Span
 
 
 def total_size(parts: Iterable[Part]) -> int:
-    """How many bytes they are together."""
+    """Return the number of bytes of all parts."""
     return sum(part.end - part.start if isinstance(part, Span) else len(part) for part in parts)
 
 
 def write_parts(parts: Sequence[Part], path: Path) -> None:
-    """Write them one after the other.
+    """Write the parts one after the other.
 
     Raises:
         OSError: the file cannot be written, or one of the others is shorter than it was.
@@ -80,15 +80,15 @@ _MAX_DEPTH = 100
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
-"""What stands in the place of a field, with its header; None leaves it alone."""
+"""Return the replacement of a field, with its header; None leaves it alone."""
 Edits = Mapping[FieldKey, Edit]
 
 
 def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
-    """The file with the edits made.
+    """Return the parts of the edited file.
 
     Raises:
-        UnreadableModel: it is no sequence of whole messages.
+        UnreadableModel: it is not a sequence of whole messages.
     """
     with path.open("rb", buffering=0) as file:
         source = FileWindow(file)
@@ -97,13 +97,13 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
 
 
 def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
-    """A length-delimited field of these bytes."""
+    """Return a length-delimited field of these bytes."""
     return [encode_length_prefix(number, total_size(parts)), *parts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """Where a message lies. `form` is its descriptor."""
+    """The range of a message in its file. `form` is its descriptor."""
 
     path: Path
     source: FileWindow
@@ -120,7 +120,7 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """A field that an edit is asked about."""
+    """A field that an edit may replace."""
 
     message: _Message
     field: Field
@@ -128,27 +128,27 @@ class FieldMatch:
 
     @property
     def number(self) -> int:
-        """The field's number."""
+        """Return the number of the field."""
         return self.field.number
 
     def content(self) -> bytes:
-        """Its bytes, without the header."""
+        """Return its bytes, without the header."""
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
-        """The same field with other bytes."""
+        """Return the field with other bytes."""
         return length_delimited_field(self.number, content)
 
     def inner(self) -> Iterator[Field]:
-        """The fields of the message that it holds."""
+        """Yield the fields of the message in it."""
         return iter_fields(self.message.source, self.field.start, self.field.end)
 
     def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
-        """The same field with edits made inside, and with `more` at the end of it."""
+        """Return the field with edits inside, and with `more` at its end."""
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:
-        """The bytes of the message that it holds, but for these fields."""
+        """Return the bytes of its message without these fields."""
         inside = self._inside()
         parts: list[Part] = []
         for each in inside.fields():
@@ -191,7 +191,7 @@ def _replace_field(message: _Message, field: Field, edits: Edits, depth: int, sh
 
 @functools.cache
 def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
-    """Whether anything in messages of this form may be edited."""
+    """Return if any field in messages of this form may be edited."""
     seen: set[str] = set()
     waiting = [form]
     while waiting:
@@ -207,14 +207,14 @@ def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReplacementTarget:
-    """The file to be replaced, links followed, as it was when it was read."""
+    """The file to replace, links followed, as it was when it was read."""
 
     file: Path
     sha256: str
 
 
 def find_replacement_target(model: Path, root: Path, sha256: str) -> ReplacementTarget:
-    """Where a model really lies.
+    """Return the real file of a model.
 
     Raises:
         OnnxgateError: it lies outside of the repository, or must not be written.
@@ -229,7 +229,7 @@ def find_replacement_target(model: Path, root: Path, sha256: str) -> Replacement
 
 
 def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> Path:
-    """Put the file `fresh` there, and give the path of the old one, kept below `backups`.
+    """Replace the target by `fresh`, and return the path of the old file, kept below `backups`.
 
     Raises:
         OnnxgateError: the file has changed since it was read, or cannot be written; then the old one is there.
@@ -253,7 +253,7 @@ def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> 
 
 
 def _back_up(place: ReplacementTarget, backups: Path) -> Path:
-    """By a hard link where there can be one: the old content is nobody's but the backup's once it is replaced."""
+    """Keep the old file by a hard link if possible: its content has no other name after the replacement."""
     kept = backups / place.sha256[:16] / place.file.name
     if kept.exists() and sha256_of(kept) == place.sha256:
         return kept
@@ -265,7 +265,7 @@ def _back_up(place: ReplacementTarget, backups: Path) -> Path:
 
 @contextmanager
 def _temporary_sibling(file: Path) -> Iterator[Path]:
-    """A new file in the same folder, gone afterwards."""
+    """Yield a new file in the same folder, which is removed afterwards."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -276,7 +276,7 @@ def _temporary_sibling(file: Path) -> Iterator[Path]:
 
 
 def _copy_permissions(temporary: Path, old: Path) -> None:
-    """Give it the old file's owner and permissions, and have it on disk."""
+    """Copy owner and permissions of the old file, and flush to disk."""
     status = old.stat()
     with contextlib.suppress(OSError, AttributeError):  # not ours to give, or a system without owners
         os.chown(temporary, status.st_uid, status.st_gid)

@@ -1,4 +1,4 @@
-"""ONNX's own C++ code, called in a process of its own: what it crashes on costs a repair, and nothing else."""
+"""ONNX's C++ code, called in another process: a crash of it fails one repair only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnx.version_converter
 
 
 def main(arguments: list[str]) -> None:
-    """`infer GIVEN MADE` or `convert GIVEN MADE OPSET`; a message on standard output and status 1 where it fails."""
+    """Run `infer INPUT OUTPUT` or `convert INPUT OUTPUT OPSET`; on failure print a message and exit with 1."""
     what, given, made, *rest = arguments
     model = onnx.load(given, load_external_data=False)
     try:
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> None:
             model = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
         else:
             model = onnx.version_converter.convert_version(model, int(rest[0]))
-    except Exception as error:  # noqa: BLE001 - it is said
+    except Exception as error:  # noqa: BLE001 - it is printed
         print(" ".join(str(error).split())[:500])
         sys.exit(1)
     Path(made).write_bytes(model.SerializeToString())

@@ -1,4 +1,4 @@
-"""Models repaired: what fixes answer what is wrong, whether the result is the same model, and only then the file."""
+"""Repair of models: find the fixes, verify their result, then write the file."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
-"""Rules that find any change at all."""
+"""Rules that report every change."""
 
 FixState = Literal["sound", "repaired", "unsafe", "left", "refuted", "unproven", "away"]
-"""Nothing to do; proven (and written, unless that was not asked for); waits for `--unsafe`; no fix can; the outputs are
-other ones; nothing is known of them; the file is not here."""
+"""Nothing to do; verified (and written, without `--dry-run`); waits for `--unsafe`; no fix applies; the outputs differ;
+the outputs are unknown; the file is not here."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixOptions:
-    """What the user asks for."""
+    """The options of the command."""
 
     rules: frozenset[str] = frozenset()  # none: all
     unsafe: bool = False
@@ -60,7 +60,7 @@ class FixOptions:
 
 @dataclass(frozen=True, slots=True)
 class FixResult:
-    """What came of one model."""
+    """Result for one model."""
 
     model: SelectedModel
     state: FixState
@@ -79,7 +79,7 @@ class FixResult:
 
 
 def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
-    """What any fix answers."""
+    """Return the rules that have a fix."""
     return frozenset().union(*(fix.rules for fix in fixes))
 
 
@@ -92,7 +92,7 @@ def fix_models(
     *,
     runs: bool = True,
 ) -> Iterator[FixResult]:
-    """Each model of the request with what would repair it; nothing is written but below `scratch`.
+    """Yield the repair of each model of the request; nothing is written except below `scratch`.
 
     Without `runs`, none of the planned runtimes can be started: the reference evaluator alone says what is computed.
     """
@@ -108,7 +108,7 @@ def fix_models(
 
 @dataclass(slots=True)
 class _ModelFixer:
-    """One model on its way."""
+    """The repair of one model."""
 
     request: GateRequest
     wish: FixOptions
@@ -137,7 +137,7 @@ class _ModelFixer:
         return self._judged(trial, told)
 
     def answered(self, *, accepted: bool) -> tuple[Finding, ...]:
-        """What some fix answers: what somebody accepted, or all else."""
+        """Return the findings that have a fix: the accepted ones, or all others."""
         wanted = self.wish.rules or fixable_rules(self.fixes)
         answered = wanted & fixable_rules(self.fixes)
         return tuple(
@@ -181,7 +181,7 @@ class _ModelFixer:
                 )
 
     def _objection(self, trial: Candidate) -> str:
-        """What the static stages have against the result; "" where what was wrong is gone, and nothing came."""
+        """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
         outcome = pipeline.run(replace(self.request, models=(trial.model,)))
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in trial.changes))
         was = {_finding_key(each): {"", *each.runtimes} for each in self._of_model(self.before)}
@@ -244,13 +244,13 @@ class Candidate:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """Outputs that have another name now."""
+        """Return the renamed outputs."""
         return {old: new for _, change in self.changes for old, new in change.renamed.items()}
 
 
 @dataclass(slots=True)
 class FixApplier:
-    """Asks fixes about one model, and makes what they propose. `scratch` is an empty folder."""
+    """Applies fixes to one model. `scratch` is an empty folder."""
 
     planned: PlannedModel
     project: Project
@@ -258,14 +258,14 @@ class FixApplier:
     scratch: Path
     unsafe: bool
     left: list[tuple[str, NoFix]] = field(default_factory=list)
-    held_back: list[str] = field(default_factory=list)  # why changes wait until they are asked for
+    held_back: list[str] = field(default_factory=list)  # why changes need `--unsafe`
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tried(self, fixes: Sequence[Fix], rules: frozenset[str]) -> Candidate:
-        """The model with every change made, one upon the other.
+        """Return the model with all changes applied in order.
 
         Raises:
-            UnreadableModel: it is no model.
+            UnreadableModel: it is not a model.
             OSError: it cannot be read, or its data are not all here.
         """
         trial = Candidate(self.planned.model)
@@ -320,7 +320,7 @@ class FixApplier:
         return folder
 
     def _elsewhere(self, arguments: Sequence[str]) -> str:
-        """Have ONNX's C++ code do something in a process of its own."""
+        """Run `onnx_subprocess.py`; return "", or why it failed."""
         python = Path(sys.executable)
         job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
         match self.host.submit(WorkerSpec.of_interpreter("onnx", python), job).result():
@@ -333,12 +333,12 @@ class FixApplier:
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
-    """The repository; of a file that lies outside of it, its folder."""
+    """Return the repository; for a file outside of it, the folder of the file."""
     return project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
 
 
 def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: Path) -> Path:
-    """The model's file; or a copy in a new folder with its data beside it, where no runtime would read them."""
+    """Return the model's file; or a copy with its data in a new folder, if no runtime can read it in place."""
     stand_in = next((change.stand_in for change in changes if change.stand_in), None)
     if stand_in is None:
         return planned.model.absolute
@@ -351,7 +351,7 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
 
 
 def _required_data_files(proto: ModelProto, model: Path) -> dict[str, Path]:
-    """The data files that a model needs beside it, by location."""
+    """Return the data files of a model, by location."""
     locations = {
         read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
     }
@@ -363,7 +363,7 @@ def _required_data_files(proto: ModelProto, model: Path) -> dict[str, Path]:
 
 
 def _copy_or_link(file: Path, to: Path) -> None:
-    """A copy, since onnx refuses data that have two names; of what is large a second name, which runtimes take.
+    """Copy a file, since onnx refuses data with two names; link a large one, which runtimes accept.
 
     Source: onnx 1.23, ONNX Runtime 1.16 to 1.31.
     """

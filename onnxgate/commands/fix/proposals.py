@@ -18,18 +18,18 @@ RunOnnx = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class VersionLimits:
-    """What a model's runtimes and the config ask of its stamps; None where they ask nothing."""
+    """Version limits of a model, from its runtimes and the config; None for no limit."""
 
     ir_version: int | None = None  # the highest that is allowed
-    opset: int | None = None  # of `ai.onnx`: the one that is pinned, else the newest that all runtimes implement
-    pinned: bool = False  # whether that opset is the config's
+    opset: int | None = None  # of `ai.onnx`: the pinned one, or the newest that all runtimes implement
+    pinned: bool = False  # the opset is pinned by the config
 
 
 @dataclass(frozen=True, slots=True)
 class FixRequest:
-    """One model, and what is wrong with it."""
+    """One model and its problems."""
 
-    path: Path  # where it is read; its data lie relative to it
+    path: Path  # the file; its data are relative to it
     proto: ModelProto  # its structure
     rules: frozenset[str]  # that found something
     bounds: VersionLimits
@@ -40,19 +40,19 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """The same model where a runtime can read it: what is run in place of a file whose data no runtime takes."""
+    """A copy of the model that runtimes can read, to run instead of one whose data no runtime reads."""
 
     parts: tuple[Part, ...]
-    data: Mapping[str, Path]  # name beside it -> the file
+    data: Mapping[str, Path]  # name next to the model -> the file
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a fix would make of a model."""
+    """The change that a fix proposes."""
 
     parts: tuple[Part, ...]  # the whole file
     words: tuple[str, ...]  # "IR version 13 becomes 10"
-    unsafe: str = ""  # why it is made only where it is asked for
+    unsafe: str = ""  # why it needs `--unsafe`
     renamed: Mapping[str, str] = field(default_factory=dict)  # outputs with another name: from -> to
     follows: frozenset[str] = frozenset()  # rules that find this change, and nothing wrong with it
     stand_in: RunnableCopy | None = None
@@ -61,18 +61,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class NoFix:
-    """Why a fix that was asked for leaves the model as it is."""
+    """Why a fix leaves the model as it is."""
 
     reason: str
     hint: str = ""
 
 
 class Fix(Protocol):
-    """One kind of repair. It reads, and writes nothing but into the folder that it is given."""
+    """One kind of repair. It writes only into the folder of the request."""
 
     name: str
-    rules: frozenset[str]  # what it answers
+    rules: frozenset[str]  # the rules that it fixes
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """What would be changed, or why nothing can be; None where there is nothing to do."""
+        """Return the change, or why there is none; None if there is nothing to do."""
         ...

@@ -1,8 +1,8 @@
-"""Whether a repaired model computes what the old one did: both run on every runtime, on the same inputs.
+"""Verification of a repaired model: old and new are run on every runtime, on the same inputs.
 
-What a runtime gave with the old file is what the new one is held to there, bit by bit, else within the model's
-tolerance. Where the old file does not load, the outputs of another runtime, which loads it, stand in for that; where
-none does, those of ONNX's reference evaluator in our own interpreter.
+On each runtime the outputs of the new file must equal those of the old one, or be within the tolerance of the model. If
+the old file does not load there, its outputs on another runtime are the reference; if no runtime loads it, those of
+ONNX's reference evaluator in our own interpreter.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ if TYPE_CHECKING:
 
 
 VerificationVerdict = Literal["proven", "partly", "refuted", "unproven"]
-"""Equal wherever it was promised; equal where it could be run, and not run everywhere; not equal; nothing is known."""
+"""Equal on all runtimes; equal on those that could run it; not equal; nothing could be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerificationRuntime:
-    """Where the models are run."""
+    """A place where the models are run: a locked runtime, or the reference evaluator."""
 
     name: str
     seat: WorkerSpec
@@ -67,29 +67,29 @@ class VerificationRuntime:
 
     @classmethod
     def of_runtime(cls, planned: PlannedRuntime, seat: WorkerSpec) -> VerificationRuntime:
-        """A locked runtime, at all levels that its targets ask for."""
+        """Return a locked runtime, at all levels of its targets."""
         return cls(planned.name, seat, planned.levels, planned.providers, planned.extensions, planned.required)
 
     @classmethod
     def of_evaluator(cls) -> VerificationRuntime:
-        """ONNX's reference evaluator under our own interpreter, in a process of its own."""
+        """Return ONNX's reference evaluator under our own interpreter, in another process."""
         name = f"onnx {version('onnx')}"
         return cls(name, WorkerSpec.of_interpreter(name, Path(sys.executable), engine="onnx"))
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What running both models told."""
+    """Result of running both models."""
 
     rows: tuple[RuntimeComparison, ...] = ()
     cases: int = 0
-    largest: float = 0.0  # the largest difference of one element, where the outputs are numbers
+    largest: float = 0.0  # the largest difference of one element, if the outputs are numbers
     reason: str = ""  # why nothing could be run
     hint: str = ""
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """What follows from the rows: one that differs is known, whatever is not."""
+        """Return the result of all rows: a known difference counts before everything unknown."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "refuted"
@@ -116,7 +116,7 @@ MakeInputs = Callable[[ParsedModel, Path], InputCases]
 def verify_fix(
     pair: ModelPair, stands: Sequence[VerificationRuntime], host: WorkerPool, feed: MakeInputs, scratch: Path
 ) -> Verification:
-    """Run both and hold the one against the other. `feed` writes the first input cases into a folder."""
+    """Run both models and compare their outputs. `feed` writes the first input cases into a folder."""
     return _Verifier(pair, tuple(stands), host, feed, scratch).proof()
 
 
@@ -149,7 +149,7 @@ class _Verifier:
         return Verification(rows, len(cases), holding.largest)
 
     def _evaluated(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """What the reference evaluator gives, where it is none of the runtimes."""
+        """Return the run on the reference evaluator, unless it is one of the runtimes."""
         evaluator = VerificationRuntime.of_evaluator()
         if any(stand.name == evaluator.name for stand in self.stands):
             return []
@@ -174,7 +174,7 @@ class _Verifier:
     def _at_other_sizes(
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
-        """Where no size that was guessed fits the model, those that do."""
+        """Return inputs of sizes that the model accepts, if no guessed size does."""
         if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
             return ran, cases
         newest = next(stand for stand in self.stands if stand.name == failed_runs.newest_runtime(ran))
@@ -208,7 +208,7 @@ class _Verifier:
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
-    """Whether anything was computed anywhere."""
+    """Return if any run computed an output."""
     return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
 
 
@@ -226,7 +226,7 @@ _StateText = tuple[ComparisonState, str]
 
 @dataclass(frozen=True, slots=True)
 class RuntimeComparison:
-    """One runtime: what came of it, in words."""
+    """Result on one runtime, as text."""
 
     runtime: str
     text: str
@@ -236,7 +236,7 @@ class RuntimeComparison:
 
 @dataclass(slots=True)
 class RunComparison:
-    """Both models' runs. `largest` is the largest difference that was within a tolerance."""
+    """Runs of both models. `largest` is the largest difference within a tolerance."""
 
     model: ParityModel
     renamed: Mapping[str, str]
@@ -245,7 +245,7 @@ class RunComparison:
     largest: float = 0.0
 
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
-        """What came of one runtime: the worst of its levels."""
+        """Return the result on one runtime: the worst of its levels."""
         found = [self._level(runtime, level) for level in levels]
         state, text = min(found, key=lambda each: WORST_FIRST.index(each[0]))
         return RuntimeComparison(runtime, text, state, required)
@@ -268,7 +268,7 @@ class RunComparison:
         return state, f"runs now; beside the old one on {other[0]}: {text}"
 
     def _elsewhere(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """What the old model gave on the newest other runtime: at this level, else at any; the evaluator's last."""
+        """Return the old model's outputs on the newest other runtime, first at this level; the evaluator is last."""
         runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
         for name in sorted(runs, key=_reference_rank, reverse=True):
             outputs = runs[name].get(level) or next(iter(runs[name].values()))
@@ -295,7 +295,7 @@ class RunComparison:
         return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
 
     def _near(self, comparisons: Sequence[Comparison], keys: set[CaseOutput]) -> _StateText:
-        """What is not equal bit for bit, within what the model may differ by."""
+        """Return the outputs that are not bit-identical, and if they are within tolerance."""
         found = [difference for comparison in comparisons for difference in comparison.differences]
         wrong = next((each for each in found if not each.agrees), None)
         if wrong is not None:
@@ -327,13 +327,13 @@ def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
 
 
 def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
-    """What one run gave; None where no case gave anything."""
+    """Return the outputs of one run; None if no case has any."""
     outputs = collect_outputs([ran]).get(ran.runtime, {}).get(ran.job.optimization)
     return outputs if outputs is not None and outputs.paths else None
 
 
 def _is_bit_identical(new: str | None, old: str | None) -> bool:
-    """Whether two arrays are the same, NaNs and signs of zeros too."""
+    """Return if two arrays are the same, including NaNs and signs of zeros."""
     if new is None or old is None:
         return False
     a, b = _load_array(new), _load_array(old)
@@ -354,7 +354,7 @@ def _load_array(path: str) -> NDArray[Any]:
 
 
 def describe_observation(observation: Observation) -> str:
-    """What became of a run that gave nothing, in one line."""
+    """Describe a run without outputs in one line."""
     match observation:
         case Unavailable(reason=reason):
             return f"not available: {reason}"

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`onnxgate init`: the survey of a repository, and the files that are generated."""

@@ -21,7 +21,7 @@ from onnxgate.project.git import repository
 from onnxgate.support.tables import limits
 
 SUGGESTED_MINORS = 4
-"""So many minors are promised where the user names no range."""
+"""The number of minors to support if the user names no range."""
 EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
 """Domains whose operators a package registers. Source: its `default_opset_domain()`, 0.15.2."""
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
@@ -31,7 +31,7 @@ REPOSITORY = "onnxgate/onnxgate"
 
 @dataclass(frozen=True, slots=True)
 class SuggestedRuntime:
-    """A runtime requirement, and why it is this one."""
+    """A runtime requirement and its reason."""
 
     runtime: str
     why: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def _render_requirement(minor: tuple[int, ...]) -> str:
 
 
 def _find_first_release(survey: RepositorySurvey) -> str | None:
-    """The first release that takes all models whose content is here; None where none does, "" where none is here."""
+    """Return the first release for all present models; None if none is, "" if no model is present."""
     since = [limits.find_first_release_for_ir(fact.ir_version) for fact in survey.facts]
     since += [
         limits.find_first_release_for_opset(*opset) for fact in survey.facts for opset in fact.needed_opsets.items()
@@ -92,7 +92,7 @@ def render_config(survey: RepositorySurvey, promise: SuggestedRuntime, exported:
 
 
 def _render_extensions(survey: RepositorySurvey) -> Iterator[str]:
-    """The packages that register what the models use, as far as a domain tells its package."""
+    """Yield the packages that register the operators of the models, by domain."""
     used = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
     for domain in sorted(used & EXTENSION_PACKAGES.keys()):
         yield f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`"
@@ -104,7 +104,7 @@ def _required_version() -> str:
 
 
 def quote(text: str) -> str:
-    """A basic string of TOML, which is also a double-quoted one of YAML; what cannot be seen is escaped."""
+    """Return a basic string of TOML, which is also a double-quoted one of YAML; control characters are escaped."""
     return "".join(
         dump if dump.isprintable() else _escape_character(dump) for dump in json.dumps(text, ensure_ascii=False)
     )
@@ -124,7 +124,7 @@ def _render_toolchain(survey: RepositorySurvey, *, active: bool) -> Iterator[str
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """An entry whose `command` line is all that is left to take the `#` from, where the model is known."""
+    """Yield an entry of which only the `command` line must be uncommented, if the model is known."""
     model = find_written_model(survey, script)
     mark, last = ("" if model else "# "), ("" if active else "# ")
     yield ""
@@ -141,7 +141,7 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
 
 
 def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
-    """The committed model that a script writes; "" where that cannot be told."""
+    """Return the committed model that a script writes; "" if that is unknown."""
     name = script.writes.rpartition("/")[2]
     same_name = [model for model in survey.models if name and model.rpartition("/")[2] == name]
     exact = [model for model in same_name if model == script.writes.removeprefix("./")]
@@ -189,7 +189,7 @@ def render_workflow(survey: RepositorySurvey) -> str:
 
 
 def _render_install_steps(survey: RepositorySurvey) -> Iterator[str]:
-    """What re-exporting needs, as a comment: only the user knows how long it may take."""
+    """Yield the setup of re-exports as a comment: only the user knows how long it may take."""
     if survey.exports:
         below = f"{survey.below_root}/" if survey.below_root else ""
         yield "      # To export again from source, install what the scripts need first:"
@@ -217,7 +217,7 @@ ATTRIBUTES = ".gitattributes"
 MODEL_PATTERN, DRIVER_ATTRIBUTE = "*.onnx", "diff=onnx"
 TEXTCONV_KEY, CACHE_KEY = "diff.onnx.textconv", "diff.onnx.cachetextconv"
 _MAX_CHECKED_MODELS = 200
-"""So many models are looked at to see whether the attribute reaches them."""
+"""The number of models for which the attribute is verified."""
 _MODEL_LINE = re.compile(rb'^[ \t]*(?:\*\.onnx|"\*\.onnx")[ \t]')
 _DIFF_ATTRIBUTE = re.compile(rb"(?<=[ \t])(?:diff=\S*|[-!]?diff)(?=\s|$)")
 
@@ -225,13 +225,13 @@ PrintAction = Callable[[str, str], None]
 
 
 def set_up_git_driver(root: Path, models: Sequence[str], tell: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
-    """Write the attribute and the repository's own setting; yields what is left to the user."""
+    """Write the attribute and the local git setting; yield what remains to do."""
     yield from _write_attribute(root, models, tell)
     yield from _write_git_setting(root, tell, keeps=not uses_lfs)
 
 
 def is_git_driver_set_up(root: Path, models: Sequence[str]) -> bool:
-    """Git shows models through a driver of this name already."""
+    """Return if git uses a driver of this name for models already."""
     return bool(_read_git_setting(root, TEXTCONV_KEY)) and not _find_unreached_models(root, models)
 
 
@@ -263,7 +263,7 @@ def _describe_attribute(before: bytes, written: bytes) -> tuple[str, str]:
 
 
 def add_driver(content: bytes) -> bytes:
-    """The attributes with our driver on the last line about all models; with a line of its own where there is none."""
+    """Return the attributes with our driver added to the last line about all models, or to a new line."""
     lines = content.splitlines(keepends=True)
     for index in range(len(lines) - 1, -1, -1):
         if _MODEL_LINE.match(lines[index]):
@@ -273,7 +273,7 @@ def add_driver(content: bytes) -> bytes:
 
 
 def _add_driver_to_line(line: bytes) -> bytes:
-    """One line; whatever else it says stays as it is."""
+    """Return the line with our driver; its other attributes stay."""
     driver = DRIVER_ATTRIBUTE.encode()
     if _DIFF_ATTRIBUTE.search(line):
         last = [*_DIFF_ATTRIBUTE.finditer(line)][-1]
@@ -289,7 +289,7 @@ def _append_driver_line(content: bytes) -> bytes:
 
 
 def _find_unreached_models(root: Path, models: Sequence[str]) -> list[str]:
-    """The models for which git would use another driver."""
+    """Return the models for which git would use another driver."""
     paths = list(models[:_MAX_CHECKED_MODELS]) or ["model.onnx"]
     answer = repository.read_git_output(root, "check-attr", "-z", "diff", "--", *paths)
     if answer is None:
@@ -316,7 +316,7 @@ def _write_git_setting(root: Path, tell: PrintAction, *, keeps: bool) -> Iterato
 
 
 def _textconv_command() -> str:
-    """What git runs; with its folder, where it would not be found by name."""
+    """Return the command for git; with its folder, if it is not on the path."""
     program = shutil.which("onnxgate")
     own = Path(sys.executable).with_name(Path(sys.argv[0]).name)
     if program is None and own.name.startswith("onnxgate") and own.exists():

@@ -1,4 +1,4 @@
-"""What a repository has that `onnxgate init` must know."""
+"""The survey of a repository for `onnxgate init`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
 
 @dataclass(frozen=True, slots=True)
 class RepositorySurvey:
-    """What was found, paths relative to `folder` with `/`."""
+    """Contents of a repository, paths relative to `folder` with `/`."""
 
     folder: Path  # where the config comes to lie
     root: Path | None  # git's root
@@ -31,19 +31,19 @@ class RepositorySurvey:
     uses_lfs: bool = False
     exports: tuple[ExportScript, ...] = ()
     requires: tuple[str, ...] = field(default=())  # what the repository says of torch and onnxscript
-    requirements: str = ""  # the file that says it
+    requirements: str = ""  # the file that lists them
     branch: str = "main"
 
     @property
     def below_root(self) -> str:
-        """The folder as seen from git's root, "" where they are the same."""
+        """The folder relative to git's root, "" if it is the root."""
         if self.root is None or self.root == self.folder:
             return ""
         return self.folder.relative_to(self.root).as_posix()
 
 
 def survey_repository(folder: Path) -> RepositorySurvey:
-    """Look at the repository that the folder lies in."""
+    """Survey the repository of the folder."""
     folder = folder.resolve()
     root = find_git_root(folder)
     models, untracked = _find_models(folder)
@@ -69,7 +69,7 @@ def _find_models(folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _list_files(folder: Path, pattern: str) -> list[str]:
-    """What git tracks; without git, what is there."""
+    """Return the tracked models; without git, all models."""
     answer = repository.read_git_output(folder, "ls-files", "-z", "--", pattern)
     if answer is None:
         paths = (path for path in folder.rglob(pattern) if not _is_hidden(path, folder))
@@ -91,7 +91,7 @@ def _read_model_facts(folder: Path, models: Sequence[str]) -> Iterator[ModelFact
 
 
 def _uses_lfs(folder: Path, models: Sequence[str]) -> bool:
-    """Whether git's attributes send models to Git LFS."""
+    """Return if models are in Git LFS by git's attributes."""
     paths = models or ("model.onnx",)
     answer = repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths[:100])
     return answer is not None and "lfs" in answer.split("\0")[2::3]
@@ -103,7 +103,7 @@ def _find_export_calls(folder: Path) -> Iterator[ExportScript]:
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
-    """What the first requirements file that names torch asks for."""
+    """Return the requirements of the first file that names torch."""
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):
             found = tuple(_read_requirements(path))
@@ -123,7 +123,7 @@ def _read_requirements(path: Path) -> Iterator[str]:
 
 
 def _find_default_branch(folder: Path) -> str:
-    """The branch that pull requests go to."""
+    """Return the default branch of pull requests."""
     remote = repository.read_git_output(folder, "rev-parse", "--abbrev-ref", "origin/HEAD")
     if remote and remote.startswith("origin/"):
         return remote.strip().removeprefix("origin/")
@@ -144,17 +144,17 @@ class ExportScript:
     path: str
     line: int
     writes: str = ""  # the path that it writes, where the script has it as a string
-    option: tuple[str, ...] = ()  # words before the output's path: ("--out",), () where it is an argument by itself
-    takes_path: bool = False  # the caller can say where it writes
+    option: tuple[str, ...] = ()  # words before the output's path: ("--out",), () for a positional argument
+    takes_path: bool = False  # the caller can choose the path
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What writes the model to a path of our choice; empty where the script does not let us choose."""
+        """The command that writes the model to a path of our choice; empty if the path is fixed."""
         return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """The calls in one file; none where it is no Python."""
+    """Return the calls in one file; none if it is not Python."""
     try:
         if path.stat().st_size > MAX_SCRIPT_BYTES:
             return ()
@@ -169,7 +169,7 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
 
 @dataclass(slots=True)
 class _ParsedScript:
-    """One parsed file, with what its names mean."""
+    """One parsed file with the values of its names."""
 
     tree: ast.Module
     names: dict[str, str] = field(default_factory=dict)  # a name -> what was imported as it
@@ -189,7 +189,7 @@ class _ParsedScript:
                     self.options |= _defined_options(node)
 
     def calls(self) -> Iterator[ast.Call]:
-        """Every export, in the file's order."""
+        """Yield every export, in the order of the file."""
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted((c for c in found if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
 
@@ -202,7 +202,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """The call, with what can be said of the path that it writes."""
+        """Return the call with the path that it writes, as far as that is known."""
         target = self._target(call)
         if isinstance(target, ast.Constant) and isinstance(target.value, str):
             return ExportScript(path, call.lineno, writes=target.value)
@@ -212,7 +212,7 @@ class _ParsedScript:
         return ExportScript(path, call.lineno, default, words or (), words is not None)
 
     def _target(self, call: ast.Call) -> ast.expr | None:
-        """The expression of the path, looked up where it is a name."""
+        """Return the expression of the path; a name is resolved."""
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):
@@ -227,7 +227,7 @@ def _import_target(alias: ast.alias) -> str:
 
 
 def _unwrap_path(expression: ast.expr | None) -> ast.expr | None:
-    """`str(path)` and `Path(path)` are the path."""
+    """Return the path within `str(path)` and `Path(path)`."""
     match expression:
         case ast.Call(func=ast.Name(id="str" | "Path"), args=[inner]):
             return inner
@@ -242,7 +242,7 @@ def _is_first_argument(expression: ast.expr | None) -> bool:
 
 
 def _option_name(expression: ast.expr | None) -> str:
-    """`args.out` and `out` are the option whose value is called `out`."""
+    """Return the option whose value is called `args.out` or `out`."""
     match expression:
         case ast.Attribute(value=ast.Name(), attr=name) | ast.Name(id=name):
             return name
@@ -250,7 +250,7 @@ def _option_name(expression: ast.expr | None) -> str:
 
 
 def _defined_options(call: ast.Call) -> Mapping[str, tuple[tuple[str, ...], str]]:
-    """What `add_argument`, `click.option` and `click.argument` define."""
+    """Read the options that `add_argument`, `click.option` and `click.argument` define."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option", "argument"):
         return {}
     words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`onnxgate lock`: measured tolerances, and the preview of an upgrade."""

@@ -1,4 +1,4 @@
-"""How exact a source itself is: its float32 against its float64 on the inputs that its model is fed."""
+"""Measured tolerances of sources (float32 against float64), and figures of quantized models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ToleranceMeasurement:
-    """Tolerances by model and output, and why there are none of some models."""
+    """Tolerances by model and output, and notes about models without any."""
 
     tolerances: dict[str, dict[str, MeasuredTolerance]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -48,10 +48,10 @@ def measure_source_tolerances(
     project: Project, models: Sequence[SelectedModel], host: WorkerPool
 ) -> ToleranceMeasurement:
     """
-    The measured tolerance of each model that has a source.
+    Measure the tolerance of each model that has a source.
 
     Raises:
-        UnavailableError: there is no toolchain.
+        UnavailableError: the toolchain is missing.
         ConfigError: the user's own inputs are not what a model takes.
     """
     measurement = ToleranceMeasurement()
@@ -76,7 +76,7 @@ def measure_source_tolerances(
 
 @dataclass(slots=True)
 class QuantizationMeasurement:
-    """Figures of quantized models by model and output, and why there are none of some models."""
+    """Figures of quantized models by model and output, and notes about models without any."""
 
     figures: dict[str, dict[str, MeasuredQuantization]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], host: WorkerPool
 ) -> QuantizationMeasurement:
     """
-    What each model with `quantized-from` keeps of its float model, on the newest runtime that the lock has for it.
+    Compare each model with `quantized-from` with its float model, on the newest locked runtime.
 
     Raises:
         ConfigError: the user's own inputs are not what a model takes.
@@ -106,7 +106,7 @@ def measure_quantized_models(
 
 
 def _note_low_quality(path: str, figures: Mapping[str, MeasuredQuantization]) -> Iterator[str]:
-    """What is recorded, and would be a finding without the record: whoever writes it accepts it."""
+    """Yield notes about recorded figures that would be findings without the record."""
     for output, kept in figures.items():
         if kept.sqnr_db < FLOAT_BOUNDS.sqnr_db or kept.cosine < FLOAT_BOUNDS.cosine or kept.top1 < FLOAT_BOUNDS.top1:
             said = f"{kept.sqnr_db:g} dB, cosine {kept.cosine:g}, argmax {kept.top1:.1%}"
@@ -139,7 +139,7 @@ def _measure_quantized_model(
 
 
 def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutputs) -> Iterator[tuple[Arrays, Arrays]]:
-    """The outputs of both by the quantized model's names, case by case."""
+    """Yield the outputs of both models by the names of the quantized one, for each case."""
     alike = set(ours.names) == set(theirs.names)
     names = dict(zip(ours.names, ours.names if alike else theirs.names, strict=False))
     for case in cases:

@@ -1,8 +1,8 @@
-"""An upgrade of the lock, tried before anything is written: the gate with the old lock, and with the new one.
+"""Preview of a lock upgrade: the gate is run with the old lock and with the new one.
 
-With the new lock it says exactly what `check` would say after the upgrade, with the old one what is wrong today: also
-of runtimes that stay, which are held against another one where the newest is new. What ran once is not run again. What
-the models gave on either side is held against each other.
+The run with the new lock reports what `check` would report after the upgrade; the run with the old lock
+reports the problems of today, also of runtimes that stay. Results of the first run are reused by the second,
+and the outputs of both are compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from onnxgate.stages.parity.stage import (
 from onnxgate.stages.runtime.stage import ObservedRun
 
 COMPARED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT, Stage.RUNTIME, Stage.PARITY})
-"""Stages that say something of a runtime, but for what would have to be measured."""
+"""Stages whose findings depend on a runtime, without those that would have to be measured."""
 REPORTED_LEVELS = ("error", "warning")
 
 NewFolder = Callable[[], Path]
@@ -49,7 +49,7 @@ FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOutputs:
-    """What one model gave on one runtime."""
+    """Outputs of one model on one runtime."""
 
     runtime: str
     levels: OutputsByLevel
@@ -57,21 +57,21 @@ class RuntimeOutputs:
 
 @dataclass(slots=True)
 class OutputStore:
-    """What models gave on every runtime, kept beyond the run that gave it."""
+    """Outputs of models on every runtime, which outlive their run."""
 
     folder: NewFolder
     models: dict[str, ParityModel] = field(default_factory=dict)
     outputs: dict[tuple[str, str], OutputsByLevel] = field(default_factory=dict)  # by model and runtime
 
     def watch(self, model: ParityModel, ran: Sequence[ObservedRun]) -> None:
-        """Keep the files of one model."""
+        """Store the outputs of one model."""
         self.models[model.path] = model
         for runtime, levels in collect_outputs(ran).items():
             kept = {level: self._kept(outputs) for level, outputs in levels.items()}
             self.outputs[model.path, runtime] = kept
 
     def gave(self, model: str, runtime: str) -> RuntimeOutputs:
-        """What is kept of one of them; without levels where it gave nothing."""
+        """Return the stored outputs of one model on one runtime; without levels if there are none."""
         return RuntimeOutputs(runtime, self.outputs.get((model, runtime), {}))
 
     def _kept(self, outputs: RunOutputs) -> RunOutputs:
@@ -91,7 +91,7 @@ def _link_file(file: Path, to: Path) -> str:
 
 
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
-    """What the new lock would change for the models of the request, whose own lock is the old one.
+    """Preview what the new lock changes for the models of the request, whose own lock is the old one.
 
     `folder` gives a path that does not exist yet, for outputs that are kept as long as the caller wants.
     """
@@ -145,7 +145,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeChanges:
-    """One model's runtimes by name, in the old lock and in the new one; with other packages it is another runtime."""
+    """Runtimes of one model by name, in the old and the new lock; other packages make another runtime."""
 
     old: RuntimesByName
     new: RuntimesByName
@@ -159,7 +159,7 @@ class _RuntimeChanges:
         return {name for name, runtime in self.new.items() if self.old.get(name) == runtime}
 
     def before(self, runtime: str) -> str:
-        """The newest runtime of the old lock that is the same engine; "" is none."""
+        """Return the newest runtime of the same engine in the old lock; "" if there is none."""
         same = [name for name in self.old if runtime_family(name) == runtime_family(runtime)]
         return max(same, key=runtime_sort_key, default="")
 
@@ -173,12 +173,12 @@ def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByN
 
 
 def _is_already_present(finding: Finding, names: _RuntimeChanges) -> bool:
-    """Whether a runtime that stays has it, by a stage that nothing of today was asked of."""
+    """Return if a runtime that stays has the finding, from a stage that was not run with the old lock."""
     return Stage(finding.stage) not in COMPARED_STAGES and bool(names.stay & set(finding.runtimes))
 
 
 def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
-    """Whether it is known that the finding is on none of the runtimes to come."""
+    """Return if the finding is known to be on none of the added runtimes."""
     open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
     return not any(
         open_one.runtime in come or (bool(come) and not open_one.runtime and open_one.stage == finding.stage)
@@ -225,7 +225,7 @@ def _compare_added_runtime(
 def _measure_output_changes(
     model: ParityModel | None, then: RuntimeOutputs, now: RuntimeOutputs
 ) -> tuple[tuple[Measured, ...], str]:
-    """Of each output its largest change, and why there is none to tell."""
+    """Return the largest change of each output, or why there is none."""
     if not then.runtime:
         return (), "no runtime of this engine is locked yet"
     missing = [each.runtime for each in (now, then) if not each.levels]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`onnxgate runtimes`: the contents of the cache."""

@@ -1,4 +1,4 @@
-"""What the cache holds: the environments of a lock, and what may be removed of all the rest."""
+"""Contents of the cache: environments of a lock, and what can be removed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""What else lies in the cache and can be made again. What is not known is left alone, such as backups of models."""
+"""Other folders that can be made again. Unknown ones are left alone, such as backups of models."""
 COMPANION_SUFFIXES = (".lock", ".uses")
 PREPARE_HINT = "`onnxgate runtimes prepare` makes it"
 
 
 def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
-    """Each runtime once, with the targets that lock it."""
+    """Return each runtime once, with the targets that lock it."""
     found: dict[LockedRuntime, list[str]] = {}
     for name, target in sorted(lock.targets.items()):
         for runtime in target.runtimes:
@@ -38,7 +38,7 @@ def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
 
 
 def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
-    """What is there of each runtime; `folder` is the config's. Nothing is made or fetched."""
+    """Return the state of each runtime; `folder` is that of the config. Nothing is made or fetched."""
     together = DiskUsage()
     runtimes = targets_of(lock)
     found = [
@@ -114,9 +114,9 @@ def _slot_state(slot: EnvironmentSlot) -> tuple[State, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """What was removed, or would be."""
+    """Result of pruning, or of a dry run."""
 
-    removed: Mapping[str, int]  # environments by name, and else how many of which folder
+    removed: Mapping[str, int]  # environments by name, and the number of removed items by folder
     in_use: tuple[str, ...]  # environments that a running gate works with, or makes
     kept: int  # environments that a lock names, or that were used lately
     size_bytes: int
@@ -124,7 +124,7 @@ class PruneResult:
 
 
 class Pruner:
-    """Removes from a cache what nobody needs."""
+    """Removes what is not in use from a cache."""
 
     def __init__(self, cache: Path, *, named: Collection[Path], before: float, really: bool) -> None:
         self._cache = cache
@@ -134,7 +134,7 @@ class Pruner:
         self._sizes = DiskUsage()
 
     def prune(self) -> PruneResult:
-        """Look at all that is known to lie in a cache."""
+        """Remove from all known folders of the cache."""
         removed: dict[str, int] = {}
         in_use: list[str] = []
         kept = 0
@@ -160,7 +160,7 @@ class Pruner:
         )
 
     def _old(self, folder: Path) -> Iterator[Path]:
-        """What a folder of the cache holds that was not used lately."""
+        """Yield the contents of a folder that were not used lately."""
         if folder.is_dir() and not folder.is_symlink():
             yield from (entry for entry in sorted(folder.iterdir()) if _modified_at(entry) < self._before)
 
@@ -171,7 +171,7 @@ class Pruner:
         return True
 
     def _take(self, environment: Path) -> bool:
-        """Whether it could be removed: nobody makes it or works with it."""
+        """Remove an environment unless it is in use. Return if it was removed."""
         lock = filelock.FileLock(environment.with_name(f"{environment.name}.lock"))
         try:
             lock.acquire(timeout=0)
@@ -202,7 +202,7 @@ class Pruner:
 
 
 def _last_used(environment: Path) -> float:
-    """When it was last made or used."""
+    """Return when it was last made or used."""
     return max(
         _modified_at(each) for each in (environment / "ready.json", storage.lease_folder(environment), environment)
     )
@@ -224,7 +224,7 @@ def _remove_path(path: Path) -> None:
 
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:
-    """Where the environments lie that these locks name."""
+    """Return the folders of the environments of these locks."""
     return {slot.folder for lock in locks for slot in _locked_slots(lock, list(targets_of(lock)), environments)}
 
 
@@ -251,12 +251,12 @@ class DiskUsage:
 
     @property
     def size_bytes(self) -> int:
-        """What they take together."""
+        """Return the size of all files."""
         return sum(size for size, _, _ in self._files.values())
 
     @property
     def freed_bytes(self) -> int:
-        """What is free once they are removed: a file that has another name stays."""
+        """Return the size that removal frees: a file with another name stays."""
         return sum(size for size, names, seen in self._files.values() if seen >= names)
 
 

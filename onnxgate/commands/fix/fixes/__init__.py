@@ -1,1 +1,1 @@
-"""TODO."""
+"""The fixes, by the part of a model that they change."""

@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from onnxgate.commands.fix.model_file import FieldMatch, Part, Span, length_delimited_field, rewrite_fields, total_size
 from onnxgate.commands.fix.proposals import Change, FixRequest, NoFix, RunnableCopy
+from onnxgate.formats.wording import pluralize
 from onnxgate.model.facts import required_bytes
 from onnxgate.model.reading.external_data import classify_layout, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import read_pointer
@@ -18,14 +19,14 @@ from onnxgate.model.reading.structure import MAX_PROTOBUF_BYTES, iter_tensors
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
-"""Fields of TensorProto that hold data or say where they are. Source: onnx.proto."""
+"""Fields of TensorProto with data or their location. Source: onnx.proto."""
 _LOCATION_EXTERNAL = 1
 _MAX_HEADER_BYTES = 64 * 1024
-"""A tensor's name, shape and place are smaller; what is larger holds data, and says wrongly that they are elsewhere."""
+"""Larger than name, shape and location of any tensor: such a tensor has data in spite of its location."""
 
 
 class ExternalData:
-    """Raw bytes of the data file become raw bytes of the tensor: both are little-endian and as long."""
+    """Move raw bytes of the data file into the tensor: both are little-endian and of the same length."""
 
     name = "external-data"
     rules = frozenset({"external-data-escapes", "external-data-refused", "data-file-added"})
@@ -47,22 +48,22 @@ class ExternalData:
             )
         locations = sorted({place.location for place in places})
         files = ", ".join(f"`{location}`" for location in locations)
-        words = f"{_count_noun(len(places), 'tensor')} of {files} moved inside: {size:,} bytes in one file"
+        words = f"{pluralize(len(places), 'tensor')} of {files} moved inside: {size:,} bytes in one file"
         return Change(parts, (words,), stand_in=stand_in, unlinked=tuple(locations), follows=frozenset({"size-grew"}))
 
 
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
-"""Where not every runtime reads data, and onnx's own package never does."""
+"""Why data at such a location are moved: not every runtime reads them, and onnx itself never does."""
 _EXTERNAL_DATA_HINT = "save it with its data beside it"
 
 
 class _NotInlinableError(Exception):
-    """Why they cannot be moved, and what helps."""
+    """The reason why data cannot be moved, and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DataRange:
-    """Where one tensor's data lie."""
+    """The location of one tensor's data."""
 
     location: str  # as the model writes it
     file: Path  # links followed
@@ -89,7 +90,7 @@ def _locate_data(asked: FixRequest, tensor: TensorProto) -> _DataRange:
 
 
 def _resolve_data_file(asked: FixRequest, location: str) -> Path:
-    """The data file. One outside of the repository is no part of the project, whatever a model says: it is not read."""
+    """Return the data file. One outside of the repository is not read, whatever the model states."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
         raise _NotInlinableError("it does not say where its data are")
     real = Path(os.path.realpath(asked.path.parent / location))
@@ -111,7 +112,7 @@ def _resolve_data_file(asked: FixRequest, location: str) -> Path:
 
 
 def _parse_external_tensor(found: FieldMatch) -> TensorProto | None:
-    """The tensor, where its data are said to lie elsewhere."""
+    """Return the tensor if its data are external."""
     said = [field.value for field in found.inner() if field.number == _DATA_LOCATION]
     if not said or said[-1] != _LOCATION_EXTERNAL:
         return None
@@ -130,7 +131,7 @@ def _inline_tensor(asked: FixRequest, found: FieldMatch) -> list[Part] | None:
 
 
 def _make_runnable_copy(asked: FixRequest) -> RunnableCopy:
-    """The model with its data files beside it, ranges untouched: a runtime reads them, and not we."""
+    """Return a copy with its data files in its folder, ranges untouched, for runtimes to read."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
@@ -151,7 +152,3 @@ def _make_runnable_copy(asked: FixRequest) -> RunnableCopy:
 
 def _unique_name(name: str, taken: set[str]) -> str:
     return name if name not in taken else _unique_name(f"other-{name}", taken)
-
-
-def _count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

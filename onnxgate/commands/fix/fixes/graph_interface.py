@@ -1,4 +1,4 @@
-"""Types and shapes of outputs and values that a file does not say, where shape inference proves them."""
+"""Missing types and shapes, filled in by shape inference, and inputs that are passed through as outputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ TYPE_HINT = "export the model again, so that it says the type"
 
 
 class MissingTypes:
-    """Inputs are never guessed: what a model takes is what somebody decides."""
+    """Inputs are never inferred: only the author knows what a model accepts."""
 
     name = "missing-types"
     rules = frozenset({"invalid-model"})
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """The same file with what ONNX's own inference says of its outputs."""
+        """Add the types that ONNX's own inference finds for outputs."""
         lacking = {
             value.name: value
             for value in (*asked.proto.graph.output, *asked.proto.graph.value_info)
@@ -68,7 +68,7 @@ def _add_types(asked: FixRequest, known: dict[str, ValueInfoProto]) -> Change:
 
 
 def _infer_types(asked: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
-    """What inference says of each value; else why it says nothing."""
+    """Return the inferred type of each value, or why there is none."""
     given, made = asked.scratch / "given.onnx", asked.scratch / "inferred.onnx"
     given.write_bytes(_drop_untyped_values(copy_for_checker(asked.proto, asked.path), lacking).SerializeToString())
     if wrong := asked.elsewhere(["infer", str(given), str(made)]):
@@ -78,7 +78,7 @@ def _infer_types(asked: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueI
 
 
 def _drop_untyped_values(proto: ModelProto, lacking: set[str]) -> ModelProto:
-    """Without the empty entries for values inside: inference lays what it finds over them, and fails."""
+    """Remove empty entries of inner values: inference merges its result with them, and fails."""
     kept = [value for value in proto.graph.value_info if value.name not in lacking]
     holder = type(proto.graph)()
     holder.value_info.extend(kept)
@@ -95,17 +95,17 @@ def _render_type(value: ValueInfoProto) -> str:
 
 _NODE_FIELD = 1
 _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
-"""The opset from which on Identity takes what is no tensor. Source: ONNX, Identity-14 and -16."""
+"""The opset since which Identity accepts non-tensors. Source: ONNX, Identity-14 and -16."""
 
 
 class Passthrough:
-    """Main graph only: what a subgraph hands on is a value of its caller's, and no caller's memory."""
+    """Change the main graph only: outputs of a subgraph stay within the model."""
 
     name = "passthrough"
     rules = frozenset({"input-passthrough"})
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """One node for each such output. A value has one name: the input keeps it, the output gets another."""
+        """Add one node for each such output. The input keeps the name, the node gets a new one."""
         proto = asked.proto
         passed = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
         wanted = [value for value in proto.graph.output if value.name in passed]
@@ -160,7 +160,7 @@ def _identity_node(source: str, output: str, name: str) -> bytes:
 
 
 def _reserve_name(name: str, taken: set[str]) -> str:
-    """The name, or the first with a number after it that nothing in the model has; from now on it is taken."""
+    """Return the name, or the first one with a number appended that is not in use, and reserve it."""
     found = next(
         each for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2))) if each not in taken
     )
@@ -169,7 +169,7 @@ def _reserve_name(name: str, taken: set[str]) -> str:
 
 
 def _used_names(proto: ModelProto) -> Iterator[str]:
-    """Every name of a value or a node, in every graph: those of graphs inside may hide outer ones."""
+    """Return every name of a value or a node in every graph: inner ones may shadow outer ones."""
     for holder in iter_scopes(proto):
         for node in holder.node:
             yield from (node.name, *node.input, *node.output)

@@ -1,4 +1,4 @@
-"""A model converted to another opset by ONNX's own converter."""
+"""Version fields and metadata: another opset by ONNX's converter, a lower IR version, no leaked paths."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
-"""The converter holds a model several times over in memory."""
+"""The converter needs several times the size of a model in memory."""
 EXPORT_HINT = "export the model at that opset"
 
 
 class Opset:
-    """Of `ai.onnx` alone. The converter runs in a process of its own: it may crash, and costs memory."""
+    """Converts `ai.onnx`. The converter runs in another process: it may crash, and needs memory."""
 
     name = "opset"
     rules = frozenset({"opset-too-new", "opset-mismatch"})
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """What the converter makes of it, with what it would lose."""
+        """Return the converted model, and what the conversion would lose."""
         wanted, now = asked.bounds.opset, read_opsets(asked.proto).get("ai.onnx")
         if wanted is None or now is None or now == wanted or (now < wanted and not asked.bounds.pinned):
             return None
@@ -65,7 +65,7 @@ def _explain_unconvertible(asked: FixRequest) -> str:
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
-    """What converting loses: names and notes of nodes that are still there, and stamps."""
+    """Restore what the conversion loses: names and metadata of nodes, and version fields."""
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
@@ -83,13 +83,13 @@ def _node_key(node: NodeProto) -> tuple[str, ...]:
 
 
 class IrVersion:
-    """Stamps down to the newest IR version that all runtimes of the model read and the config allows."""
+    """Lowers the IR version to the newest that all runtimes read and the config allows."""
 
     name = "ir-version"
     rules = frozenset({"ir-version-too-new", "ir-version-mismatch"})
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """The same file with another number in it."""
+        """Return the file with another number in it."""
         highest, now = asked.bounds.ir_version, asked.proto.ir_version
         if highest is None or now <= highest:
             return None
@@ -115,13 +115,13 @@ _DOCUMENTED_MESSAGES = (
 
 
 class LeakedPaths:
-    """Names files relative to the repository or to their package; of others it leaves the name alone."""
+    """Makes paths relative to the repository or to their package; of others only the file name stays."""
 
     name = "leaked-paths"
     rules = frozenset({"path-leaked"})
 
     def propose(self, asked: FixRequest) -> Change | NoFix | None:
-        """The same file with shorter texts."""
+        """Return the file with shorter texts."""
         paths = {path: _shorten_path(path, str(asked.root)) for path in find_leaked_paths(asked.proto)}
         if not paths:
             return None

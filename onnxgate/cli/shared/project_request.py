@@ -1,0 +1,54 @@
+"""The request of a gate over a project, as a command's options want it."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from onnxgate.gate.request import GateRequest
+from onnxgate.runtimes.environments.storage import support_dir
+
+if TYPE_CHECKING:
+    from onnxgate.cli.shared.options import CommonOptions
+    from onnxgate.core.findings import Stage
+    from onnxgate.project.config.project import Project, SelectedModel
+    from onnxgate.project.lock.types import Lock
+    from onnxgate.runtimes.pool.monitoring import JobMeter
+    from onnxgate.runtimes.pool.scheduler import WorkerPool
+
+
+def make_project_request(
+    project: Project,
+    lock: Lock,
+    models: Sequence[SelectedModel],
+    stages: frozenset[Stage],
+    options: CommonOptions,
+    meter: JobMeter | None = None,
+) -> GateRequest:
+    """Return the request to check models of the project by its lock. Its environments start when a job needs them."""
+    return GateRequest(
+        project=project,
+        lock=lock,
+        lock_text=project.lock_path.read_text(encoding="utf-8"),
+        lock_name=project.lock_path.name,
+        models=tuple(models),
+        stages=stages,
+        today=current_date(),
+        open_host=functools.partial(_open_host, project, options, meter),
+        honour_ignores=not options.no_ignores,
+        support_folder=support_dir,
+    )
+
+
+def current_date() -> datetime.date:
+    """Return today's date in UTC, by which ignores expire."""
+    return datetime.datetime.now(tz=datetime.timezone.utc).date()
+
+
+def _open_host(project: Project, options: CommonOptions, meter: JobMeter | None) -> AbstractContextManager[WorkerPool]:
+    from onnxgate.cli.shared.worker_pool import open_host_with_progress  # heavy: no static check needs it
+
+    return open_host_with_progress(project, options, meter)
