@@ -36,6 +36,27 @@ def decode(data: bytes) -> str:
     return data.decode("utf-8-sig").replace("\r\n", "\n")
 
 
+# Control characters, and characters that are invisible or change the direction of text. Source: Unicode 15.1, the
+# ranges of Cc, Cf, Zl and Zp; a fixed list, because the Unicode version depends on Python's.
+_INVISIBLE = re.compile(
+    '["\\\\\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e'
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def quote_string(text: str) -> str:
+    """Return the text as a TOML string; invisible characters are escaped."""
+    return f'"{_INVISIBLE.sub(lambda match: escape_character(match[0]), text)}"'
+
+
+def escape_character(character: str) -> str:
+    """Return the escape of one character in a TOML string."""
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
+
+
 Keys = tuple[str, ...]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _VALUE_MARK = re.compile(r"[\"'#\[\]{}\n]")
@@ -61,26 +82,6 @@ def find_key_lines(text: str) -> Mapping[Keys, int]:
         if not (scan.header() if text[scan.at] == "[" else scan.statement()):
             break
     return MappingProxyType(scan.found)
-
-
-def find_key_spans(text: str) -> dict[Keys, tuple[int, int]]:
-    """Where each header and each `key = value` of a valid TOML text begins, and the end of the line that it ends on."""
-    scan = _Scanner(text, at=1 if text.startswith("\ufeff") else 0)
-    spans: dict[Keys, tuple[int, int]] = {}
-    while scan.forward():
-        start = scan.at
-        if not (scan.header() if text[start] == "[" else scan.statement()):
-            break
-        spans[scan.newest] = (start, scan.at)
-    return spans
-
-
-def find_array_span(text: str, start: int) -> tuple[int, int]:
-    """The first array after `start`, brackets included."""
-    scan = _Scanner(text, at=text.index("[", start))
-    begin = scan.at
-    scan.skip_array()
-    return begin, scan.at
 
 
 def format_key_path(keys: Iterable[str]) -> str:
@@ -110,7 +111,6 @@ class _Scanner:
     table: Keys = ()
     arrays: dict[Keys, int] = field(default_factory=dict)  # array of tables -> index of its newest element
     found: dict[Keys, int] = field(default_factory=dict)
-    newest: Keys = ()  # what was read last
     _counted_to: int = 0
     _line: int = 1
 
@@ -135,7 +135,6 @@ class _Scanner:
             return False
         self.table = self._resolved(keys, is_array)
         self.found.setdefault(self.table, line)
-        self.newest = self.table
         self._to_end_of_line()
         return True
 
@@ -147,7 +146,6 @@ class _Scanner:
             return False
         for length in range(1, len(keys) + 1):
             self.found.setdefault((*self.table, *keys[:length]), line)
-        self.newest = (*self.table, *keys)
         self._skip_value()
         return True
 
@@ -183,11 +181,7 @@ class _Scanner:
             return str(loads(f"key = {match.group()}")["key"])
         return None
 
-    def skip_array(self) -> None:
-        """Go behind the bracket that closes the array which begins here."""
-        self._skip_value(whole_line=False)
-
-    def _skip_value(self, *, whole_line: bool = True) -> None:
+    def _skip_value(self) -> None:
         """Go to the end of the line that the value ends on."""
         depth = 0
         while mark := _VALUE_MARK.search(self.text, self.at):
@@ -201,8 +195,6 @@ class _Scanner:
             else:
                 depth += (mark.group() in "[{") - (mark.group() in "]}")
                 self.at += 1
-                if mark.group() == "]" and depth == 0 and not whole_line:
-                    return
         self.at = len(self.text)
 
     def _skip_blanks(self) -> None:

@@ -12,7 +12,6 @@ from packaging.version import Version
 
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import replace_atomically
-from onnxgate.project.config.ignore_entries import quote_string
 from onnxgate.project.lock.types import (
     Lock,
     LockedModel,
@@ -22,6 +21,7 @@ from onnxgate.project.lock.types import (
     LockedToolchain,
     NpmPackage,
 )
+from onnxgate.project.toml import quote_string
 
 WRITE_FAILED_HINT = "make room, or see that its folder may be written; it is what it was"
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
