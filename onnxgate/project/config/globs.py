@@ -32,9 +32,10 @@ def literal_folder(pattern: str) -> str:
 
 
 def _find_match_ends(pattern: str, path: str) -> set[int]:
-    """Return the positions where a match that starts at the path's start may end.
+    """
+    Return the ends of all matches that begin at the path's start.
 
-    All matches are followed at the same time, a token after another, so that nothing is tried twice.
+    All matches advance by one token at a time, so that no pattern leads to backtracking.
     """
     ends = {0}
     for token in _tokenize(pattern.removeprefix("./")):

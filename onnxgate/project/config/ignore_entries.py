@@ -137,7 +137,7 @@ def _to_toml_values(ignore: Ignore) -> dict[str, Any]:
 
 def check_writable(path: Path) -> None:
     """
-    Say before any work is done that a config is not to be written.
+    Check that a config may be written, before any other work is done.
 
     Raises:
         UsageError: the file is marked as read-only, or belongs to somebody else.
@@ -149,7 +149,7 @@ def check_writable(path: Path) -> None:
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:
     """
-    Write the config in one step, with the mode that it has, so that nobody reads a half.
+    Replace the config atomically; its mode stays the same.
 
     Raises:
         UsageError: the file is no longer what it was `before`, or cannot be written.
@@ -167,13 +167,13 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
 
 
 MAX_INLINE_FINGERPRINTS = 4
-"""So many fingerprints stand on one line; more have a line each."""
+"""More fingerprints than these have a line each."""
 
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
-    """An `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
-    text = "\n".join(_render_entry_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command where a log is read
-    return "".join(each if each.isprintable() or each == "\n" else escape_character(each) for each in text)
+    """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
+    text = "\n".join(_render_entry_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command for GitHub's runner
+    return "".join(char if char.isprintable() or char == "\n" else escape_character(char) for char in text)
 
 
 def _render_entry_lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
@@ -190,15 +190,15 @@ def _render_entry_lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
         yield f"until = {ignore.until.isoformat()}"
 
 
-def render_fingerprints(listed: tuple[str, ...]) -> str:
-    """An array of fingerprints."""
-    each = [quote_string(one) for one in listed]
-    if len(each) <= MAX_INLINE_FINGERPRINTS:
-        return f"[{', '.join(each)}]"
-    return "[\n" + "".join(f"  {one},\n" for one in each) + "]"
+def render_fingerprints(fingerprints: tuple[str, ...]) -> str:
+    """Return an array of fingerprints."""
+    elements = [quote_string(fingerprint) for fingerprint in fingerprints]
+    if len(elements) <= MAX_INLINE_FINGERPRINTS:
+        return f"[{', '.join(elements)}]"
+    return "[\n" + "".join(f"  {element},\n" for element in elements) + "]"
 
 
 def escape_glob(path: str) -> str:
-    """The glob that matches this path alone; a character that TOML cannot hold may be any."""
-    glob = re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", path)
+    """Return the glob that matches only this path; a character that TOML cannot contain matches any."""
+    glob = re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", path)
     return re.sub("[\ud800-\udfff]", "?", glob)

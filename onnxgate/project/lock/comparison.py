@@ -18,39 +18,17 @@ MAX_LISTED_OPERATORS = 4
 BYTES_ONLY_CHANGE = "its bytes; interface, stamps and operators are the same"
 
 
+_SHARED_FIELDS = tuple(name for name in LockedModel.__struct_fields__ if name in ModelFacts.__struct_fields__)
+
+
 def entry_from_facts(facts: ModelFacts) -> LockedModel:
-    """A model's facts as the lock has them."""
-    return LockedModel(
-        sha256=facts.sha256,
-        size_bytes=facts.size_bytes,
-        ir_version=facts.ir_version,
-        opsets=facts.opsets,
-        producer=facts.producer,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        operators=facts.operators,
-        metadata_keys=facts.metadata_keys,
-        external=facts.external,
-        function_opsets=facts.function_opsets,
-    )
+    """Return a model's facts as an entry of the lock."""
+    return LockedModel(**{name: getattr(facts, name) for name in _SHARED_FIELDS})
 
 
 def facts_from_entry(path: str, entry: LockedModel) -> ModelFacts:
-    """A lock's entry as facts: what a Git LFS pointer to the locked content stands for."""
-    return ModelFacts(
-        path=path,
-        sha256=entry.sha256,
-        size_bytes=entry.size_bytes,
-        ir_version=entry.ir_version,
-        opsets=entry.opsets,
-        producer=entry.producer,
-        inputs=entry.inputs,
-        outputs=entry.outputs,
-        operators=entry.operators,
-        metadata_keys=entry.metadata_keys,
-        external=entry.external,
-        function_opsets=entry.function_opsets,
-    )
+    """Return the facts of a locked model, for a Git LFS pointer to the locked content."""
+    return ModelFacts(path=path, **{name: getattr(entry, name) for name in _SHARED_FIELDS})
 
 
 def has_same_content(old: LockedModel, new: LockedModel) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import LockError
-from onnxgate.core.findings import Place
+from onnxgate.core.spelling import lower_first
 from onnxgate.project.engines import (
     REQUIRED_DEPENDENCIES,
     extension_problem,
@@ -22,7 +22,7 @@ from onnxgate.project.engines import (
     runs_on_node,
 )
 from onnxgate.project.lock.types import VERSION, Lock, LockedModel, LockedPackage, LockedRuntime, NpmPackage
-from onnxgate.project.toml import TOMLDecodeError, decode, find_key_lines, find_nearest_line, loads
+from onnxgate.project.toml import TOMLDecodeError, decode, loads
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
@@ -68,19 +68,14 @@ def parse_lock(text: str, name: str) -> Lock:
     try:
         raw = loads(text)
     except TOMLDecodeError as error:
-        raise LockError(f"`{name}` is damaged: {_lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
     _check_version(raw, name)
     try:
         lock = msgspec.convert(raw, Lock, strict=True)
     except msgspec.ValidationError as error:
-        raise LockError(f"`{name}` is damaged: {_lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
     _check_values(lock, name)
     return lock
-
-
-def find_model_place(text: str, model: str, path: str = "onnxgate.lock") -> Place:
-    """The line of a model's table in the lock's text; no line where it has none."""
-    return Place(path, find_nearest_line(find_key_lines(text), ("models", model)) if text else 0)
 
 
 def _check_version(raw: dict[str, Any], name: str) -> None:
@@ -99,10 +94,6 @@ def _check_values(lock: Lock, name: str) -> None:
         more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
         said = (*problems[:MAX_PROBLEMS], *more)
         raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=said, hint=_RESTORE_HINT)
-
-
-def _lower_first(words: str) -> str:
-    return words[:1].lower() + words[1:]
 
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
