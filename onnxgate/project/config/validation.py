@@ -110,11 +110,9 @@ class Validation:
         yield from _check_unique(model.targets or (), (*keys, "targets"))
         for index, name in enumerate(model.targets or ()):
             if name not in self.targets:
-                said = (
-                    suggest_spelling(name, self.targets)
-                    or f"; the config has {join_quoted(sorted(self.targets)) or 'none'}"
-                )
-                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{said}")
+                targets = join_quoted(sorted(self.targets)) or "none"
+                near = suggest_spelling(name, self.targets) or f"; the config has {targets}"
+                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{near}")
 
     def _libraries(self, target: Target, keys: Keys) -> Iterator[Problem]:
         for index, text in enumerate(target.extensions):
@@ -155,8 +153,8 @@ class Validation:
 
     def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
         if self.rule_ids is not None and rule not in self.rule_ids:
-            said = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
-            yield Problem(keys, f"unknown rule `{rule}`{said}")
+            near = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
+            yield Problem(keys, f"unknown rule `{rule}`{near}")
 
 
 def _check_fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -206,14 +204,14 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
     for index, provider in enumerate(target.providers):
         if provider in MANAGED_PROVIDERS:
             continue
-        said = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+        near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
-            text = f"provider `{provider}` is not available in this release of onnxgate{said}"
-            text += "" if said else "; `python` may name an environment that has it"
+            text = f"provider `{provider}` is not available in this release of onnxgate{near}"
+            text += "" if near else "; `python` may name an environment that has it"
             yield Problem((*keys, str(index)), text)
         elif not _PROVIDER.fullmatch(provider):
             wanted = "expected a name such as `CUDAExecutionProvider`"
-            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{said}")
+            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{near}")
 
 
 def _check_extensions(extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -244,8 +242,8 @@ def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Proble
             continue
         other = first.setdefault(target.python, name)
         if targets[other].providers != target.providers:
-            said = f"target `{other}` uses `{target.python}` with other providers; make both the same"
-            yield Problem(("targets", name, "providers"), said)
+            text = f"target `{other}` uses `{target.python}` with other providers; make both the same"
+            yield Problem(("targets", name, "providers"), text)
 
 
 def _check_toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:
@@ -345,8 +343,8 @@ def command_problem(command: tuple[str, ...]) -> str:
     placeholders = [name for word in command for name in _PLACEHOLDER.findall(word)]
     for name in placeholders:
         if name not in PLACEHOLDERS:
-            known = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
-            return f"unknown placeholder `{{{name}}}`; expected one of {known}"
+            choices = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            return f"unknown placeholder `{{{name}}}`; expected one of {choices}"
     return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
 
 
