@@ -56,10 +56,7 @@ def git_hangs(ground: Ground) -> Iterator[Seen]:
     """It is given up, and ended with what it started."""
     without_models(ground)
     ground.truth("--static")
-    patience = {
-        "config/selection.py": (r"^GIT_TIMEOUT_S = \d+", "GIT_TIMEOUT_S = 2"),
-        "baseline/git.py": (r"^LOCAL_TIMEOUT_S = \d+", "LOCAL_TIMEOUT_S = 2"),
-    }
+    patience = {"project/git/repository.py": (r"^LOCAL_TIMEOUT_S = \d+", "LOCAL_TIMEOUT_S = 2")}
     variables = {**doctored(ground, "less patient", patience), "PATH": fake_git(ground, "exec sleep 600")}
     yield ground.check("--static", expected=(0, 3), variables=variables, patience_s=60)
     arguments = ("--static", "--against", "HEAD")

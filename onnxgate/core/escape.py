@@ -1,9 +1,9 @@
-r"""How strings that models hold are made harmless: one escape for each place where text is obeyed.
+r"""Escapes for untrusted strings of models, one for each place where text can be interpreted.
 
-A model's name, node names, metadata and error texts are written by whoever wrote the model. GitHub's runner obeys
+A model's name, node names, metadata and error texts are written by the model's author. GitHub's runner executes
 `::command::` after leading blanks and `##[command]` anywhere in a line, on stdout and on stderr (Source:
-actions/runner, ActionCommand.cs); a terminal obeys ESC sequences; a reader is misled by characters that turn the
-direction of text. What is obeyed is shown as an escape instead: `\x1b`, `\n`, `\u202e`.
+actions/runner, ActionCommand.cs); a terminal executes ESC sequences; a reader is misled by characters that change the
+direction of text. Such characters are shown as escapes: `\x1b`, `\n`, `\u202e`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _UNPRINTABLE = re.compile(r"[^\x20-\x7e\n]")
 
 
 def escape_unprintable(text: str) -> str:
-    """The text on one line, with each character that has no glyph of its own shown as an escape."""
+    """Return the text on one line, with an escape for each character that is not printable."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _unicode_escape(character) for character in text)
@@ -26,35 +26,35 @@ def _unicode_escape(character: str) -> str:
 
 
 def neutralize_commands(line: str) -> str:
-    """A line of our own making that holds no workflow command, wherever in it a foreign string came to stand."""
+    """Return a line of ours without workflow commands, wherever an untrusted string is part of it."""
     return _LEADING_COMMAND.sub(r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
 def quote_name(name: str) -> str:
-    """A name with which a line begins: in back-ticks where it is no plain path, so that it can be no line of ours."""
+    """Return a name for the start of a line: in back-ticks unless it is a plain path, so that it cannot fake a line."""
     shown = escape_unprintable(name)
-    plain = ("/" in shown or "." in shown) and not any(each in shown for each in " :`")
+    plain = ("/" in shown or "." in shown) and not any(character in shown for character in " :`")
     return shown if plain or not shown else f"`{shown}`"
 
 
 def escape_log_line(text: str) -> str:
-    """One line for a terminal or a log."""
+    """Return one line for a terminal or a log."""
     return neutralize_commands(escape_unprintable(text))
 
 
 def escape_command_data(text: str) -> str:
-    """The message of a workflow command; foreign strings in it are `visible` already, so its newlines are ours."""
+    """Return the message of a workflow command; untrusted strings in it are escaped already, so newlines are ours."""
     lines = "\n".join(neutralize_commands(line) for line in text.split("\n"))
     return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_command_property(text: str) -> str:
-    """A property of a workflow command, such as `file` or `title`."""
+    """Return a property of a workflow command, such as `file` or `title`."""
     return escape_command_data(escape_unprintable(text)).strip().replace(":", "%3A").replace(",", "%2C")
 
 
 def escape_json(text: str) -> str:
-    r"""JSON in which no string holds a command or an unseen character as it is; both are spelled `\u0023`."""
+    r"""Return JSON whose strings contain no command and no invisible character; both are escaped as `\u0023`."""
     return _UNPRINTABLE.sub(_json_escape, text).replace("##[", r"#\u0023[")
 
 
@@ -67,7 +67,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """A Markdown code span, also inside a table's cell, where a `|` would end the cell in spite of the back-ticks."""
+    """Return a Markdown code span that is also valid in a table, where a `|` in back-ticks would end the cell."""
     shown = escape_unprintable(text).replace("|", r"\x7c") or " "
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""
@@ -80,10 +80,11 @@ _MARKUP = re.compile(r"[\\`*_\[\]<>|~&]")
 
 
 def escape_markdown(text: str) -> str:
-    """Markdown text: back-ticked literals stay code spans; no other markup, mention, reference or link is left.
+    """
+    Return Markdown text: literals in back-ticks stay code spans; all other markup, mentions and links are escaped.
 
-    At the start of a line it begins no list, heading or block of code either, and blank text is shown as such: a list's
-    empty entry would underline the line above it, as a heading.
+    The text cannot begin a list, a heading or a code block. Blank text becomes a code span, because an empty list entry
+    would turn the line above it into a heading.
     """
     shown = escape_unprintable(text).lstrip()
     if not shown:
@@ -102,9 +103,10 @@ def _escape_words(text: str) -> str:
 
 
 def escape_mermaid_label(text: str) -> str:
-    """A quoted label of a Mermaid diagram, where all but letters, digits, blanks and `/` is spelled by its number.
+    """
+    Return a quoted label of a Mermaid diagram; all but letters, digits, blanks and `/` is replaced by its number.
 
-    Mermaid reads directives, Markdown, icons and formulas in labels, and its own marks for what it has read already.
+    Mermaid interprets directives, Markdown, icons and formulas in labels, and marks of its own.
     """
     shown = " ".join(escape_unprintable(text).split())
-    return "".join(each if each.isascii() and (each.isalnum() or each in " /") else f"#{ord(each)};" for each in shown)
+    return "".join(char if char.isascii() and (char.isalnum() or char in " /") else f"#{ord(char)};" for char in shown)

@@ -1,22 +1,27 @@
-"""The nearest known spelling of a word that is not known."""
+"""Suggested spellings, and words in messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def suggest_spelling(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean `minors`?"` where something known is near, else `""`."""
+def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
+    """Return "; did you mean `minors`?" if a candidate is similar, and "" if none is."""
     import difflib
 
-    by_plain = {_normalize(each): each for each in known}
-    found = difflib.get_close_matches(_normalize(word), by_plain, n=1, cutoff=0.6)
-    return f"; did you mean `{by_plain[found[0]]}`?" if found else ""
+    by_normalized = {_normalize(candidate): candidate for candidate in candidates}
+    nearest = difflib.get_close_matches(_normalize(word), by_normalized, n=1, cutoff=0.6)
+    return f"; did you mean `{by_normalized[nearest[0]]}`?" if nearest else ""
 
 
 def join_quoted(words: Iterable[str]) -> str:
-    """Words as a list of literals: `` `a`, `b` ``."""
+    """Return words as a list of literals: `` `a`, `b` ``."""
     return ", ".join(f"`{word}`" for word in words)
+
+
+def lower_first(text: str) -> str:
+    """Return the text with its first letter in lower case."""
+    return text[:1].lower() + text[1:]
 
 
 def _normalize(word: str) -> str:

@@ -1,4 +1,4 @@
-"""What is promised: which runtimes each model must work on, and how each is run there."""
+"""Plan which models run on which runtimes, and how."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from onnxgate.project.lock.types import Lock, LockedRuntime
 
 @dataclass(frozen=True, slots=True)
 class PlannedRuntime:
-    """One runtime of one or more targets, and what they ask of it together."""
+    """One runtime of one or more targets, with their merged settings."""
 
     runtime: LockedRuntime
     targets: tuple[str, ...]
     levels: tuple[Optimization, ...]
     providers: tuple[str, ...]
-    required: bool  # at least one of its targets must be kept
-    extensions: tuple[str, ...] = ()  # packages, and absolute paths of libraries, that register custom operators
+    required: bool  # by at least one target
+    extensions: tuple[str, ...] = ()  # packages and absolute paths of libraries that register custom operators
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The runtime's name: `onnxruntime 1.18.1`."""
         return self.runtime.name
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedModel:
-    """One model with its runtimes, ascending."""
+    """One model with its runtimes, in ascending order."""
 
     model: SelectedModel
     runtimes: tuple[PlannedRuntime, ...]
@@ -47,15 +47,13 @@ class PlannedModel:
 
 
 def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[PlannedModel, ...]:
-    """Each selected model with the locked runtimes of its targets; a target that is not locked adds none."""
-    promised = {
-        chosen: _plan_runtimes(project, lock, chosen) for chosen in {model.settings.targets for model in models}
-    }
-    return tuple(PlannedModel(model, promised[model.settings.targets]) for model in models)
+    """Return the selected models with the locked runtimes of their targets; a target that is not locked has none."""
+    planned = {names: _plan_runtimes(project, lock, names) for names in {model.settings.targets for model in models}}
+    return tuple(PlannedModel(model, planned[model.settings.targets]) for model in models)
 
 
 def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
-    """Every runtime of every target that config and lock both have, by target and release."""
+    """Return all runtimes of the targets that are in config and lock, by target and release."""
     return tuple(
         (name, target, runtime)
         for name, target in sorted(project.config.targets.items())
@@ -70,12 +68,12 @@ def _plan_runtimes(project: Project, lock: Lock, chosen: Collection[str]) -> tup
         if not chosen or name in chosen:
             merged.setdefault(runtime, []).append((name, target))
     planned = [_plan_runtime(runtime, targets, project.folder) for runtime, targets in merged.items()]
-    return tuple(sorted(planned, key=lambda each: runtime_sort_key(each.name)))
+    return tuple(sorted(planned, key=lambda runtime: runtime_sort_key(runtime.name)))
 
 
 def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[IncompleteCheck, ...]:
-    """Environments of the user's own that were not there when the lock was written, and need not be here either."""
-    asked = {name for model in models for name in model.settings.targets or project.config.targets}
+    """Return a skipped check per optional environment of the user that did not exist when the lock was written."""
+    selected = {name for model in models for name in model.settings.targets or project.config.targets}
     return tuple(
         IncompleteCheck(
             stage=Stage.LOCK,
@@ -85,12 +83,12 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
             hint="run `onnxgate lock` where it has one",
         )
         for name, target in sorted(project.config.targets.items())
-        if name in asked and is_optional_build(target) and name in lock.targets and not lock.targets[name].runtimes
+        if name in selected and is_optional_build(target) and name in lock.targets and not lock.targets[name].runtimes
     )
 
 
 def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
-    """A runtime of the target of that name, as reports say it."""
+    """Return a runtime of the target of that name, for reports."""
     return ReportedRuntime(
         target=name,
         engine=runtime.variant,
@@ -101,14 +99,14 @@ def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> Reporte
 
 
 def requested_providers(runtime: LockedRuntime, *targets: Target) -> tuple[str, ...]:
-    """The execution providers that targets ask for; none where the engine has no such thing."""
+    """Return the execution providers of some targets; none if the engine has no providers."""
     if not has_providers(runtime.engine):
         return ()
     return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))
 
 
 def _optimization_levels(runtime: LockedRuntime, targets: list[tuple[str, Target]]) -> tuple[Optimization, ...]:
-    """An engine whose optimiser cannot be told anything is run once, as it is."""
+    """Return the targets' optimization levels; an engine without levels is run once, as it is."""
     if not has_optimization_levels(runtime.engine):
         return ("all",)
     return tuple(dict.fromkeys(level for _, target in targets for level in target.optimization))

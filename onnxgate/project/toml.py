@@ -1,4 +1,4 @@
-"""TOML as Python reads it, whichever Python it is."""
+"""TOML: values, strings, key paths and the lines of keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ TOMLDecodeError = tomllib.TOMLDecodeError
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The values of a TOML text; `TOMLDecodeError` names line and column."""
+    """
+    Return the values of a TOML text.
+
+    Raises:
+        TOMLDecodeError: the text is not TOML; the message names line and column.
+    """
     try:
         values: dict[str, Any] = tomllib.loads(text)
     except TOMLDecodeError:
@@ -32,8 +37,34 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def decode(data: bytes) -> str:
-    """The text of a TOML file; `UnicodeDecodeError` where it is not UTF-8. A byte order mark is dropped."""
+    """
+    Return the text of a TOML file, without a byte order mark and with `\\n` as line end.
+
+    Raises:
+        UnicodeDecodeError: the file is not UTF-8.
+    """
     return data.decode("utf-8-sig").replace("\r\n", "\n")
+
+
+# Control characters, and characters that are invisible or change the direction of text. Source: Unicode 15.1, the
+# ranges of Cc, Cf, Zl and Zp; a fixed list, because the Unicode version depends on Python's.
+_INVISIBLE = re.compile(
+    '["\\\\\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e'
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
+)
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def quote_string(text: str) -> str:
+    """Return the text as a TOML string; invisible characters are escaped."""
+    return f'"{_INVISIBLE.sub(lambda match: escape_character(match[0]), text)}"'
+
+
+def escape_character(character: str) -> str:
+    """Return the escape of one character in a TOML string."""
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
 
 Keys = tuple[str, ...]
@@ -51,40 +82,20 @@ _STRING = re.compile(
 @functools.lru_cache(maxsize=4)
 def find_key_lines(text: str) -> Mapping[Keys, int]:
     """
-    The line, from 1, of every table and key of a valid TOML text.
+    Return the line, from 1, of every table and key of a TOML text, in the order of the text.
 
     An element of an array of tables is named by its index: `("model", "0", "path")`. Keys inside of a value (an inline
-    table, an array) have no line of their own. Of a text that is no TOML, what stands before the fault.
+    table, an array) have no line of their own. If the text is invalid, only keys before the error are returned.
     """
     scan = _Scanner(text)
-    while scan.forward():
-        if not (scan.header() if text[scan.at] == "[" else scan.statement()):
+    while scan.skip_trivia():
+        if not (scan.read_header() if text[scan.at] == "[" else scan.read_assignment()):
             break
-    return MappingProxyType(scan.found)
-
-
-def find_key_spans(text: str) -> dict[Keys, tuple[int, int]]:
-    """Where each header and each `key = value` of a valid TOML text begins, and the end of the line that it ends on."""
-    scan = _Scanner(text, at=1 if text.startswith("\ufeff") else 0)
-    spans: dict[Keys, tuple[int, int]] = {}
-    while scan.forward():
-        start = scan.at
-        if not (scan.header() if text[start] == "[" else scan.statement()):
-            break
-        spans[scan.newest] = (start, scan.at)
-    return spans
-
-
-def find_array_span(text: str, start: int) -> tuple[int, int]:
-    """The first array after `start`, brackets included."""
-    scan = _Scanner(text, at=text.index("[", start))
-    begin = scan.at
-    scan.skip_array()
-    return begin, scan.at
+    return MappingProxyType(scan.lines)
 
 
 def format_key_path(keys: Iterable[str]) -> str:
-    """Keys as messages have them: `model[0].path`, `opset."ai.onnx"`."""
+    """Return keys as one path for messages: `model[0].path`, `opset."ai.onnx"`."""
     text = ""
     for key in keys:
         word = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
@@ -92,30 +103,29 @@ def format_key_path(keys: Iterable[str]) -> str:
     return text
 
 
-def find_nearest_line(found: Mapping[Keys, int], keys: Keys) -> int:
-    """The line of the key, else of its nearest parent; 0 where none is known."""
+def find_nearest_line(lines: Mapping[Keys, int], keys: Keys) -> int:
+    """Return the line of the key or of its nearest parent; 0 if neither has one."""
     while keys:
-        if keys in found:
-            return found[keys]
+        if keys in lines:
+            return lines[keys]
         keys = keys[:-1]
     return 0
 
 
 @dataclass(slots=True)
 class _Scanner:
-    """A position in the text, the table that it is in, and what was found before it."""
+    """A position in the text, its table, and the lines of all keys before it."""
 
     text: str
     at: int = 0
     table: Keys = ()
     arrays: dict[Keys, int] = field(default_factory=dict)  # array of tables -> index of its newest element
-    found: dict[Keys, int] = field(default_factory=dict)
-    newest: Keys = ()  # what was read last
+    lines: dict[Keys, int] = field(default_factory=dict)
     _counted_to: int = 0
     _line: int = 1
 
-    def forward(self) -> bool:
-        """Go to the next thing that is no blank and no comment; False at the end."""
+    def skip_trivia(self) -> bool:
+        """Skip blanks and comments; return False at the end of the text."""
         while self.at < len(self.text):
             if self.text[self.at] == "#":
                 self._to_end_of_line()
@@ -125,8 +135,8 @@ class _Scanner:
                 return True
         return False
 
-    def header(self) -> bool:
-        """`[table]` or `[[array]]`; False where it is neither."""
+    def read_header(self) -> bool:
+        """Read `[table]` or `[[array]]`; return False for anything else."""
         is_array = self.text.startswith("[[", self.at)
         line = self._line_here()
         self.at += 2 if is_array else 1
@@ -134,20 +144,18 @@ class _Scanner:
         if not keys:
             return False
         self.table = self._resolved(keys, is_array)
-        self.found.setdefault(self.table, line)
-        self.newest = self.table
+        self.lines.setdefault(self.table, line)
         self._to_end_of_line()
         return True
 
-    def statement(self) -> bool:
-        """`key = value`; False where it is none."""
+    def read_assignment(self) -> bool:
+        """Read `key = value`; return False for anything else."""
         line = self._line_here()
         keys = self._dotted_key()
         if not keys:
             return False
         for length in range(1, len(keys) + 1):
-            self.found.setdefault((*self.table, *keys[:length]), line)
-        self.newest = (*self.table, *keys)
+            self.lines.setdefault((*self.table, *keys[:length]), line)
         self._skip_value()
         return True
 
@@ -183,12 +191,8 @@ class _Scanner:
             return str(loads(f"key = {match.group()}")["key"])
         return None
 
-    def skip_array(self) -> None:
-        """Go behind the bracket that closes the array which begins here."""
-        self._skip_value(whole_line=False)
-
-    def _skip_value(self, *, whole_line: bool = True) -> None:
-        """Go to the end of the line that the value ends on."""
+    def _skip_value(self) -> None:
+        """Go to the end of the line on which the value ends."""
         depth = 0
         while mark := _VALUE_MARK.search(self.text, self.at):
             self.at = mark.start()
@@ -201,8 +205,6 @@ class _Scanner:
             else:
                 depth += (mark.group() in "[{") - (mark.group() in "]}")
                 self.at += 1
-                if mark.group() == "]" and depth == 0 and not whole_line:
-                    return
         self.at = len(self.text)
 
     def _skip_blanks(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the config is: the nearest one upward, up to git's root."""
+"""Find the config: the nearest one upward, up to git's root."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PYPROJECT = "pyproject.toml"
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest config of the folder `start` and those above it, up to git's root; None where there is none."""
+    """Return the nearest config in the folder `start` or above it, up to git's root; None if there is none."""
     for folder in _folders_upward(start):
         if (folder / CONFIG_NAME).is_file():
             return folder / CONFIG_NAME
@@ -22,8 +22,8 @@ def find_config(start: Path) -> Path | None:
 
 
 def find_git_root(folder: Path) -> Path | None:
-    """Git's root: the nearest folder upward that has `.git`, which is a file in worktrees and submodules."""
-    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+    """Return git's root: the nearest folder upward that has `.git`, which is a file in worktrees and submodules."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def _folders_upward(start: Path) -> Iterator[Path]:
@@ -36,7 +36,7 @@ def _folders_upward(start: Path) -> Iterator[Path]:
 
 
 def _has_config(path: Path) -> bool:
-    """Whether a `pyproject.toml` has our table; one that cannot be read is ours where it names the table."""
+    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it names the table."""
     try:
         data = path.read_bytes()
     except OSError:

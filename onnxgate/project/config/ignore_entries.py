@@ -1,7 +1,8 @@
-"""Changes a config's `[[ignore]]` entries and nothing else: all other bytes stay what they are."""
+"""Edit the `[[ignore]]` entries of a config; all other bytes stay the same."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -15,113 +16,120 @@ import msgspec
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import replace_atomically
 from onnxgate.project.config.schema import Ignore
-from onnxgate.project.toml import Keys, TOMLDecodeError, decode, find_array_span, find_key_spans, format_key_path, loads
-
-Span = tuple[int, int]
+from onnxgate.project.toml import (
+    Keys,
+    decode,
+    escape_character,
+    find_key_lines,
+    format_key_path,
+    loads,
+    quote_string,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreEdit:
-    """What is to become of the entries."""
+    """A change of the entries."""
 
-    listed: Mapping[int, tuple[str, ...]]  # of an entry by its number: what it lists from now on; one of none is gone
+    listed: Mapping[int, tuple[str, ...]]  # index of an entry -> its new fingerprints; without any, it is removed
     added: Sequence[Ignore] = ()
 
     def apply(self, ignores: Sequence[Ignore]) -> tuple[Ignore, ...]:
-        """The entries afterwards."""
-        kept = []
+        """Return the changed entries."""
+        remaining = []
         for index, ignore in enumerate(ignores):
             if index not in self.listed:
-                kept.append(ignore)
+                remaining.append(ignore)
             elif self.listed[index]:
-                kept.append(msgspec.structs.replace(ignore, fingerprints=self.listed[index]))
-        return (*kept, *self.added)
+                remaining.append(msgspec.structs.replace(ignore, fingerprints=self.listed[index]))
+        return (*remaining, *self.added)
 
 
 def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> bytes:
     """
-    The file afterwards; `prefix` is the table of it that is ours.
+    Return the content of a config with changed entries; `prefix` is the table of the file that is onnxgate's.
+
+    Only lines of changed entries are rewritten. Each entry is edited by itself, because tomlkit would move entries
+    together that have other tables between them.
 
     Raises:
-        UsageError: the entries are written in a way that cannot be added to.
+        UsageError: the entries are not tables of their own.
     """
-    text = data.decode("utf-8")
-    newline = "\r\n" if "\r\n" in text else "\n"
-    spans = find_key_spans(text)
-    changes = [_change_entry(text, spans, (*prefix, "ignore", str(index)), each) for index, each in edit.listed.items()]
-    if edit.added:
-        changes.append(_add_entries(text, spans, prefix, edit.added))
-    for (start, end), new in sorted(changes, reverse=True):
-        text = text[:start] + new.replace("\n", newline) + text[end:]
-    made = text.encode("utf-8")
-    if _read_values(made, prefix) != _expected_values(data, prefix, edit):
+    newline = "\r\n" if b"\r\n" in data else "\n"
+    lines = [line.decode("utf-8") for line in data.splitlines(keepends=True)]
+    try:
+        spans = _find_entries(decode(data), (*prefix, "ignore"))
+        if edit.added:
+            _insert_entries(lines, spans[-1].stop if spans else len(lines), edit.added, prefix, newline)
+        for index, fingerprints in sorted(edit.listed.items(), reverse=True):
+            if fingerprints:
+                _replace_fingerprints(lines, spans[index], fingerprints, newline)
+            else:
+                _remove_entry(lines, spans[index])
+        changed = "".join(lines).encode("utf-8")
+        is_correct = loads(decode(changed)) == _expected_values(data, prefix, edit)
+    except (IndexError, ValueError):  # inline entries have no lines; errors of TOML are `ValueError`
+        is_correct = False
+    if not is_correct:
         raise UsageError(
             f"the entries of `{name}` cannot be edited as they are written there",
             hint="write each as a table of its own, `[[ignore]]`; or paste what `check --show-ignores` prints",
         )
-    return made
+    return changed
 
 
-def _change_entry(text: str, spans: Mapping[Keys, Span], keys: Keys, listed: tuple[str, ...]) -> tuple[Span, str]:
-    if not listed:
-        return _entry_span(text, spans, keys), ""
-    start, _ = spans.get((*keys, "fingerprints"), (0, 0))
-    return find_array_span(text, start), render_fingerprints(listed)
+def _find_entries(text: str, keys: Keys) -> list[slice]:
+    """Return the lines of each entry, from its header to its last key."""
+    lines = text.split("\n")
+    sections = itertools.groupby(find_key_lines(text).items(), lambda item: item[0][: len(keys) + 1])
+    starts = [(section, next(items)[1] - 1) for section, items in sections]
+    spans = []
+    for (section, start), (_, end) in itertools.pairwise([*starts, ((), len(lines))]):
+        if len(section) > len(keys) and section[:-1] == keys:
+            while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
+                end -= 1
+            spans.append(slice(start, end))
+    return spans
 
 
-def _entry_span(text: str, spans: Mapping[Keys, Span], keys: Keys) -> Span:
-    """All lines of one table, and the blank line before it."""
-    start = text.rfind("\n", 0, spans[keys][0]) + 1
-    before = text[:start].rstrip("\r\n")
-    if text[len(before) : start].count("\n") > 1:
-        start = text.rfind("\n", 0, start - 1) + 1
-    return start, _find_table_end(text, spans, keys)
+def _insert_entries(lines: list[str], at: int, added: Sequence[Ignore], prefix: Keys, newline: str) -> None:
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += newline
+    lines.insert(at, "".join(f"\n{render_entry(ignore, prefix)}\n" for ignore in added).replace("\n", newline))
 
 
-def _find_table_end(text: str, spans: Mapping[Keys, Span], keys: Keys) -> int:
-    """Behind the last line of a table."""
-    last = max(end for each, (_, end) in spans.items() if each[: len(keys)] == keys)
-    return min(last + 1, len(text))
+def _replace_fingerprints(lines: list[str], span: slice, fingerprints: tuple[str, ...], newline: str) -> None:
+    import tomlkit  # 40 ms, for edits only
+
+    header, *body = lines[span]
+    entry = tomlkit.parse("".join(body))
+    entry["fingerprints"] = tomlkit.value(render_fingerprints(fingerprints).replace("\n", newline))
+    lines[span] = [header, tomlkit.dumps(entry)]
 
 
-def _add_entries(text: str, spans: Mapping[Keys, Span], prefix: Keys, added: Sequence[Ignore]) -> tuple[Span, str]:
-    """New entries behind the last one that there is, else at the end."""
-    keys = (*prefix, "ignore")
-    at = _find_table_end(text, spans, keys) if any(span[: len(keys)] == keys for span in spans) else len(text)
-    lead = "" if not at or text[at - 1] == "\n" else "\n"
-    return (at, at), lead + "".join(f"\n{render_entry(ignore, prefix)}\n" for ignore in added)
+def _remove_entry(lines: list[str], span: slice) -> None:
+    """Remove the entry, and the blank line before it."""
+    has_blank_line = span.start > 0 and not lines[span.start - 1].strip()
+    del lines[span.start - has_blank_line : span.stop]
 
 
-def _read_values(data: bytes, prefix: Keys) -> object:
-    """The file's values, with the entries apart."""
-    try:
-        values = loads(decode(data))
-    except TOMLDecodeError:
-        return None
-    return values, _pop_entries(values, prefix)
-
-
-def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> object:
-    values = loads(decode(data))
-    kept = []
-    for index, pop_entry in enumerate(_pop_entries(values, prefix)):
-        listed = edit.listed.get(index, None)
-        if listed != ():
-            kept.append(pop_entry if listed is None else {**pop_entry, "fingerprints": list(listed)})
-    return values, [*kept, *(_to_toml_values(ignore) for ignore in edit.added)]
-
-
-def _pop_entries(values: dict[str, Any], prefix: Keys) -> list[dict[str, Any]]:
-    """The entries of the file, taken out of its values."""
-    table: dict[str, Any] = values
+def _expected_values(data: bytes, prefix: Keys, edit: IgnoreEdit) -> dict[str, Any]:
+    """Return the values that the file must have after the edit."""
+    values = table = loads(decode(data))
     for key in prefix:
         table = table[key]
-    entries: list[dict[str, Any]] = table.pop("ignore", [])
-    return entries
+    entries = []
+    for index, entry in enumerate(table.pop("ignore", [])):
+        fingerprints = edit.listed.get(index)
+        if fingerprints != ():
+            entries.append(entry if fingerprints is None else {**entry, "fingerprints": list(fingerprints)})
+    if entries or edit.added:
+        table["ignore"] = [*entries, *map(_to_toml_values, edit.added)]
+    return values
 
 
 def _to_toml_values(ignore: Ignore) -> dict[str, Any]:
-    """An entry as TOML has it: no key that says what is so anyway."""
+    """Return an entry's values, without the ones that are defaults."""
     fields = {name: getattr(ignore, name) for name in ignore.__struct_fields__}
     fields["fingerprints"] = None if ignore.fingerprints is None else list(ignore.fingerprints)
     return {key: value for key, value in fields.items() if value is not None and (key, value) != ("model", "**")}
@@ -129,7 +137,7 @@ def _to_toml_values(ignore: Ignore) -> dict[str, Any]:
 
 def check_writable(path: Path) -> None:
     """
-    Say before any work is done that a config is not to be written.
+    Check that a config may be written, before any other work is done.
 
     Raises:
         UsageError: the file is marked as read-only, or belongs to somebody else.
@@ -141,7 +149,7 @@ def check_writable(path: Path) -> None:
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:
     """
-    Write the config in one step, with the mode that it has, so that nobody reads a half.
+    Replace the config atomically; its mode stays the same.
 
     Raises:
         UsageError: the file is no longer what it was `before`, or cannot be written.
@@ -159,32 +167,13 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
 
 
 MAX_INLINE_FINGERPRINTS = 4
-"""So many fingerprints stand on one line; more have a line each."""
-
-# Controls, and characters that a reviewer does not see or that turn the text around them (Source: Unicode 15.1, the
-# ranges of Cc, Cf, Zl and Zp; a fixed list, since each Python has its own Unicode).
-_INVISIBLE = re.compile(
-    '["\\\\\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e'
-    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
-    "\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]"
-)
-_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-
-
-def quote_string(text: str) -> str:
-    """The text as a string of TOML; what a reader does not see is spelled."""
-    return f'"{_INVISIBLE.sub(lambda found: _escape(found.group()), text)}"'
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return _SHORT_ESCAPES.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
+"""More fingerprints than these have a line each."""
 
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
-    """An `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
-    text = "\n".join(_render_entry_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command where a log is read
-    return "".join(each if each.isprintable() or each == "\n" else _escape(each) for each in text)
+    """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
+    text = "\n".join(_render_entry_lines(ignore, prefix)).replace("##[", r"#\u0023[")  # a command for GitHub's runner
+    return "".join(char if char.isprintable() or char == "\n" else escape_character(char) for char in text)
 
 
 def _render_entry_lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
@@ -201,15 +190,15 @@ def _render_entry_lines(ignore: Ignore, prefix: Keys) -> Iterator[str]:
         yield f"until = {ignore.until.isoformat()}"
 
 
-def render_fingerprints(listed: tuple[str, ...]) -> str:
-    """An array of fingerprints."""
-    each = [quote_string(one) for one in listed]
-    if len(each) <= MAX_INLINE_FINGERPRINTS:
-        return f"[{', '.join(each)}]"
-    return "[\n" + "".join(f"  {one},\n" for one in each) + "]"
+def render_fingerprints(fingerprints: tuple[str, ...]) -> str:
+    """Return an array of fingerprints."""
+    elements = [quote_string(fingerprint) for fingerprint in fingerprints]
+    if len(elements) <= MAX_INLINE_FINGERPRINTS:
+        return f"[{', '.join(elements)}]"
+    return "[\n" + "".join(f"  {element},\n" for element in elements) + "]"
 
 
 def escape_glob(path: str) -> str:
-    """The glob that matches this path alone; a character that TOML cannot hold may be any."""
-    glob = re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", path)
+    """Return the glob that matches only this path; a character that TOML cannot contain matches any."""
+    glob = re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", path)
     return re.sub("[\ud800-\udfff]", "?", glob)

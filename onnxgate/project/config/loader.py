@@ -1,4 +1,4 @@
-"""Loads `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all that is wrong with it comes at once."""
+"""Load `onnxgate.toml`, or `[tool.onnxgate]` of a `pyproject.toml`; all problems are collected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
-from onnxgate.core.spelling import join_quoted, suggest_spelling
+from onnxgate.core.spelling import join_quoted, lower_first, suggest_spelling
 from onnxgate.project.config.discovery import PYPROJECT, find_git_root
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
@@ -34,10 +34,10 @@ MAX_PROBLEMS = 100
 
 def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Project:
     """
-    The project of one config file. `rule_ids` are the rules that there are; None judges no names of rules.
+    Return the project of one config file. `rule_ids` are the existing rules; with None, names of rules are not checked.
 
     Raises:
-        ConfigError: the file is no valid config; `problems` has everything that is wrong with it.
+        ConfigError: the file is not a valid config; `problems` lists all that is wrong.
     """
     path = path.absolute()
     text = _read_text(path)
@@ -77,16 +77,12 @@ def _parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
-    """A syntax error of TOML, line first."""
-    words = str(error)
-    if place := re.search(r" \(at line (\d+), column (\d+)\)$", words):
-        return f"line {place[1]}, column {place[2]}: {_lower_first(words[: place.start()])}"
+    """Return a syntax error of TOML that begins with its line."""
+    message = str(error)
+    if place := re.search(r" \(at line (\d+), column (\d+)\)$", message):
+        return f"line {place[1]}, column {place[2]}: {lower_first(message[: place.start()])}"
     last_line = text.rstrip("\n").count("\n") + 1
-    return f"line {last_line}: {_lower_first(words.removesuffix(' (at end of document)'))}"
-
-
-def _lower_first(words: str) -> str:
-    return words[:1].lower() + words[1:]
+    return f"line {last_line}: {lower_first(message.removesuffix(' (at end of document)'))}"
 
 
 def _select_table(raw: Mapping[str, Any], prefix: Keys, path: Path) -> dict[str, Any]:
@@ -103,17 +99,17 @@ def _table_keys(table: object) -> Iterable[str]:
 
 
 def _check_has_targets(raw: Mapping[str, Any], prefix: Keys) -> Iterator[Problem]:
-    """Without a target no model is loaded by anything, and a gate that passes would say nothing."""
+    """Yield a problem if there is no target: no model would be checked on any runtime."""
     if raw.get("targets", {}) == {}:
         example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
         yield Problem(("targets",), f"nothing is promised: add a target, such as {example}")
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
-    """Refuse to read any further what another onnxgate is meant to read."""
+    """Raise if the config is for another release of onnxgate, before anything else in it is read."""
     required = raw.get("required-version")
     if not isinstance(required, str):
-        return  # a wrong type is a problem like any other
+        return  # a wrong type is reported with the other problems
     if problem := specifier_problem(required):
         raise ConfigError(f"`{path.name}` is not valid", problems=(f"`required-version`: {problem}",))
     if not SpecifierSet(required).contains(__version__, prereleases=True):
@@ -124,13 +120,13 @@ def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
 
 
 def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, int], prefix: Keys) -> ConfigError:
-    said = []
+    located = []
     for problem in problems:
         keys = (*prefix, *problem.keys)
         line = find_nearest_line(lines, keys)
         where = f"line {line}: " if line else ""
-        said.append((line, f"{where}`{format_key_path(keys)}`: {problem.text}"))
-    ordered = [text for _, text in sorted(said, key=lambda each: each[0])]
+        located.append((line, f"{where}`{format_key_path(keys)}`: {problem.text}"))
+    ordered = [text for _, text in sorted(located, key=lambda item: item[0])]
     count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     if len(ordered) > MAX_PROBLEMS:
         ordered[MAX_PROBLEMS:] = [f"and {len(ordered) - MAX_PROBLEMS} more"]
@@ -138,12 +134,12 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
 
 
 UNKNOWN_NAME_FIX = "spell it as the model does; a size or a tolerance that means nothing is not tried"
-"""What to do about a name that no model has."""
+"""The hint for a name that no model has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelNames:
-    """What one model calls its dynamic axes (one without a name is spelled `x[1]`) and its outputs."""
+    """The names of one model's dynamic axes (one without a name is spelled `x[1]`) and of its outputs."""
 
     axes: Collection[str]
     outputs: Collection[str]
@@ -151,7 +147,7 @@ class ModelNames:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredName:
-    """A name that the config asks for. `where` is its line and key: "line 30: `model[1].sizes.batch`"."""
+    """A name in the config. `where` is its line and key: "line 30: `model[1].sizes.batch`"."""
 
     where: str
     kind: Literal["dynamic axis", "output"]
@@ -160,30 +156,28 @@ class ConfiguredName:
 
 @dataclass(frozen=True, slots=True)
 class EntryNames:
-    """One `[[model]]` entry: what it asks for, and what the models that it matches have."""
+    """The names in one `[[model]]` entry, and the names in the models that it matches."""
 
     asked: tuple[ConfiguredName, ...]
     axes: frozenset[str]
     outputs: frozenset[str]
-    whole: bool  # all that it matches are known
+    whole: bool  # the names of all matched models are known
 
     def unknown(self) -> Iterator[str]:
-        """A problem per name that none of the models has; none where one is not known: that one may have it."""
-        for each in self.asked if self.whole else ():
-            known = self.axes if each.kind == "dynamic axis" else self.outputs
-            if each.name not in known:
-                near = suggest_spelling(each.name, sorted(known)) or (
-                    f"; there is {join_quoted(sorted(known))}" if known else ""
-                )
-                yield f"{each.where}: no {each.kind} is called `{each.name}`{near}"
+        """Yield a problem per name that none of the models has; nothing if a model is unknown, which may have it."""
+        for configured in self.asked if self.whole else ():
+            names = sorted(self.axes if configured.kind == "dynamic axis" else self.outputs)
+            if configured.name not in names:
+                near = suggest_spelling(configured.name, names) or (f"; there is {join_quoted(names)}" if names else "")
+                yield f"{configured.where}: no {configured.kind} is called `{configured.name}`{near}"
 
 
 def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
     """
-    Names below `sizes` and `tolerance` that no model of their `[[model]]` entry has, as problems of the config.
+    Return a problem per name below `sizes` and `tolerance` that no model of its `[[model]]` entry has.
 
-    `known` has the names by the model's path. An entry that matches a model that is not there is not judged: that one
-    may have the name.
+    `known` maps paths of models to their names. An entry that matches a model that is not in `known` is not checked,
+    because that model may have the name.
     """
     paths = [model.path for model in project.models()]
     return tuple(
@@ -194,19 +188,19 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
 def collect_entry_names(
     project: Project, known: Mapping[str, ModelNames], paths: Collection[str]
 ) -> tuple[EntryNames, ...]:
-    """The names of each `[[model]]` entry, as far as the models of `paths` confirm them."""
-    found = []
+    """Return the names of each `[[model]]` entry, with those of the models of `paths`."""
+    entries = []
     for index, entry in enumerate(project.config.model):
         matched = [path for path in paths if matches(entry.path, path)]
         read = [known[path] for path in matched if path in known]
         names = EntryNames(
             asked=tuple(_configured_names(project, index)),
-            axes=frozenset(name for each in read for name in each.axes),
-            outputs=frozenset(name for each in read for name in each.outputs),
+            axes=frozenset(name for model in read for name in model.axes),
+            outputs=frozenset(name for model in read for name in model.outputs),
             whole=len(read) == len(matched),
         )
-        found.append(names)
-    return tuple(found)
+        entries.append(names)
+    return tuple(entries)
 
 
 def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:

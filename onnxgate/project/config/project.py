@@ -1,10 +1,9 @@
-"""A repository as its config describes it: which models there are, and what is asked of each."""
+"""A project as its config describes it: its models and their settings."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from onnxgate.core.spelling import suggest_spelling
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
+from onnxgate.project.git.repository import read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path
 
 LOCK_NAME = "onnxgate.lock"
@@ -23,9 +23,9 @@ LOCK_NAME = "onnxgate.lock"
 
 @dataclass(frozen=True, slots=True)
 class MergedSettings:
-    """All `[[model]]` entries that match one model, a later one over an earlier one, key by key."""
+    """The `[[model]]` entries that match one model, merged key by key; later entries win."""
 
-    targets: tuple[str, ...] = ()  # all targets of the config where no entry names some
+    targets: tuple[str, ...] = ()  # all targets of the config unless an entry names some
     source: str | None = None
     command: tuple[str, ...] | None = None
     sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -36,23 +36,13 @@ class MergedSettings:
 
     @property
     def is_exported(self) -> bool:
-        """Whether the config says what the model is made from."""
+        """Return whether the config names the model's source."""
         return self.source is not None or self.command is not None
 
     @property
     def called_inputs(self) -> str | None:
-        """The callable that gives the inputs, `samples.py:batches`; None where files do, or nothing."""
+        """The callable that returns the inputs, `samples.py:batches`; None for files and without `inputs`."""
         return self.inputs if ".py:" in (self.inputs or "") else None
-
-    def tolerance_of(self, output: str) -> Tolerance | None:
-        """The tolerance that the config gives one output; None where it gives none."""
-        own = self.tolerance.get(output)
-        if isinstance(own, Tolerance):
-            return own
-        rtol, atol = self.tolerance.get("rtol"), self.tolerance.get("atol")
-        if isinstance(rtol, float) and isinstance(atol, float):
-            return Tolerance(rtol=rtol, atol=atol)
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +52,54 @@ class SelectedModel:
     path: str
     absolute: Path
     settings: MergedSettings
-    place: Place  # its entry in the config, else the file
+    place: Place  # its entry in the config; the file if it has none
 
 
 @dataclass(slots=True)
 class Project:
-    """A loaded config and where it lies. What lies in its folder is looked at once."""
+    """A loaded config and its folder, which is listed once."""
 
     path: Path  # the config's file, absolute
     folder: Path
-    root: Path  # git's root, else the folder
+    root: Path  # git's root; the folder if there is none
     config: Config
     lines: Mapping[Keys, int]
-    prefix: Keys = ()  # the table of the file that is ours: `tool`, `onnxgate`
+    prefix: Keys = ()  # onnxgate's table of the file: `tool`, `onnxgate`
     _listing: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def lock_path(self) -> Path:
-        """Where the lock lies: beside the config."""
+        """The path of the lock, in the config's folder."""
         return self.folder / LOCK_NAME
 
     def place(self, *keys: str) -> Place:
-        """The line of a key, else of its nearest parent; an entry of `[[model]]` is named by its index."""
+        """Return the line of a key or of its nearest parent; an entry of `[[model]]` is named by its index."""
         return Place(self.path.name, find_nearest_line(self.lines, (*self.prefix, *keys)))
 
     def models(
         self, paths: Sequence[str] = (), *, base: Path | None = None, absent: bool = False
     ) -> tuple[SelectedModel, ...]:
         """
-        The project's models, by path; with `paths`, those that these mean: a model, its data, a folder, its source.
+        Return the project's models, by path; with `paths`, those selected by a model, its data, a folder or its source.
 
-        `paths` are relative to `base` (default: the working directory). One that is there but means no model of the
-        project is out of scope and no error, unless it is a model that `exclude` does not take out. `absent` adds
-        models that the config names and says how to export, and that are not there yet.
+        `paths` are relative to `base` (default: the working directory). An existing path that selects no model is
+        ignored, unless it is a model that `exclude` does not match. `absent` adds models that the config names with a
+        source, and that are not exported yet.
 
         Raises:
-            UsageError: one of the paths is not there, or is a model that is none of the project's.
-            ConfigError: the config names models that are not there, or the project has no model at all.
+            UsageError: a path does not exist, or is a model that does not belong to the project.
+            ConfigError: the config names models that do not exist, or the project has no model.
         """
-        # REMAP-EMPTY
-
         if self._listing is None:
             self._listing = list_models(self)
         missing = find_missing_models(self, self._listing)
         listing = {*self._listing, *(name for name, entry in missing if absent and _is_exportable(entry))}
-        check_none_missing([each for each in missing if each[0] not in listing], self, listing)
+        check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
 
     def selected(self, path: str) -> SelectedModel:
-        """One path as a model, with its settings."""
+        """Return the model at a path, with its settings."""
         entries = [(index, entry) for index, entry in enumerate(self.config.model) if matches(entry.path, path)]
         place = self.place("model", str(entries[-1][0]), "path") if entries else Place(path)
         settings = merge_settings((entry for _, entry in entries), tuple(self.config.targets))
@@ -119,7 +107,7 @@ class Project:
 
 
 def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -> MergedSettings:
-    """Entries in their order as one; `sizes` and `tolerance` are merged key by key."""
+    """Merge entries in their order; `sizes` and `tolerance` are merged key by key."""
     source, command, inputs, quantized_from = None, None, None, None
     budget: Budget | None = None
     sizes: dict[str, tuple[int, ...]] = {}
@@ -141,23 +129,23 @@ def _is_exportable(entry: ModelSettings | None) -> bool:
 
 
 MODEL_SUFFIX = ".onnx"
-GIT_TIMEOUT_S = 120
 MissingModel = tuple[str, ModelSettings | None]  # a path that the config names, and its `[[model]]` entry if it has one
 
 
 def list_models(project: Project) -> tuple[str, ...]:
-    """Paths of the project's models, sorted: what `models` names, else what git tracks, less `exclude`.
+    """
+    Return the sorted paths of the project's models: those in `models` or tracked by git, without `exclude`.
 
     Raises:
-        ConfigError: the name of one cannot be written into a lock or a report.
+        ConfigError: a name cannot be written into a lock or a report.
     """
     patterns, folder = project.config.models, project.folder
-    found = (
+    candidates = (
         _find_tracked_models(folder)
         if patterns is None
         else {path for pattern in patterns for path in _expand_pattern(pattern, folder)}
     )
-    models = tuple(sorted(path for path in found if not _is_excluded(path, project.config.exclude)))
+    models = tuple(sorted(path for path in candidates if not _is_excluded(path, project.config.exclude)))
     for path in models:
         if not is_utf8_name(path):
             raise ConfigError(f"the name of `{path}` is not UTF-8", hint=_encoding_hint())
@@ -165,7 +153,7 @@ def list_models(project: Project) -> tuple[str, ...]:
 
 
 def is_utf8_name(path: str) -> bool:
-    """Whether a path is text; bytes of a file's name that are none are surrogates in it."""
+    """Return whether a path is UTF-8; other bytes of a file's name are surrogates in it."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
@@ -174,7 +162,7 @@ def _is_excluded(path: str, patterns: Iterable[str]) -> bool:
 
 
 def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
-    """The files that one entry of `models` means: a file, a folder of models, a glob."""
+    """Yield the files of one entry of `models`: a file, a folder of models or a glob."""
     pattern = pattern.removeprefix("./").rstrip("/")
     if not is_glob(pattern):
         if (folder / pattern).is_dir():
@@ -182,14 +170,14 @@ def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
         elif _exists(folder / pattern):
             yield pattern
         return
-    any_kind = not pattern.endswith("*")  # "models/**" means the models in there, not their data
+    any_kind = not pattern.endswith("*")  # "models/**" selects models, not their data
     for path in _find_files(folder, literal_folder(pattern)):
         if matches(pattern, path) and (any_kind or path.endswith(MODEL_SUFFIX)):
             yield path
 
 
 def _find_tracked_models(folder: Path) -> set[str]:
-    """Every model that git tracks below the folder; without git, every model that is in no hidden folder."""
+    """Return the models that git tracks below the folder; without git, all models outside of hidden folders."""
     listed = _list_tracked_files(folder) if find_git_root(folder) else None
     if listed is None:
         return {path for path in _find_files(folder, "") if path.endswith(MODEL_SUFFIX)}
@@ -197,22 +185,9 @@ def _find_tracked_models(folder: Path) -> set[str]:
 
 
 def _list_tracked_files(folder: Path) -> list[str] | None:
-    """What `git ls-files` says, None where git cannot be asked."""
-    # A checkout may belong to another user (containers), and its own settings may name programs to run.
-    safe = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false")
-    command = ["git", *safe, "ls-files", "-z", "--", f"*{MODEL_SUFFIX}"]
-    try:
-        answer = subprocess.run(
-            command,
-            cwd=folder,
-            capture_output=True,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            timeout=GIT_TIMEOUT_S,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [os.fsdecode(name) for name in answer.stdout.split(b"\0") if name]
+    """Return the models that git tracks below the folder; None if git fails."""
+    output = read_git_output(folder, "ls-files", "-z", "--", f"*{MODEL_SUFFIX}")
+    return None if output is None else [name for name in output.split("\0") if name]
 
 
 def _find_files(folder: Path, below: str) -> Iterator[str]:
@@ -223,7 +198,7 @@ def _find_files(folder: Path, below: str) -> Iterator[str]:
 
 
 def _exists(path: Path) -> bool:
-    """A file, or a link whatever it leads to: a broken one is a model that is broken."""
+    """Return whether a path is a file or a link; a broken link is an invalid model."""
     return path.is_symlink() or path.is_file()
 
 
@@ -234,11 +209,13 @@ def _encoding_hint() -> str:
 
 
 def find_missing_models(project: Project, listing: Collection[str]) -> list[MissingModel]:
-    """Paths that the config names, no globs, and that are not among the project's models."""
+    """Return the paths in the config, without globs, that are not among the project's models."""
     named: list[MissingModel] = [(path, None) for path in project.config.models or ()]
     named += [(entry.path, entry) for entry in project.config.model]
     plain = [(path.removeprefix("./"), entry) for path, entry in named if not is_glob(path)]
-    return [each for each in plain if each[0] not in listing and not _is_folder_of_models(*each, project)]
+    return [
+        (path, entry) for path, entry in plain if path not in listing and not _is_folder_of_models(path, entry, project)
+    ]
 
 
 def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Project) -> bool:
@@ -246,7 +223,7 @@ def _is_folder_of_models(path: str, entry: ModelSettings | None, project: Projec
 
 
 def check_none_missing(missing: Sequence[MissingModel], project: Project, listing: Collection[str]) -> None:
-    """Raise where the config names a model that the project does not have, or where it has none at all."""
+    """Raise if the config names a model that the project does not have, or if the project has no models."""
     wrong = [(path, entry) for path, entry in missing if not _is_intentionally_excluded(path, entry, project)]
     problems = (
         *(_explain_missing(path, entry, project) for path, entry in wrong),
@@ -261,12 +238,12 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
 
 
 def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
-    """Globs that match nothing: what they were meant for would be left out, or left to the defaults, unseen."""
+    """Yield a problem per glob without a match: its models would silently be left out, or get default settings."""
     if not listing:
-        return  # that is what has to be said then
+        return  # a project without models is an error of its own
     for pattern in project.config.models or ():
-        found = any(_expand_pattern(pattern, project.folder)) or any(matches(pattern, path) for path in listing)
-        if is_glob(pattern) and not found:
+        is_matched = any(_expand_pattern(pattern, project.folder)) or any(matches(pattern, path) for path in listing)
+        if is_glob(pattern) and not is_matched:
             yield _render_problem(pattern, None, "it matches no file" + _suggest_glob(pattern, listing), project)
     for entry in project.config.model:
         if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
@@ -279,7 +256,7 @@ def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
     name = pattern.rpartition("/")[2]
     moved = sorted({str(PurePosixPath(path).with_name(name)) for path in listing})
     return suggest_spelling(
-        pattern, [each for each in moved if any(matches(each, path) for path in listing)] or sorted(listing)
+        pattern, [glob for glob in moved if any(matches(glob, path) for path in listing)] or sorted(listing)
     )
 
 
@@ -316,9 +293,9 @@ def _config_keys(path: str, entry: ModelSettings | None, project: Project) -> tu
 def select_by_paths(
     models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
 ) -> tuple[SelectedModel, ...]:
-    """The models that the paths mean. A path that is there and means none is out of scope, unless it is a model."""
+    """Return the models that the paths select. An existing path that selects none is ignored, unless it is a model."""
     files = [Path(os.path.normpath(base / path)) for path in paths]
-    to_be = {model.absolute for model in models}  # one that is not exported yet is no file
+    to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
     absent = [path for path, file in zip(paths, files, strict=True) if not os.path.lexists(file) and file not in to_be]
     if absent:
         raise UsageError(f"there is no file or folder `{'`, `'.join(absent)}`")
@@ -326,12 +303,12 @@ def select_by_paths(
     for path, file in zip(paths, files, strict=True):
         if not meant[file]:
             _check_belongs_to_project(path, file, project)
-    chosen = {path for found in meant.values() for path in found}
+    chosen = {model for names in meant.values() for model in names}
     return tuple(model for model in models if model.path in chosen)
 
 
 def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
-    """Raise where a model is asked for that the project does not have: to pass it by would look like a pass."""
+    """Raise if a path is a model that the project does not have: to ignore it would look like a pass."""
     if file.suffix != MODEL_SUFFIX or file.is_dir():
         return
     wrong = f"`{path}` is no model of this project"
@@ -355,7 +332,7 @@ def _relative_path(file: Path, folder: Path) -> str:
 def _find_matching_models(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:
     real = _resolve_path(file)
     if real in (_resolve_path(project.path), _resolve_path(project.lock_path)):
-        return models  # what they say concerns every model
+        return models  # config and lock concern every model
     if file.is_dir():
         return [
             model
@@ -373,7 +350,7 @@ def _resolve_model_path(model: SelectedModel) -> Path:
 
 
 def _resolve_path(path: Path) -> Path:
-    """Where a path leads; one whose links go round in a ring leads nowhere, and is no fault of ours."""
+    """Return the real path; unlike `Path.resolve`, links in a circle are not an error."""
     return Path(os.path.realpath(path))
 
 
@@ -384,13 +361,13 @@ def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
 
 
 def _is_data(file: Path, model: SelectedModel) -> bool:
-    """Whether the model may keep tensors in the file: it lies beside or below it, and the model has its name inside."""
+    """Return whether a file in the model's folder may be its external data: the model contains the file's name."""
     real = _resolve_model_path(model)
     return file.is_relative_to(real.parent) and real.is_file() and _contains_bytes(real, os.fsencode(file.name))
 
 
 def _contains_bytes(path: Path, name: bytes) -> bool:
-    """Whether a file has some bytes anywhere; a location of external data stands in a model as plain text."""
+    """Return whether a file contains some bytes; a model contains locations of external data as plain text."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:

@@ -110,14 +110,14 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(rule_ids: Iterable[str] = ()) -> dict[str, Any]:
-    """The schema, made from the types alone; with `rule_ids`, names of rules are held to these."""
-    made = msgspec.json.schema(Config)
+    """Return the schema of the types; with `rule_ids`, only these names of rules are valid."""
+    schema = msgspec.json.schema(Config)
     ids = sorted(rule_ids)
     if ids:
-        definitions = made["$defs"]
+        definitions = schema["$defs"]
         definitions["Config"]["properties"]["rules"]["propertyNames"] = {"enum": ids}
         definitions["Ignore"]["properties"]["rule"]["enum"] = ids
-    return {"$schema": DIALECT, "title": "onnxgate.toml", **made}
+    return {"$schema": DIALECT, "title": "onnxgate.toml", **schema}
 
 
 AnyTable = TypeVar("AnyTable", bound=Table)
@@ -125,30 +125,30 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong with one key."""
+    """A problem of one key."""
 
     keys: Keys
     text: str
 
 
 MAX_SUGGESTIONS, MAX_SUGGESTION_LENGTH = 50, 100
-"""For so many unknown keys of a table, and so long ones, what is meant is looked for."""
+"""Spellings are suggested for this many unknown keys of a table, and for keys up to this length."""
 TableCheck = Callable[[Table, Keys], Iterator[Problem]]
 
 
 class _WrongValueError(Exception):
-    """The value is not used; its problem is written down already."""
+    """The value is not used; its problem is recorded already."""
 
 
 @dataclass(slots=True)
 class Conversion:
-    """One pass over a file. `check` judges the meaning of every table that has the right shape."""
+    """One pass over a file. `check` validates each table that has the right types."""
 
     check: TableCheck
     problems: list[Problem] = field(default_factory=list)
 
     def table(self, raw: object, type_: type[AnyTable], keys: Keys = ()) -> AnyTable | None:
-        """The table as its type; None where a key that it cannot do without is missing or wrong."""
+        """Return the table as its type; None if a required key is missing or wrong."""
         try:
             return cast("AnyTable", self._table(raw, type_, keys))
         except _WrongValueError:
@@ -173,18 +173,18 @@ class Conversion:
     def _table(self, raw: object, type_: type[Table], keys: Keys) -> Table:
         if not isinstance(raw, dict):
             self._wrong(raw, type_, keys)
-        fields = {each.encode_name: each for each in msgspec.structs.fields(type_)}
+        fields = {info.encode_name: info for info in msgspec.structs.fields(type_)}
         self.problems += _find_unknown_keys(cast("dict[str, Any]", raw), tuple(fields), keys)
         values, complete = {}, True
-        for name, each in fields.items():
+        for name, info in fields.items():
             try:
                 if name in raw:  # type: ignore[operator]
-                    values[each.name] = self._value(raw[name], each.type, (*keys, name))  # type: ignore[index]
-                elif each.required:
-                    self._note((*keys, name), f"is missing; expected {describe_type(each.type)}")
+                    values[info.name] = self._value(raw[name], info.type, (*keys, name))  # type: ignore[index]
+                elif info.required:
+                    self._note((*keys, name), f"is missing; expected {describe_type(info.type)}")
                     complete = False
             except _WrongValueError:
-                complete = complete and not each.required
+                complete = complete and not info.required
         if not complete:
             raise _WrongValueError
         converted = type_(**values)
@@ -212,7 +212,7 @@ class Conversion:
             except _WrongValueError:
                 complete = False
         if not complete:
-            raise _WrongValueError  # what is left of a list means something else
+            raise _WrongValueError  # a part of a list would mean something else
         return tuple(values)
 
     def _scalar(self, raw: object, type_: Any, keys: Keys) -> Any:
@@ -242,7 +242,7 @@ def _find_unknown_keys(raw: Mapping[str, Any], known: Sequence[str], keys: Keys)
 
 
 def _find_union_member(raw: object, union: Any) -> Any:
-    """The member of a union that the value's shape asks for; None where none does."""
+    """Return the member of a union that has the value's type; None if there is none."""
     for member in get_args(union):
         if _has_shape(raw, member):
             return member
@@ -275,7 +275,7 @@ _TYPE_NAMES = {
 
 
 def describe_type(type_: Any, *, many: bool = False) -> str:
-    """What a value of the type is, in words: `a list of strings`."""
+    """Return a description of a type: `a list of strings`."""
     origin, members = get_origin(type_), get_args(type_)
     if origin is Literal:
         return f"one of {join_quoted(members)}"

@@ -1,4 +1,4 @@
-"""What the config's tables must mean: names that exist, requirements that can be met, sources that are there."""
+"""Validate the config's values: names that exist, requirements that can be satisfied, sources that exist."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SOURCE_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What the tables are held against. `rule_ids` of None: no names of rules are judged."""
+    """The context in which tables are validated. If `rule_ids` is None, names of rules are not checked."""
 
     folder: Path
     root: Path
@@ -55,7 +55,7 @@ class Validation:
     rule_ids: Collection[str] | None
 
     def check(self, table: Table, keys: Keys) -> Iterator[Problem]:
-        """What is wrong with the meaning of one table."""
+        """Yield the problems of one table."""
         match table:
             case Config():
                 yield from self._config(table)
@@ -110,11 +110,9 @@ class Validation:
         yield from _check_unique(model.targets or (), (*keys, "targets"))
         for index, name in enumerate(model.targets or ()):
             if name not in self.targets:
-                said = (
-                    suggest_spelling(name, self.targets)
-                    or f"; the config has {join_quoted(sorted(self.targets)) or 'none'}"
-                )
-                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{said}")
+                targets = join_quoted(sorted(self.targets)) or "none"
+                near = suggest_spelling(name, self.targets) or f"; the config has {targets}"
+                yield Problem((*keys, "targets", str(index)), f"unknown target `{name}`{near}")
 
     def _libraries(self, target: Target, keys: Keys) -> Iterator[Problem]:
         for index, text in enumerate(target.extensions):
@@ -155,8 +153,8 @@ class Validation:
 
     def _rule(self, rule: str, keys: Keys) -> Iterator[Problem]:
         if self.rule_ids is not None and rule not in self.rule_ids:
-            said = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
-            yield Problem(keys, f"unknown rule `{rule}`{said}")
+            near = suggest_spelling(rule, self.rule_ids) or "; this release of onnxgate has no rule of that name"
+            yield Problem(keys, f"unknown rule `{rule}`{near}")
 
 
 def _check_fingerprints(fingerprints: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -185,7 +183,7 @@ def _check_target(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
-    """What only some engines have."""
+    """Yield a problem per key that the target's engine does not support."""
     engine = package_name(target.runtime)
     if runs_on_node(engine) and target.python is not None:
         yield Problem((*keys, "python"), f"`{engine}` has no Python: Node runs it; leave the key out")
@@ -200,20 +198,20 @@ def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
-    """A build of the user's own may have any provider; whether it has one is asked there."""
+    """Yield problems of providers. An environment of the user's own may have any; they are checked when it is used."""
     if not runtime_problem(target.runtime, own=True) and not has_providers(package_name(target.runtime)):
         return
     for index, provider in enumerate(target.providers):
         if provider in MANAGED_PROVIDERS:
             continue
-        said = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
+        near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
-            text = f"provider `{provider}` is not available in this release of onnxgate{said}"
-            text += "" if said else "; `python` may name an environment that has it"
+            text = f"provider `{provider}` is not available in this release of onnxgate{near}"
+            text += "" if near else "; `python` may name an environment that has it"
             yield Problem((*keys, str(index)), text)
         elif not _PROVIDER.fullmatch(provider):
             wanted = "expected a name such as `CUDAExecutionProvider`"
-            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{said}")
+            yield Problem((*keys, str(index)), f"{wanted}, got `{provider}`{near}")
 
 
 def _check_extensions(extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -237,15 +235,15 @@ def _check_python(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
-    """One environment is one runtime, and a runtime is used with the same providers throughout."""
+    """Yield a problem per environment with different providers: it is one runtime, used with the same providers."""
     first: dict[str, str] = {}
     for name, target in targets.items():
         if target.python is None:
             continue
         other = first.setdefault(target.python, name)
         if targets[other].providers != target.providers:
-            said = f"target `{other}` uses `{target.python}` with other providers; make both the same"
-            yield Problem(("targets", name, "providers"), said)
+            text = f"target `{other}` uses `{target.python}` with other providers; make both the same"
+            yield Problem(("targets", name, "providers"), text)
 
 
 def _check_toolchain(toolchain: Toolchain, keys: Keys) -> Iterator[Problem]:
@@ -323,7 +321,7 @@ def _check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
 
 
 def ir_version_problem(pinned: str | int | None) -> str:
-    """Why `ir-version` pins nothing: an exact version, or a specifier over whole numbers."""
+    """Return why `ir-version` is neither an exact version nor a specifier of integers; "" if it is one."""
     wrong = f"expected an integer or a specifier such as `<=10`, got `{pinned}`"
     if pinned is None:
         return ""
@@ -339,14 +337,14 @@ def ir_version_problem(pinned: str | int | None) -> str:
 
 
 def command_problem(command: tuple[str, ...]) -> str:
-    """Why a command cannot be run or would leave no model."""
+    """Return why a command cannot be run or would not write a model; "" if it is valid."""
     if not command:
         return "expected a program and its arguments"
     placeholders = [name for word in command for name in _PLACEHOLDER.findall(word)]
     for name in placeholders:
         if name not in PLACEHOLDERS:
-            known = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
-            return f"unknown placeholder `{{{name}}}`; expected one of {known}"
+            choices = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            return f"unknown placeholder `{{{name}}}`; expected one of {choices}"
     return "" if "output" in placeholders else "expected `{output}` among the arguments: where the model is written"
 
 

@@ -1,1 +1,1 @@
-"""The same models at another git revision."""
+"""Git: its commands, the models at another revision, and the choice of that revision."""

@@ -1,4 +1,4 @@
-"""Which revision models are held against: the one that was asked for, else what a CI run says was there before."""
+"""Choose the baseline: the requested revision, or the one that a CI run starts from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onnxgate.project.git.repository import COMMIT_ID
 from onnxgate.project.git.revisions import Revision, resolve_revision
 
 NO_BASELINE = ("", "none")
-"""What `--against` takes for no baseline at all."""
+"""Values of `--against` for no baseline."""
 _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
@@ -25,24 +25,25 @@ HISTORY_HINT = "check out the history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0
 
 @dataclass(frozen=True, slots=True)
 class BaselineChoice:
-    """A baseline, or why there is none: `remark` is "" where none was asked for, and nobody would expect one."""
+    """A baseline, or why there is none; `remark` is "" if none was requested or expected."""
 
     revision: Revision | None = None
     remark: str = ""
 
 
 def choose_baseline(
-    root: Path | None, asked: str | None, environment: Mapping[str, str], *, offline: bool = False
+    root: Path | None, requested: str | None, environment: Mapping[str, str], *, offline: bool = False
 ) -> BaselineChoice:
-    """The revision that `asked` names; where nothing was asked, the one that a run in CI starts from.
+    """
+    Return the requested revision; if none was requested, the one that a run in CI starts from.
 
     Raises:
-        UsageError: what was asked for is no revision, or cannot be had.
+        UsageError: the requested revision does not exist, or cannot be fetched.
     """
-    if asked is not None:
-        return (
-            BaselineChoice() if asked in NO_BASELINE else BaselineChoice(resolve_revision(root, asked, offline=offline))
-        )
+    if requested in NO_BASELINE:
+        return BaselineChoice()
+    if requested is not None:
+        return BaselineChoice(resolve_revision(root, requested, offline=offline))
     on_github, on_gitlab = environment.get("GITHUB_ACTIONS") == "true", environment.get("GITLAB_CI") == "true"
     if not on_github and not on_gitlab:
         return BaselineChoice()
@@ -55,7 +56,7 @@ def choose_baseline(
 
 @dataclass(frozen=True, slots=True)
 class _CiRun:
-    """A run in CI: the commit that it has checked out, and what its system says of it."""
+    """A run in CI: the commit that is checked out, and the variables of the CI system."""
 
     root: Path
     head: str
@@ -63,7 +64,7 @@ class _CiRun:
     offline: bool
 
     def on_github(self) -> BaselineChoice:
-        """The base of a pull request or of a merge queue, else what a push came after."""
+        """Return the base of a pull request or of a merge queue, or the commit before a push."""
         if parent := self._merged_into():
             return self._at(parent, "HEAD^1", PARENT_HINT)
         if base := self.environment.get("GITHUB_BASE_REF"):
@@ -77,10 +78,11 @@ class _CiRun:
         )
 
     def on_gitlab(self) -> BaselineChoice:
-        """The base of a merge request, else what a push came after.
+        """
+        Return the base of a merge request, or the commit before a push.
 
-        Of merged results and trains `HEAD` is a merge whose first parent is what the request is merged into: what the
-        target branch has had since the diff's base is in both.
+        For merged results and trains, `HEAD` is a merge whose first parent is the target branch, with its commits since
+        the diff's base.
         """
         if parent := self._merged_on_gitlab():
             return self._at(parent, "HEAD^1", HISTORY_HINT)
@@ -93,7 +95,8 @@ class _CiRun:
         return self._pushed(before, branch, default)
 
     def _merged_into(self) -> str:
-        """The pull request's base, where what is checked out is the merge that GitHub made of both.
+        """
+        Return the pull request's base if GitHub's merge of both is checked out, and "" otherwise.
 
         A pull request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
         """
@@ -115,7 +118,7 @@ class _CiRun:
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
     def _since(self, branch: str) -> BaselineChoice:
-        """Where `HEAD` and a branch parted."""
+        """Return the merge base of `HEAD` and a branch."""
         name = f"origin/{branch}"
         tip = repository.find_commit(self.root, f"refs/remotes/{name}") if parse_branch(branch) else ""
         if not tip:
@@ -130,7 +133,7 @@ class _CiRun:
         return BaselineChoice(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
-        """What the branch was before a push; of a new branch, and of one whose commit is gone, where it began."""
+        """Return the branch's commit before a push; for a new or rewritten branch, its merge base with the default."""
         commit = parse_commit(before)
         chosen = self._at(commit, commit[:12], HISTORY_HINT) if commit else None
         if chosen is not None and (chosen.revision is not None or branch == default):
@@ -149,7 +152,7 @@ _INVALID_BRANCH_CHARACTERS = frozenset(" ~^:?*[\\")
 
 
 def read_event(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The event of a run of GitHub Actions; empty where there is none that can be read."""
+    """Return the event of a run of GitHub Actions; empty if there is none or it is invalid."""
     path = Path(environment.get("GITHUB_EVENT_PATH") or "/dev/null")
     try:
         if not path.is_file() or path.stat().st_size > MAX_EVENT_BYTES:
@@ -161,7 +164,7 @@ def read_event(environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def read_event_text(event: Mapping[str, Any], *keys: str) -> str:
-    """The text at a path of keys; "" where there is something else, or nothing."""
+    """Return the text at a path of keys; "" if there is no text."""
     value: object = event
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -169,13 +172,13 @@ def read_event_text(event: Mapping[str, Any], *keys: str) -> str:
 
 
 def parse_commit(text: str) -> str:
-    """The commit that a text names in full; "" where it is anything else, or the zeroes that stand for none."""
+    """Return the text if it is a full commit id; "" for anything else, and for the zeros that mean no commit."""
     return text if COMMIT_ID.fullmatch(text) and text.strip("0") else ""
 
 
 def parse_branch(text: str) -> str:
-    """The branch that a text names; "" where git would read more than a name in it."""
-    strange = _INVALID_BRANCH_CHARACTERS & set(text) or any(ord(each) < 32 or ord(each) == 127 for each in text)
-    parts = text.split("/")
-    odd = "@{" in text or ".." in text or any(not part or part.startswith((".", "-")) for part in parts)
-    return "" if strange or odd or text.endswith((".lock", ".")) else text
+    """Return the text if it is the name of a branch, and "" if git could read more than a name in it."""
+    has_invalid_character = any(char in _INVALID_BRANCH_CHARACTERS or ord(char) < 32 or char == "\x7f" for char in text)
+    has_invalid_part = any(not part or part.startswith((".", "-")) for part in text.split("/"))
+    is_expression = "@{" in text or ".." in text or text.endswith((".lock", "."))
+    return "" if has_invalid_character or has_invalid_part or is_expression else text

@@ -1,4 +1,4 @@
-"""The one way in which git is asked: whoever owns the checkout, whatever its settings name, and with no questions."""
+"""Run git: independent of the checkout's owner and its dangerous settings, and without prompts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "c
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
-"""What a hook of git is given: of the repository that runs it, which need not be the one that is asked."""
+"""Variables that git sets for its hooks; they describe the hook's repository, which may be another one."""
 
 
 def run_git(
@@ -26,12 +26,12 @@ def run_git(
     stdout: object = subprocess.PIPE,
     offline: bool = False,
 ) -> subprocess.CompletedProcess[bytes]:
-    """What git answers; where there is no git, status 127. `offline`: nothing is fetched on the way."""
+    """Run git and return the result, with status 127 if git is not installed. `offline`: git does not fetch objects."""
     command = ["git", *SAFE_OPTIONS, *arguments]
     environment = _git_environment(offline)
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S
     try:
-        if not offline:  # it may wait for another machine, and must not do so when we are gone
+        if not offline:  # it may wait for another machine, and must end with this process
             return _run_supervised(command, folder, stdin, stdout, environment)
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
             command,
@@ -65,29 +65,29 @@ def _run_supervised(
 
 
 def read_git_output(folder: Path, *arguments: str) -> str | None:
-    """What git answers without asking anybody else; None where it fails, or there is none."""
+    """Return git's output without network access; None if git fails or is not installed."""
     done = run_git(folder, arguments, offline=True)
     return os.fsdecode(done.stdout) if done.returncode == 0 else None
 
 
 def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
-    """The one line that git answers; "" where it has no answer."""
+    """Return git's output without surrounding blanks; "" if git fails."""
     return (read_git_output(folder, *arguments) or "").strip()
 
 
 def find_git_problem(folder: Path) -> str:
-    """Why git says nothing of this repository at all; "" where it does."""
+    """Return why git does not work in this repository; "" if it works."""
     done = run_git(folder, ["rev-parse", "--git-dir"], offline=True)
     return last_line(done.stderr) or f"exit status {done.returncode}" if done.returncode else ""
 
 
 def is_tracked(root: Path, path: str) -> bool:
-    """Whether git has a file of that name, committed or about to be."""
+    """Return whether a file of that name is committed or staged."""
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0
 
 
 def last_line(stderr: bytes) -> str:
-    """What git said last, which is why it failed."""
+    """Return the last line of git's error output, which has the reason."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else ""
 
@@ -99,40 +99,41 @@ def _git_environment(offline: bool) -> dict[str, str]:
 
 
 COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-"""A commit by its full name: what may be taken from an event that somebody else wrote."""
+"""A full commit id, the only form that is accepted from an untrusted event."""
 _ANCESTOR_STEP = re.compile(r"\^(\d*)|~(\d*)")
 _ANCESTOR_NAME = re.compile(r"(?P<base>.*?)(?P<steps>(?:\^\d*|~\d*)+)")
 MAX_FETCHED_COMMITS = 50
-"""No more commits than these are fetched one by one."""
+"""At most this many commits are fetched one by one."""
 
 
 def find_commit(root: Path, name: str) -> str:
-    """The commit that git knows by a name; "" where there is none here."""
-    found = read_git_line(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
-    return found if has_commit(root, found) else ""
+    """Return the commit of a name; "" if it does not exist locally."""
+    commit = read_git_line(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
+    return commit if has_commit(root, commit) else ""
 
 
 def has_commit(root: Path, commit: str) -> bool:
-    """Whether a commit can be read."""
+    """Return whether a commit can be read."""
     return bool(commit) and run_git(root, ["cat-file", "-e", f"{commit}^{{commit}}"], offline=True).returncode == 0
 
 
 def is_shallow(root: Path) -> bool:
-    """Whether the history is cut off somewhere."""
+    """Return whether the clone is shallow."""
     return read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
 
 
 def read_parents(root: Path, commit: str) -> tuple[str, ...]:
-    """Those that a commit names, be they here or not: a shallow clone's own `HEAD^1` means nothing."""
+    """Return the parents of a commit, also those that a shallow clone lacks, for which `HEAD^1` fails."""
     header = read_git_line(root, ["cat-file", "commit", commit]).partition("\n\n")[0]
-    found = (line.partition(" ")[2] for line in header.splitlines() if line.startswith("parent "))
-    return tuple(parent for parent in found if COMMIT_ID.fullmatch(parent))
+    parents = (line.partition(" ")[2] for line in header.splitlines() if line.startswith("parent "))
+    return tuple(parent for parent in parents if COMMIT_ID.fullmatch(parent))
 
 
 def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
-    """Why a commit cannot be had; "" where it is here, or was fetched.
+    """
+    Fetch a commit unless it exists locally; return why it could not be fetched, or "".
 
-    Only a clone that is shallow already is fetched into with a depth: it would cut off the history of another.
+    A depth is used only in shallow clones: it would truncate the history of a full clone.
     """
     if has_commit(root, commit):
         return ""
@@ -150,12 +151,12 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
 
 
 def find_merge_base(root: Path, one: str, other: str) -> str:
-    """The newest commit that both histories have; "" where none is here."""
+    """Return the newest commit in both histories; "" if there is none locally."""
     return read_git_line(root, ["merge-base", one, other]).partition("\n")[0]
 
 
 def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
-    """The commit that a name such as `HEAD^1` or `HEAD~2` means where a shallow clone ends before it; or why none."""
+    """Resolve `HEAD^1` or `HEAD~2` beyond the end of a shallow clone; return the commit, or why there is none."""
     match = _ANCESTOR_NAME.fullmatch(name)
     commit = find_commit(root, (match["base"] or "HEAD").replace("@", "HEAD") if match else "")
     if match is None or not commit:
@@ -164,17 +165,17 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
     if len(numbers) > MAX_FETCHED_COMMITS:
         return "", f"it lies more than {MAX_FETCHED_COMMITS} commits back, and is not here"
     for number in numbers:
-        found = read_parents(root, commit)
-        if number > len(found):
-            return "", f"`{commit[:12]}` has {len(found)} parent{'s' if len(found) != 1 else ''}"
-        commit = found[number - 1]
+        parents = read_parents(root, commit)
+        if number > len(parents):
+            return "", f"`{commit[:12]}` has {len(parents)} parent{'s' if len(parents) != 1 else ''}"
+        commit = parents[number - 1]
         if why := fetch_commit(root, commit, offline=offline):
             return "", f"it is `{commit[:12]}`: {why}"
     return commit, ""
 
 
 def _parent_numbers(steps: str) -> list[int]:
-    """Which parent each step goes to: `^2~2` is the second, its first, and that one's first."""
+    """Return the number of the parent for each step: `^2~2` is 2, 1, 1."""
     numbers: list[int] = []
     for step in _ANCESTOR_STEP.finditer(steps):
         if step[1] is None:
@@ -194,23 +195,23 @@ _INDEX_ENTRY = re.compile(
     rb"  ctime: (?P<changed>[0-9]+:[0-9]+)\n  mtime: (?P<modified>[0-9]+:[0-9]+)\n"
     rb"  dev: [0-9]+\tino: (?P<number>[0-9]+)\n[^\n]*\n  size: (?P<size>[0-9]+)\t[^\n]*\n"
 )
-"""One file in git's index, and what it was when git looked. "H": it is compared with the file at all; "h" is assumed
-unchanged, "S" is not looked at. Git itself leaves out the fractions of a second.
+"""One file in git's index, with its status when git read it. "H": git compares it with the file; "h" is assumed to be
+unchanged, "S" is skipped. Git itself ignores the fractions of a second.
 
-Source: `git ls-files --stage -v --debug -z` of git 2.39.5; what is written otherwise proves nothing.
+Source: `git ls-files --stage -v --debug -z` of git 2.39.5; any other output proves nothing.
 """
 _LFS_EXTENSION_LINE = b"\next-"
-"""A pointer of what extensions of LFS made of the file: its digest is that of their work, not of the file."""
+"""Marks a pointer of LFS extensions: its digest is that of their output, not of the file."""
 _INDEX_MODULUS = 2**32
-"""Numbers and sizes have 32 bits in the index."""
+"""Inode numbers and sizes have 32 bits in the index."""
 
 
 def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
     """
-    What each file holds, by the pointer that is committed or staged for it; without those that git cannot prove.
+    Return the committed or staged Git LFS pointers of unchanged files.
 
-    Proven is a file whose size, times and numbers are those that git wrote down when it made or hashed it, before it
-    wrote its index; of which that has a Git LFS pointer; whose attributes name LFS as what turned one into the other.
+    A file is unchanged if its size, times and inode are those in git's index, the index is newer than the file, and its
+    attributes name the filter of LFS.
     """
     names = {name: file for file in files if (name := _git_path(root, file))}
     if not names:
@@ -222,7 +223,7 @@ def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointe
 
 
 def _git_path(root: Path, file: Path) -> str:
-    """What git calls a file; "" for a link, and for what lies elsewhere."""
+    """Return a file's path relative to the root; "" for links, and for files outside of the root."""
     real = Path(os.path.realpath(file))
     if file.is_symlink() or not real.is_relative_to(os.path.realpath(root)):
         return ""
@@ -234,20 +235,20 @@ def _literal_pathspecs(names: Iterable[str]) -> list[str]:
 
 
 def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Name -> blob, of the files that are, to the fraction of a second, what they were when git looked."""
+    """Return name -> blob of the files that are unchanged since git read them, to the fraction of a second."""
     done = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *_literal_pathspecs(files)], offline=True)
-    found = {}
+    unchanged = {}
     written_ns = _index_written_ns(root)
     for entry in _INDEX_ENTRY.finditer(done.stdout) if done.returncode == 0 else ():
         name = os.fsdecode(entry["name"])
         status = files[name].stat() if name in files else None
         if status is not None and _matches_index(entry, status) and status.st_mtime_ns < written_ns:
-            found[name] = entry["blob"].decode()
-    return found
+            unchanged[name] = entry["blob"].decode()
+    return unchanged
 
 
 def _index_written_ns(root: Path) -> int:
-    """When git wrote its index: a file that was made at that tick of the clock, or later, may be another by now."""
+    """Return when git wrote its index: a file that was written at that time or later may have changed since."""
     try:
         return (root / read_git_line(root, ["rev-parse", "--git-path", "index"])).stat().st_mtime_ns
     except OSError:
@@ -267,7 +268,7 @@ def _parse_ns(time: bytes) -> int:
 
 
 def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
-    """Those of which LFS makes the file."""
+    """Return the names whose files are written by LFS."""
     if not names:
         return []
     stdin = b"\0".join(map(os.fsencode, names)) + b"\0"
@@ -277,18 +278,18 @@ def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
 
 
 def _read_pointers(root: Path, blobs: dict[str, str]) -> dict[str, LfsPointer]:
-    """Name -> pointer, of the blobs that are one."""
+    """Return name -> pointer of the blobs that are pointers."""
     if not blobs:
         return {}
     stdin = "".join(f"{blob}\n" for blob in blobs.values()).encode()
     sizes = run_git(root, ["cat-file", "--batch-check=%(objecttype) %(objectsize)"], stdin=stdin, offline=True)
-    told = sizes.stdout.decode("ascii", "replace").splitlines()
-    found = {}
-    for (name, blob), line in zip(blobs.items(), told, strict=False):
+    lines = sizes.stdout.decode("ascii", "replace").splitlines()
+    pointers = {}
+    for (name, blob), line in zip(blobs.items(), lines, strict=False):
         kind, _, size = line.partition(" ")
         if kind == "blob" and size.isdigit() and int(size) < MAX_POINTER_BYTES:
             content = run_git(root, ["cat-file", "blob", blob], offline=True).stdout
             pointer = parse_pointer(content)
             if pointer is not None and _LFS_EXTENSION_LINE not in content:
-                found[name] = pointer
-    return found
+                pointers[name] = pointer
+    return pointers

@@ -1,4 +1,4 @@
-"""Git revisions: files as they were, without a checkout; Git LFS pointers are followed to their content."""
+"""Git revisions: their files without a checkout, with the content of Git LFS pointers, and renamed files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FETCH_HINT = (
 
 
 class MissingAtRevisionError(Exception):
-    """A file is not at the revision, or its content cannot be had. `is_new`: it was not there yet."""
+    """A file is not at the revision, or its content is not available. `is_new`: the file did not exist yet."""
 
     def __init__(self, reason: str, *, hint: str = "", is_new: bool = False) -> None:
         super().__init__(reason)
@@ -44,7 +44,7 @@ class MissingAtRevisionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One commit of the repository at `root`. `offline`: Git LFS content that is not here is not fetched."""
+    """One commit of the repository at `root`. `offline`: missing Git LFS content is not fetched."""
 
     root: Path
     name: str  # as the user wrote it: "origin/main"
@@ -52,10 +52,11 @@ class Revision:
     offline: bool = False
 
     def write(self, path: str, to: Path) -> None:
-        """Write the content that a file had; `path` is relative to the root.
+        """
+        Write the content of a file at the revision; `path` is relative to the root.
 
         Raises:
-            AbsentError: there is none.
+            MissingAtRevisionError: there is none.
         """
         blob = self._blob(path)
         with to.open("wb") as file:
@@ -77,7 +78,7 @@ class Revision:
         return entry[2]
 
     def _follow(self, path: str, file: Path) -> None:
-        """Put the content in the place of its pointer: what lies here, else what `git lfs` fetches."""
+        """Replace a pointer by its content: the stored one, or the one that `git lfs` fetches."""
         pointer = read_pointer(file)
         assert pointer is not None
         stored = self.lfs_object(pointer.sha256)
@@ -98,17 +99,18 @@ class Revision:
         smudged.replace(file)
 
     def lfs_object(self, oid: str) -> Path:
-        """Where Git LFS keeps a content here, once it was fetched."""
+        """Return where Git LFS stores a fetched content."""
         common = self.root / repository.read_git_line(self.root, ["rev-parse", "--git-common-dir"])
         storage = repository.read_git_line(self.root, ["config", "--get", "lfs.storage"]) or "lfs"
         return (common / storage / "objects" / oid[:2] / oid[2:4] / oid).absolute()
 
 
 def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> Revision:
-    """The commit that a name means.
+    """
+    Return the revision of a name.
 
     Raises:
-        UsageError: it means none, or there is no repository.
+        UsageError: the name does not exist, or there is no repository.
     """
     if root is None:
         raise UsageError(f"`--against {name}`: this is no git repository")
@@ -128,7 +130,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
 
 
 def resolve_data_path(model: str, location: str) -> str | None:
-    """Where external data of a model lie, relative to the root; None for what leaves the model's folder."""
+    """Return the path of a model's external data, relative to the root; None for one outside of the model's folder."""
     path = PurePosixPath(location)
     if path.is_absolute() or ".." in path.parts or "\\" in location:
         return None
@@ -136,10 +138,11 @@ def resolve_data_path(model: str, location: str) -> str | None:
 
 
 def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Path:
-    """Write the model; `path` is relative to git's root.
+    """
+    Write the model with its data; `path` is relative to git's root.
 
     Raises:
-        AbsentError: the model, or some of its data, cannot be had.
+        MissingAtRevisionError: the model, or some of its data, is not available.
     """
     folder.mkdir(parents=True)
     model = folder / "model.onnx"
@@ -159,10 +162,10 @@ def _external_locations(model: Path, path: str, revision: Revision) -> list[str]
         proto = read_structure(model)
     except UnreadableModel as reason:
         raise MissingAtRevisionError(f"`{path}` at `{revision.name}` cannot be read: it is {reason}") from reason
-    found = (
+    locations = (
         read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
     )
-    return sorted({location for location in found if location})
+    return sorted({location for location in locations if location})
 
 
 SUBMODULE_MODE = "160000"
@@ -172,7 +175,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """One name of a tree. `blob` is git's own digest of the content, of a submodule that of its commit."""
+    """One entry of a tree. `blob` is git's digest of the content, or the commit of a submodule."""
 
     mode: str
     blob: str
@@ -187,10 +190,11 @@ class Tree:
 
     @functools.cached_property
     def entries(self) -> Mapping[str, TreeEntry]:
-        """Every name: files, links and submodules.
+        """
+        All entries by path: files, links and submodules.
 
         Raises:
-            AbsentError: the revision is not all here.
+            MissingAtRevisionError: the revision is incomplete.
         """
         revision = self.revision
         list_all = ["ls-tree", "-r", "-z", "--full-tree", revision.commit]
@@ -207,7 +211,7 @@ class Tree:
         return entries
 
     def file(self, path: str) -> str:
-        """The path of the file that a name stood for, links inside the tree followed; "" where it stood for none."""
+        """Return the path of the file that a path leads to, through links inside the tree; "" if there is none."""
         for _ in range(_MAX_LINKS):
             path = self.followed(path)
             entry = self.entries.get(path)
@@ -217,7 +221,7 @@ class Tree:
         return ""
 
     def followed(self, path: str) -> str:
-        """The path with the links to folders on its way followed; "" where they lead in a circle."""
+        """Return the path with links to folders resolved; "" if they form a circle."""
         for _ in range(_MAX_LINKS):
             link = "" if path in self.entries else self._first_above(path, LINK_MODE)
             if not link:
@@ -230,16 +234,16 @@ class Tree:
         return posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
 
     def submodule(self, path: str) -> str:
-        """The submodule that a path lies in; "" where it lies in none."""
+        """Return the submodule that contains a path; "" if none does."""
         return self._first_above(path, SUBMODULE_MODE)
 
     def _first_above(self, path: str, mode: str) -> str:
         parts = path.split("/")
         above = ("/".join(parts[:length]) for length in range(1, len(parts)))
-        return next((each for each in above if each in self.entries and self.entries[each].mode == mode), "")
+        return next((parent for parent in above if parent in self.entries and self.entries[parent].mode == mode), "")
 
     def text(self, path: str) -> str | None:
-        """What a file said; None where it is not there, or no text."""
+        """Return the text of a file; None if it does not exist or is not UTF-8."""
         at = self.file(path)
         try:
             return self._content(self.entries[at].blob).decode("utf-8") if at else None
@@ -247,26 +251,27 @@ class Tree:
             return None
 
     def pointer(self, path: str) -> LfsPointer | None:
-        """The Git LFS pointer that a file was."""
+        """Return the Git LFS pointer that is committed for a file; None for any other file."""
         self.learn_pointers([path])
         return self._pointers[self.entries[path].blob]
 
     def learn_pointers(self, paths: Iterable[str]) -> None:
-        """Look at many files at once: which of them were pointers."""
+        """Read the Git LFS pointers among many files at once."""
         unknown = {self.entries[path].blob for path in paths} - self._pointers.keys()
         self._pointers.update(dict.fromkeys(unknown))
         small = [blob for blob, size_bytes in self._sizes(unknown).items() if 0 < size_bytes < MAX_POINTER_BYTES]
         self._pointers.update((blob, parse_pointer(content)) for blob, content in self._contents(small))
 
     def is_same(self, path: str, file: Path) -> bool:
-        """Whether a file of today has the very bytes that one of the tree had."""
+        """Return whether a file has the same bytes as one of the tree."""
         return compute_blob_id(file, len(self.entries[path].blob)) == self.entries[path].blob
 
     def digest(self, path: str) -> tuple[str, int]:
-        """SHA-256 and size of what a file held; of a pointer, of what it stood for.
+        """
+        Return SHA-256 and size of a file's content; for a pointer, of the content that it refers to.
 
         Raises:
-            AbsentError: it cannot be read.
+            MissingAtRevisionError: it cannot be read.
         """
         if pointer := self.pointer(path):
             return pointer.sha256, pointer.size_bytes
@@ -276,25 +281,25 @@ class Tree:
             return sha256_of(file), file.stat().st_size
 
     def _sizes(self, blobs: Iterable[str]) -> dict[str, int]:
-        asked = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
-        if not asked:
+        names = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
+        if not names:
             return {}
         check = ["cat-file", "--batch-check=%(objectname) %(objectsize)"]
-        done = repository.run_git(self.revision.root, check, stdin=asked, offline=self.revision.offline)
+        done = repository.run_git(self.revision.root, check, stdin=names, offline=self.revision.offline)
         rows = (line.split(" ") for line in done.stdout.decode("ascii", "replace").splitlines())
-        return {blob: int(size) for blob, size in rows if size.isdigit()}  # not of what is "missing"
+        return {blob: int(size) for blob, size in rows if size.isdigit()}  # git prints "missing" for others
 
     def _contents(self, blobs: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Small contents, all asked for at once."""
-        asked = "".join(f"{blob}\n" for blob in blobs).encode()
-        if not asked:
+        """Yield the small contents of many blobs, read at once."""
+        names = "".join(f"{blob}\n" for blob in blobs).encode()
+        if not names:
             return
-        every = ["cat-file", "--batch=%(objectname) %(objectsize)"]
-        rest = repository.run_git(self.revision.root, every, stdin=asked, offline=self.revision.offline).stdout
+        batch = ["cat-file", "--batch=%(objectname) %(objectsize)"]
+        rest = repository.run_git(self.revision.root, batch, stdin=names, offline=self.revision.offline).stdout
         while rest:
             about, _, rest = rest.partition(b"\n")
             blob, size = about.decode("ascii").split(" ")
-            if size.isdigit():  # not of what is "missing"
+            if size.isdigit():  # git prints "missing" for others
                 content, rest = rest[: int(size)], rest[int(size) + 1 :]
                 yield blob, content
 
@@ -303,7 +308,7 @@ class Tree:
 
 
 def compute_blob_id(file: Path, digits: int = 40) -> str:
-    """Git's own digest of a file's bytes; repositories have digests of 40 or of 64 digits."""
+    """Return git's digest of a file's bytes; repositories have digests of 40 or of 64 digits."""
     digest = hashlib.new("sha1" if digits == 40 else "sha256", usedforsecurity=False)
     digest.update(b"blob %d\0" % file.stat().st_size)
     with file.open("rb") as content:
@@ -313,33 +318,32 @@ def compute_blob_id(file: Path, digits: int = 40) -> str:
 
 
 MAX_COMPARED_FILES = 200
-"""Git compares each with each."""
+"""Git compares each file with each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that the revision does not have under this name."""
+    """A file that does not exist at the revision under this name."""
 
     path: str
     file: Path
-    sha256: str  # of its content, whether or not that is here
+    sha256: str  # of its content, which may be missing here
 
 
 def find_moved(
     tree: Tree, gone: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
 ) -> dict[str, str]:
-    """Today's path -> what it was, where the content is the very same. Of several, the preferred, then the namesake."""
+    """Return new path -> old path of files with the same content: the preferred one, then one of the same name."""
     tree.learn_pointers(gone)
     left = list(gone)
-    found: dict[str, str] = {}
-    for each in new:
-        alike = [path for path in left if _has_same_content(tree, path, each)]
-        if alike:
-            found[each.path] = min(
-                alike, key=lambda path: (not prefer(each, path), not _has_same_name(path, each), path)
-            )
-            left.remove(found[each.path])
-    return found
+    moved: dict[str, str] = {}
+    for file in new:
+        same = [path for path in left if _has_same_content(tree, path, file)]
+        if same:
+            order = {path: (not prefer(file, path), not _has_same_name(path, file), path) for path in same}
+            moved[file.path] = min(order, key=order.__getitem__)
+            left.remove(moved[file.path])
+    return moved
 
 
 def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
@@ -354,9 +358,9 @@ def _has_same_name(path: str, newcomer: NewFile) -> bool:
 
 
 def find_same_name(gone: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
-    """Today's path -> the one that is gone and has the same name in another folder, where either is the only one."""
+    """Return new path -> old path of files with the same name in another folder, if both names are unique."""
     before = _unique_by_name(gone)
-    after = _unique_by_name(each.path for each in new)
+    after = _unique_by_name(file.path for file in new)
     return {after[name]: before[name] for name in sorted(after) if name in before}
 
 
@@ -367,22 +371,23 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
 
 
 def find_similar(tree: Tree, gone: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
-    """Today's path -> what git takes it for, and how alike they are in per cent.
+    """
+    Return new path -> the old path that git finds to be similar, and the similarity in per cent.
 
-    Git LFS pointers are left out: they are all alike. What is not in the index is not looked at.
+    Git LFS pointers are left out, because they are all similar, and so are files that are not in the index.
     """
     plain = [path for path in gone if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:
         return {}
-    names = [f":(literal){path}" for path in (*plain, *(each.path for each in new))]
+    names = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
     done = repository.run_git(tree.revision.root, [*compare, "--", *names], offline=tree.revision.offline)
-    wanted = {each.path for each in new}
+    wanted = {file.path for file in new}
     return {after: (before, score) for before, after, score in _parse_renames(done.stdout) if after in wanted}
 
 
 def _parse_renames(raw: bytes) -> Iterator[tuple[str, str, int]]:
-    """Rows as git writes them: `:100644 100644 aa bb R087`, the old name, the new name, each behind a zero."""
+    """Yield old name, new name and similarity of git's rows: `:100644 100644 aa bb R087`, old and new name."""
     fields = raw.split(b"\0")
     for index in range(0, len(fields) - 2, 3):
         status = fields[index].rpartition(b" ")[2]

@@ -1,4 +1,4 @@
-"""What changed between two states of a lock or of one model, in words."""
+"""Compare a lock with the config, the models and an earlier lock."""
 
 from __future__ import annotations
 
@@ -18,51 +18,29 @@ MAX_LISTED_OPERATORS = 4
 BYTES_ONLY_CHANGE = "its bytes; interface, stamps and operators are the same"
 
 
+_SHARED_FIELDS = tuple(name for name in LockedModel.__struct_fields__ if name in ModelFacts.__struct_fields__)
+
+
 def entry_from_facts(facts: ModelFacts) -> LockedModel:
-    """A model's facts as the lock has them."""
-    return LockedModel(
-        sha256=facts.sha256,
-        size_bytes=facts.size_bytes,
-        ir_version=facts.ir_version,
-        opsets=facts.opsets,
-        producer=facts.producer,
-        inputs=facts.inputs,
-        outputs=facts.outputs,
-        operators=facts.operators,
-        metadata_keys=facts.metadata_keys,
-        external=facts.external,
-        function_opsets=facts.function_opsets,
-    )
+    """Return a model's facts as an entry of the lock."""
+    return LockedModel(**{name: getattr(facts, name) for name in _SHARED_FIELDS})
 
 
 def facts_from_entry(path: str, entry: LockedModel) -> ModelFacts:
-    """A lock's entry as facts: what a Git LFS pointer to the locked content stands for."""
-    return ModelFacts(
-        path=path,
-        sha256=entry.sha256,
-        size_bytes=entry.size_bytes,
-        ir_version=entry.ir_version,
-        opsets=entry.opsets,
-        producer=entry.producer,
-        inputs=entry.inputs,
-        outputs=entry.outputs,
-        operators=entry.operators,
-        metadata_keys=entry.metadata_keys,
-        external=entry.external,
-        function_opsets=entry.function_opsets,
-    )
+    """Return the facts of a locked model, for a Git LFS pointer to the locked content."""
+    return ModelFacts(path=path, **{name: getattr(entry, name) for name in _SHARED_FIELDS})
 
 
 def has_same_content(old: LockedModel, new: LockedModel) -> bool:
-    """Whether model and external data are the same bytes."""
+    """Return whether model and external data are the same bytes."""
     return old.sha256 == new.sha256 and sorted(old.external) == sorted(new.external)
 
 
 def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
-    """What differs between two contents of one model, the gravest first; empty where they are the same bytes."""
+    """Return the differences between two contents of one model, the most severe first; none for the same bytes."""
     if has_same_content(old, new):
         return ()
-    said = [
+    changes = [
         *_interface_changes("input", old.inputs, new.inputs),
         *_interface_changes("output", old.outputs, new.outputs),
         *_opset_changes(old.opsets, new.opsets),
@@ -75,11 +53,11 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
         *_name_changes("metadata key", old.metadata_keys, new.metadata_keys),
         *_data_file_changes(old, new),
     ]
-    return tuple(said) or (BYTES_ONLY_CHANGE,)
+    return tuple(changes) or (BYTES_ONLY_CHANGE,)
 
 
 def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, ...]:
-    """The keys of the lock that say something else than the file; empty where the bytes are not the locked ones."""
+    """Return the keys of the lock that differ from the file's facts; none if the file is not the locked one."""
     if not has_same_content(entry, facts):
         return ()
     wrong = [key for key in _RECORDED_KEYS if getattr(entry, key) != getattr(facts, key)]
@@ -162,7 +140,7 @@ def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator
 
 
 def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
-    """What was added, updated and removed, a line each."""
+    """Return a line for each addition, update and removal."""
     return (
         *_target_changes(old.targets, new.targets),
         *_toolchain_changes(old.toolchain, new.toolchain),
@@ -171,7 +149,7 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
 
 
 def count_kept_runtimes(old: Lock, new: Lock) -> int:
-    """How many runtimes of the new lock the old one had already, for the same target."""
+    """Return how many runtimes of the new lock are in the old one, for the same target."""
     return sum(len(set(_target_runtimes(old, name)) & set(_target_runtimes(new, name))) for name in new.targets)
 
 
@@ -184,8 +162,8 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
         if name not in old:
             yield f"added target `{name}`: {_render_runtime_names(target)}"
         elif old[name] != target:
-            said = "; ".join(_pin_changes(old[name], target)) or _describe_digest_change(old[name], target)
-            yield f"updated target `{name}`: {said}"
+            changes = "; ".join(_pin_changes(old[name], target)) or _describe_digest_change(old[name], target)
+            yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
 
 
@@ -230,38 +208,39 @@ def _models_changes(old: Mapping[str, LockedModel], new: Mapping[str, LockedMode
     for path, model in sorted(new.items()):
         if path not in old:
             yield f"added `{path}`"
-        elif said := describe_model_changes(old[path], model):
-            yield f"updated `{path}`: {'; '.join(said)}"
+        elif changes := describe_model_changes(old[path], model):
+            yield f"updated `{path}`: {'; '.join(changes)}"
         elif old[path] != model:
             yield f"updated `{path}`: what is recorded of it, the file is the same"
     yield from (f"removed `{path}`" for path in sorted(old.keys() - new.keys()))
 
 
 def target_policy(target: Target) -> str:
-    """The digest of what decides a target's runtimes; how they are used does not.
-
-    A key that came later is left out where it says nothing, so that older locks do not become stale.
     """
-    said: dict[str, object] = {"runtime": canonical_requirement(target.runtime), "select": target.select}
+    Return the digest of a target's keys that decide which runtimes it has.
+
+    Keys that were added later are left out if they are not set, so that older locks stay valid.
+    """
+    keys: dict[str, object] = {"runtime": canonical_requirement(target.runtime), "select": target.select}
     if target.extensions:
-        said["extensions"] = canonical_extensions(target)
+        keys["extensions"] = canonical_extensions(target)
     if target.python is not None:
-        said["python"] = target.python
-    return _digest(said)
+        keys["python"] = target.python
+    return _digest(keys)
 
 
 def canonical_extensions(target: Target) -> tuple[str, ...]:
-    """The target's extensions in the order in which they are registered, requirements in one spelling."""
+    """Return the target's extensions in the order in which they are registered, with canonical requirements."""
     return tuple(text if is_library(text) else canonical_requirement(text) for text in target.extensions)
 
 
 def toolchain_policy(toolchain: Toolchain) -> str:
-    """The digest of what the toolchain must have; where it lies does not matter."""
+    """Return the digest of the toolchain's requirements; its location does not matter."""
     return _digest({"requires": sorted(canonical_requirement(text) for text in toolchain.requires)})
 
 
 def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
-    """The digest of the rows of a target, in whatever order they stand."""
+    """Return the digest of a target's runtimes, independent of their order."""
     return _digest({"runtimes": sorted(map(_runtime_fields, runtimes))})
 
 
@@ -272,7 +251,7 @@ def _runtime_fields(runtime: LockedRuntime) -> list[str]:
 
 
 def canonical_requirement(requirement: str) -> str:
-    """A requirement in one spelling: `onnxruntime<1.32,>=1.18`."""
+    """Return a requirement in its canonical form: `onnxruntime<1.32,>=1.18`."""
     parsed = Requirement(requirement)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
     marker = f" ; {parsed.marker}" if parsed.marker else ""
@@ -281,7 +260,7 @@ def canonical_requirement(requirement: str) -> str:
 
 
 def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
-    """Where the lock is not one of this config, a sentence each. A newer release of something is no difference."""
+    """Return a sentence for each difference between config and lock. A newer release is not a difference."""
     return (*_target_differences(config, lock), *_toolchain_differences(config, lock))
 
 
@@ -300,7 +279,7 @@ def _target_differences(config: Config, lock: Lock) -> Iterator[str]:
 
 
 def _describe_policy(target: Target) -> str:
-    """What decides the runtimes, as the config spells it."""
+    """Return the keys that decide the runtimes, as they are in the config."""
     words = [f"`{target.runtime}`"]
     words += [f'`select = "{target.select}"`'] if target.python is None else [f'`python = "{target.python}"`']
     named = ", ".join(f'"{extension}"' for extension in target.extensions)
@@ -309,7 +288,7 @@ def _describe_policy(target: Target) -> str:
 
 
 def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
-    """Where a target's rows, of whatever policy the lock says they are, are not what its requirement asks for."""
+    """Yield the differences between a target's requirement and its locked runtimes, whatever policy is locked."""
     if not locked.runtimes:
         if not is_optional_build(target):
             yield f"target `{name}` is locked without any runtime{_missing_build_hint(target)}"
@@ -326,7 +305,7 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
 
 
 def _missing_build_hint(target: Target) -> str:
-    """Locking again finds none either before that is mended."""
+    """Return the hint for an own environment without the engine: locking again would not help."""
     if target.python is None:
         return ""
     return f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
@@ -340,37 +319,37 @@ def _row_differences(name: str, target: Target, runtime: LockedRuntime) -> Itera
 
 
 def is_optional_build(target: Target) -> bool:
-    """Whether a machine may lack the target's environment, so that it need not be locked."""
+    """Return whether the target's environment is optional, so that it may be missing from the lock."""
     return target.python is not None and not target.required
 
 
 def satisfies(runtime: LockedRuntime, requirement: Requirement) -> bool:
-    """Whether a row is a release of what is asked for."""
-    right_engine = runtime.engine == canonicalize_name(requirement.name)
-    return right_engine and requirement.specifier.contains(runtime.release, prereleases=True)
+    """Return whether a runtime satisfies a requirement."""
+    has_engine = runtime.engine == canonicalize_name(requirement.name)
+    return has_engine and requirement.specifier.contains(runtime.release, prereleases=True)
 
 
 _MAX_RUNTIMES = {"newest": 1, "bounds": 2}
 
 
 def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
-    known = {(f"{package.name}=={package.version}", package.python) for package in lock.pinned}
+    pinned = {(f"{package.name}=={package.version}", package.python) for package in lock.pinned}
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
-            if (pin, runtime.python) not in known:
+            if (pin, runtime.python) not in pinned:
                 what = f"for Python {runtime.python}, and the lock has no wheels of it"
                 what = what if runtime.python else "of npm, and the lock has no integrity of it"
                 yield f"target `{name}` needs `{pin}` {what}"
 
 
 def _toolchain_differences(config: Config, lock: Lock) -> Iterator[str]:
-    asked = ", ".join(f"`{text}`" for text in config.toolchain.requires)
+    required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
     if lock.toolchain is None:
-        if asked:
-            yield f"the toolchain is not locked; the config requires {asked}"
+        if required:
+            yield f"the toolchain is not locked; the config requires {required}"
     elif lock.toolchain.policy != toolchain_policy(config.toolchain):
-        yield f"the toolchain was locked for other requirements than {asked or 'none'}"
+        yield f"the toolchain was locked for other requirements than {required or 'none'}"
 
 
-def _digest(said: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(values: dict[str, object]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A Python package index, asked through uv: the newest release that fits a requirement, and its wheels."""
+"""Query Python package indexes through uv: the newest release that satisfies a requirement, and its wheels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onnxgate.project.toml import loads
 
 TIMEOUT_S = 180
 _HTTP_TIMEOUT_S = "30"
-# What a user sets for installs of their own must not narrow what a lock promises. Where the indexes are stays theirs.
+# A user's settings for installs must not narrow a lock. Settings of indexes are still used.
 _IGNORED_VARIABLES = (
     "UV_CONSTRAINT",
     "UV_OVERRIDE",
@@ -44,7 +44,7 @@ _UNREACHABLE_MESSAGES = (
     "error sending request",
     "403 Forbidden",
 )
-# A page to sign in at is taken for an index without any file.
+# uv takes a sign-in page for an index without files.
 _EMPTY_INDEX_MESSAGE = re.compile(r"there are no versions of [\w.-]+(?: and\b|,)")
 _OPTIONS = (
     *("--quiet", "--color", "never", "--no-header"),
@@ -69,81 +69,82 @@ class Release:
 
     @property
     def locked(self) -> LockedPackage:
-        """As the lock has it."""
+        """The package for the lock."""
         return LockedPackage(name=self.name, version=str(self.version), python=self.python, wheels=self.wheels)
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseNotFound:
-    """Nothing fits, and why, in uv's words."""
+    """No release satisfies the requirements; uv's reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class UvIndex:
-    """The indexes that the user's environment names to uv; `offline`: uv's cache alone."""
+    """The indexes that uv is configured for; `offline`: only uv's cache."""
 
     offline: bool = False
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
         """
-        The newest release that has wheels for one Python.
+        Return the newest release that has wheels for one Python.
 
         Raises:
-            ResolutionError: the index cannot be asked.
+            ResolutionError: the index is not available.
         """
-        found = self._found((requirement,), python, "--no-deps")
-        return found if isinstance(found, ReleaseNotFound) else _parse_release(found, requirement, python)
+        solution = self._resolve((requirement,), python, "--no-deps")
+        return solution if isinstance(solution, ReleaseNotFound) else _parse_release(solution, requirement, python)
 
     def together(self, requirements: Sequence[Requirement], python: str) -> tuple[Release, ...] | ReleaseNotFound:
         """
-        The newest releases that fit one another, with all that they depend on.
+        Return the newest releases that are compatible with each other, with all dependencies.
 
         Raises:
-            ResolutionError: the index cannot be asked.
+            ResolutionError: the index is not available.
         """
-        found = self._found(requirements, python)
-        if isinstance(found, ReleaseNotFound):
-            return found
-        asked = {canonicalize_name(requirement.name): requirement for requirement in requirements}
-        names = dict.fromkeys(canonicalize_name(each["name"]) for each in found.get("packages", ()))
-        releases = (_parse_release(found, asked.get(name) or Requirement(name), python) for name in names)
+        solution = self._resolve(requirements, python)
+        if isinstance(solution, ReleaseNotFound):
+            return solution
+        by_name = {canonicalize_name(requirement.name): requirement for requirement in requirements}
+        names = dict.fromkeys(canonicalize_name(package["name"]) for package in solution.get("packages", ()))
+        releases = (_parse_release(solution, by_name.get(name) or Requirement(name), python) for name in names)
         return tuple(release for release in releases if isinstance(release, Release))
 
-    def _found(
+    def _resolve(
         self, requirements: Sequence[Requirement], python: str, *options: str
     ) -> Mapping[str, Any] | ReleaseNotFound:
-        """What uv writes."""
+        """Return the `pylock.toml` that uv writes."""
         with temporary_folder() as scratch:
-            answer = self._ask(requirements, python, Path(scratch), *options)
-            if answer is not None:
-                return answer
+            failure = self._run_uv(requirements, python, Path(scratch), *options)
+            if failure is not None:
+                return failure
             return loads((Path(scratch) / "pylock.onnxgate.toml").read_text(encoding="utf-8"))
 
-    def _ask(
+    def _run_uv(
         self, requirements: Sequence[Requirement], python: str, scratch: Path, *options: str
     ) -> ReleaseNotFound | None:
-        """Leave uv's answer in `scratch`; None where there is one."""
-        # In a folder of its own, since uv also reads the settings of the project that it runs in.
+        """Write uv's solution into `scratch`; return why there is none."""
+        # In a folder of its own, because uv also reads the settings of the project that it runs in.
         command = [*_uv_command(), *options, "--python-version", python]
         command += ["--output-file", str(scratch / "pylock.onnxgate.toml"), "-"]
         command += ["--offline"] if self.offline else []
         try:
-            asked = "".join(f"{requirement}\n" for requirement in requirements).encode()
+            lines = "".join(f"{requirement}\n" for requirement in requirements).encode()
             done = subprocesses.run_supervised(
-                command, input=asked, environment=_uv_environment(), folder=scratch, timeout_s=TIMEOUT_S
+                command, input=lines, environment=_uv_environment(), folder=scratch, timeout_s=TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
             raise _index_error(f"no answer within {TIMEOUT_S} s") from error
-        said = done.stderr.decode("utf-8", "replace")
         if done.returncode == 0:
             return None
-        if done.returncode != 1 or any(sign in said for sign in _UNREACHABLE_MESSAGES):
-            raise _index_error(summarize_uv_error(said), offline=self.offline)
-        if _EMPTY_INDEX_MESSAGE.search(said):
-            raise _index_error(f"it has no files at all, as something that is no index ({summarize_uv_error(said)})")
-        return ReleaseNotFound(summarize_uv_error(said))
+        stderr = done.stderr.decode("utf-8", "replace")
+        reason = summarize_uv_error(stderr)
+        if done.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
+            raise _index_error(reason, offline=self.offline)
+        if _EMPTY_INDEX_MESSAGE.search(stderr):
+            raise _index_error(f"it has no files at all, as something that is no index ({reason})")
+        return ReleaseNotFound(reason)
 
 
 def _uv_command() -> Sequence[str]:
@@ -151,8 +152,8 @@ def _uv_command() -> Sequence[str]:
 
 
 def _uv_environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
-    return {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **kept}
+    inherited = {name: value for name, value in os.environ.items() if name not in _IGNORED_VARIABLES}
+    return {"UV_HTTP_TIMEOUT": _HTTP_TIMEOUT_S, **inherited}
 
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
@@ -165,9 +166,9 @@ def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     return ResolutionError(f"the package index cannot be asked: {why}", hint=hint)
 
 
-def summarize_uv_error(said: str) -> str:
-    """One line of what uv said: what it could not fetch and the last cause of that, or why nothing fits."""
-    plain = " ".join(re.sub(r"[×╰─▶│├]", " ", said.partition("\nhint:")[0].partition(" hint:")[0]).split())
+def summarize_uv_error(stderr: str) -> str:
+    """Return uv's error on one line: the failed download with its last cause, or why nothing satisfies."""
+    plain = " ".join(re.sub(r"[×╰─▶│├]", " ", stderr.partition("\nhint:")[0].partition(" hint:")[0]).split())
     plain = re.sub(r"No solution found when resolving dependencies:?", "", plain.replace("Caused by:", "cause:"))
     words = [word for part in re.split(r"\b(?:error|cause):", plain) if (word := part.strip(" :"))]
     if not words:
@@ -177,13 +178,13 @@ def summarize_uv_error(said: str) -> str:
     return re.split(r",? we can conclude", reason)[0].removeprefix("Because ")
 
 
-def _parse_release(found: Mapping[str, Any], requirement: Requirement, python: str) -> Release | ReleaseNotFound:
+def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python: str) -> Release | ReleaseNotFound:
     name = canonicalize_name(requirement.name)
-    packages = [each for each in found.get("packages", ()) if canonicalize_name(each["name"]) == name]
+    packages = [package for package in solution.get("packages", ()) if canonicalize_name(package["name"]) == name]
     fitting = [package for package in packages if _applies_to_python(package.get("marker"), python)]
     if not fitting:
         return ReleaseNotFound(f"`{name}` has no release for Python {python}")
-    newest = max(fitting, key=lambda each: Version(each["version"]))
+    newest = max(fitting, key=lambda package: Version(package["version"]))
     version = Version(newest["version"])
     if not requirement.specifier.contains(version, prereleases=True):
         raise ResolutionError(
@@ -213,7 +214,7 @@ def _marker_environment(python: str, platform: Platform) -> dict[str, str]:
 
 
 def _wheel_digests(wheels: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """File name -> sha256. Where a file lies is nobody's business in a lock."""
+    """Return file name -> sha256; a lock does not name indexes."""
     return {
         _wheel_file_name(wheel): wheel["hashes"]["sha256"] for wheel in wheels if "sha256" in wheel.get("hashes", {})
     }
@@ -229,7 +230,7 @@ WheelRank = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """One system and architecture that locks are made for."""
+    """One system and architecture that locks contain wheels for."""
 
     system: str
     machine: str
@@ -250,7 +251,7 @@ _UNIVERSAL = {"arm64": ("universal2",), "x86_64": ("universal2", "intel", "unive
 
 def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
     """
-    The wheels for one Python, by file name: of several that fit a platform, the one that fits most systems.
+    Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
 
     `files` maps file names to sha256. A wheel for musl is not locked: Linux means glibc.
     """
@@ -264,7 +265,7 @@ def _best_wheel(files: Iterable[str], python: str, platform: Platform) -> str:
 
 
 def _rank_wheel(file: str, python: str, platform: Platform) -> WheelRank | None:
-    """How well a wheel fits, smaller is better; None where it does not."""
+    """Return a wheel's rank for a platform, smaller is better; None if it cannot be installed."""
     try:
         _, _, build, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
@@ -284,7 +285,7 @@ def _rank_tags(tags: Iterable[Tag], python: str, platform: Platform) -> Iterator
 
 @functools.cache
 def _rank_interpreters(python: str) -> dict[tuple[str, str], int]:
-    """Pairs of interpreter and ABI that CPython takes, best first."""
+    """Return the rank of each pair of interpreter and ABI that CPython supports."""
     major, minor = (int(part) for part in python.split("."))
     interpreter = f"cp{major}{minor}"
     own = cpython_tags((major, minor), abis=[interpreter], platforms=["any"])
@@ -294,16 +295,16 @@ def _rank_interpreters(python: str) -> dict[tuple[str, str], int]:
 
 
 def _rank_platform(text: str, platform: Platform) -> WheelRank | None:
-    """Built for this machine alone before built for several, then by the oldest system that it runs on."""
+    """Rank wheels for one architecture before universal ones, then by the oldest supported system."""
     if text == "any":
         return (2, 0, 0)
-    found = _PLATFORM.fullmatch(text)
-    if found is None or _normalize_system(found["system"]) != platform.system:
+    match = _PLATFORM.fullmatch(text)
+    if match is None or _normalize_system(match["system"]) != platform.system:
         return None
-    universal = found["machine"] in _UNIVERSAL.get(platform.machine, ()) and platform.system == "macosx"
-    if found["machine"] != platform.machine and not universal:
+    universal = match["machine"] in _UNIVERSAL.get(platform.machine, ()) and platform.system == "macosx"
+    if match["machine"] != platform.machine and not universal:
         return None
-    version = _GLIBC.get(found["year"] or "") or (int(found["major"] or 0), int(found["minor"] or 0))
+    version = _GLIBC.get(match["year"] or "") or (int(match["major"] or 0), int(match["minor"] or 0))
     return (int(universal), *version)
 
 

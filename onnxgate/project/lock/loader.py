@@ -1,4 +1,4 @@
-"""Loads `onnxgate.lock`."""
+"""Load and validate `onnxgate.lock`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import LockError
-from onnxgate.core.findings import Place
+from onnxgate.core.spelling import lower_first
 from onnxgate.project.engines import (
     REQUIRED_DEPENDENCIES,
     extension_problem,
@@ -22,7 +22,7 @@ from onnxgate.project.engines import (
     runs_on_node,
 )
 from onnxgate.project.lock.types import VERSION, Lock, LockedModel, LockedPackage, LockedRuntime, NpmPackage
-from onnxgate.project.toml import TOMLDecodeError, decode, find_key_lines, find_nearest_line, loads
+from onnxgate.project.toml import TOMLDecodeError, decode, loads
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
@@ -34,20 +34,20 @@ _RESTORE_HINT = "restore the file as it was committed, then run `onnxgate lock`"
 
 def load_lock(path: Path) -> Lock:
     """
-    The lock in one file.
+    Return the lock in one file.
 
     Raises:
-        LockError: there is none, it cannot be read, or a newer onnxgate wrote it.
+        LockError: the file is missing or invalid, or was written by a newer onnxgate.
     """
     return parse_lock(read_lock(path), path.name)
 
 
 def read_lock(path: Path) -> str:
     """
-    The text of a lock.
+    Return the text of a lock.
 
     Raises:
-        LockError: there is none, or it is no text.
+        LockError: the file is missing, cannot be read, or is not UTF-8.
     """
     try:
         return decode(path.read_bytes())
@@ -61,26 +61,21 @@ def read_lock(path: Path) -> str:
 
 
 def parse_lock(text: str, name: str) -> Lock:
-    """The lock that a text says; `name` is what errors call it."""
+    """Return the lock in a text; `name` is the file's name in errors."""
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         raise LockError(f"`{name}` has the marks of a merge conflict at line {line}", hint=_REGENERATE_HINT)
     try:
         raw = loads(text)
     except TOMLDecodeError as error:
-        raise LockError(f"`{name}` is damaged: {_lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
     _check_version(raw, name)
     try:
         lock = msgspec.convert(raw, Lock, strict=True)
     except msgspec.ValidationError as error:
-        raise LockError(f"`{name}` is damaged: {_lower_first(str(error))}", hint=_REGENERATE_HINT) from error
+        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=_REGENERATE_HINT) from error
     _check_values(lock, name)
     return lock
-
-
-def find_model_place(text: str, model: str, path: str = "onnxgate.lock") -> Place:
-    """The line of a model's table in the lock's text; no line where it has none."""
-    return Place(path, find_nearest_line(find_key_lines(text), ("models", model)) if text else 0)
 
 
 def _check_version(raw: dict[str, Any], name: str) -> None:
@@ -97,12 +92,8 @@ def _check_values(lock: Lock, name: str) -> None:
         raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_RESTORE_HINT)
     if problems:
         more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
-        said = (*problems[:MAX_PROBLEMS], *more)
-        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=said, hint=_RESTORE_HINT)
-
-
-def _lower_first(words: str) -> str:
-    return words[:1].lower() + words[1:]
+        shown = (*problems[:MAX_PROBLEMS], *more)
+        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=_RESTORE_HINT)
 
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -112,7 +103,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def find_lock_problems(lock: Lock) -> Iterator[str]:
-    """All values that no onnxgate writes, a sentence each."""
+    """Yield a sentence for each value that onnxgate would not write."""
     for name, target in lock.targets.items():
         for runtime in target.runtimes:
             yield from (f"target `{name}`, {runtime.name}: {problem}" for problem in _runtime_problems(runtime))
@@ -122,8 +113,8 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
         yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
-    for each in lock.npm:
-        yield from (f"package `{each.name}` of npm: {problem}" for problem in _npm_problems(each))
+    for npm_package in lock.npm:
+        yield from (f"package `{npm_package.name}` of npm: {problem}" for problem in _npm_problems(npm_package))
 
 
 def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
@@ -142,7 +133,7 @@ def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
 
 def _pin_problems(runtime: LockedRuntime) -> Iterator[str]:
     names = _pinned_names(runtime)
-    repeated = sorted({each for each in names if names.count(each) > 1})
+    repeated = sorted({name for name in names if names.count(name) > 1})
     yield from (f"`{name}` is pinned more than once" for name in repeated)
     for pin in runtime.packages:
         name, _, version = pin.partition("==")
@@ -151,7 +142,7 @@ def _pin_problems(runtime: LockedRuntime) -> Iterator[str]:
 
 
 def _dependency_problems(runtime: LockedRuntime) -> Iterator[str]:
-    """A row must run what it says: a locked environment is made of the pins alone."""
+    """Yield missing pins of the engine and of what it needs: a locked environment contains only the pins."""
     own = f"{runtime.engine}=={runtime.release}"
     if own not in runtime.packages:
         yield f"its packages do not have `{own}`"
@@ -160,7 +151,7 @@ def _dependency_problems(runtime: LockedRuntime) -> Iterator[str]:
 
 
 def _extension_problems(runtime: LockedRuntime) -> Iterator[str]:
-    """Each is a library, or a requirement that one of the pins satisfies."""
+    """Yield problems of extensions, which are libraries or requirements that a pin satisfies."""
     pins = dict(pin.split("==", 1) for pin in runtime.packages if "==" in pin)
     for text in runtime.extensions:
         if problem := extension_problem(text):
@@ -181,10 +172,11 @@ def _model_problems(model: LockedModel) -> Iterator[str]:
         for what, value in (("noise", measured.noise), ("bound", measured.bound)):
             if not math.isfinite(value) or value < 0:
                 yield f"the {what} of output `{output}` is {value}"
-    for output, kept in model.quantization.items():
-        for what, value, most in (("sqnr-db", kept.sqnr_db, 200), ("cosine", kept.cosine, 1), ("top1", kept.top1, 1)):
-            if not -most <= value <= most:
-                yield f"the {what} of output `{output}` is {value}"
+    for output, quality in model.quantization.items():
+        limits = (("sqnr-db", quality.sqnr_db, 200), ("cosine", quality.cosine, 1), ("top1", quality.top1, 1))
+        for metric, value, limit in limits:
+            if not -limit <= value <= limit:
+                yield f"the {metric} of output `{output}` is {value}"
 
 
 def _package_problems(package: LockedPackage) -> Iterator[str]:

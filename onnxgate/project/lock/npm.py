@@ -1,4 +1,4 @@
-"""A registry of npm, asked through npm itself: which versions a package has, and what one of them needs."""
+"""Query npm registries through npm: the versions of a package, and the dependencies of one version."""
 
 from __future__ import annotations
 
@@ -37,49 +37,50 @@ _LOCK_COMMAND = ("install", "--package-lock", "--package-lock-only", "--ignore-s
 
 
 class NpmRegistry(Protocol):
-    """What resolving needs of a registry."""
+    """The queries that resolving needs."""
 
     def releases(self, name: str) -> tuple[Version, ...]:
-        """All releases of a package, without the builds between them."""
+        """Return all releases of a package, without prereleases."""
 
     def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
-        """One release with all that it depends on, by name."""
+        """Return one release with its dependencies, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class NpmClient:
-    """The registries that the user's npm knows; `offline`: npm's cache alone."""
+    """The registries that npm is configured for; `offline`: only npm's cache."""
 
     offline: bool = False
 
     def releases(self, name: str) -> tuple[Version, ...]:
         """
-        All releases of a package, ascending; npm's prereleases (`1.31.0-dev.20260914-8d85527a0`) are none.
+        Return all releases of a package, ascending, without prereleases (`1.31.0-dev.20260914-8d85527a0`).
 
         Raises:
-            ResolutionError: npm is not there, or cannot say it.
+            ResolutionError: npm is not installed, or fails.
         """
         with temporary_folder() as scratch:
-            said = _parse_json(self._ask(["view", name, "versions", "--json"], Path(scratch)))
-        texts = said if isinstance(said, list) else [said]
+            answer = _parse_json(self._run(["view", name, "versions", "--json"], Path(scratch)))
+        texts = answer if isinstance(answer, list) else [answer]
         return tuple(sorted(Version(text) for text in map(str, texts) if _RELEASE.fullmatch(text)))
 
     def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
         """
-        One release with all that npm would install for it, by name.
+        Return one release with all that npm would install for it, by name.
 
         Raises:
-            ResolutionError: npm is not there, or cannot say it.
+            ResolutionError: npm is not installed, or fails.
         """
         with temporary_folder() as scratch:
             folder = Path(scratch)
             (folder / "package.json").write_text(json.dumps({"private": True, "dependencies": {name: version}}))
-            self._ask(_LOCK_COMMAND, folder)
-            found = _parse_json((folder / "package-lock.json").read_text(encoding="utf-8"))
-        return {each.name: each for each in map(_parse_package, found["packages"].items()) if each is not None}
+            self._run(_LOCK_COMMAND, folder)
+            lock = _parse_json((folder / "package-lock.json").read_text(encoding="utf-8"))
+        packages = map(_parse_package, lock["packages"].items())
+        return {package.name: package for package in packages if package is not None}
 
-    def _ask(self, arguments: Sequence[str], folder: Path) -> str:
-        """What npm prints, in a folder of its own, since it also reads the settings of the project that it runs in."""
+    def _run(self, arguments: Sequence[str], folder: Path) -> str:
+        """Return npm's output in an own folder, because npm also reads the settings of the project that it runs in."""
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, and a target needs a package of it", hint=INSTALL_NODE_HINT)
@@ -96,20 +97,20 @@ class NpmClient:
             raise self._failed(done.stderr.decode("utf-8", "replace"))
         return done.stdout.decode("utf-8", "replace")
 
-    def _failed(self, said: str) -> ResolutionError:
-        if self.offline and "ENOTCACHED" in said:
+    def _failed(self, stderr: str) -> ResolutionError:
+        if self.offline and "ENOTCACHED" in stderr:
             hint = "run it once without `--offline`"
             return ResolutionError(
                 "the lock needs a package that is not in npm's cache, and `--offline` asks no registry", hint=hint
             )
         return ResolutionError(
-            f"npm cannot say it: {summarize_npm_error(said)}", hint="check the network, and npm's `registry`"
+            f"npm cannot say it: {summarize_npm_error(stderr)}", hint="check the network, and npm's `registry`"
         )
 
 
-def summarize_npm_error(said: str) -> str:
-    """The first thing that npm said of an error."""
-    lines = (line.strip() for line in _ERROR_LINE.findall(said))
+def summarize_npm_error(stderr: str) -> str:
+    """Return the first relevant line of npm's errors."""
+    lines = (line.strip() for line in _ERROR_LINE.findall(stderr))
     return next((line for line in lines if not line.startswith(_IRRELEVANT_ERRORS)), "it gave no reason")
 
 
@@ -121,7 +122,7 @@ def _parse_json(text: str) -> Any:
 
 
 def _parse_package(entry: tuple[str, Mapping[str, Any]]) -> NpmPackage | None:
-    """The package of an entry of `packages` in npm's own lock; None for the project itself, and for second copies."""
+    """Return the package of an entry in npm's lock; None for the project itself, and for second copies."""
     prefix, _, name = entry[0].partition("node_modules/")
     version, integrity = entry[1].get("version"), entry[1].get("integrity")
     if prefix or "node_modules/" in name or not (name and version and integrity):
@@ -131,22 +132,22 @@ def _parse_package(entry: tuple[str, Mapping[str, Any]]) -> NpmPackage | None:
 
 @dataclass(slots=True)
 class NpmResolver:
-    """The pins of the old lock, and those that npm gave since."""
+    """Resolves npm packages; begins with the pins of the old lock."""
 
     old: Lock
     npm: NpmRegistry
     pool: dict[str, NpmPackage] = field(init=False)  # pin -> the package
 
     def __post_init__(self) -> None:
-        self.pool = {f"{each.name}=={each.version}": each for each in self.old.npm}
+        self.pool = {f"{package.name}=={package.version}": package for package in self.old.npm}
 
     def find(self, requirement: Requirement, select: ReleaseSelection) -> tuple[Release, ...]:
         """
-        The releases that `select` takes of a requirement, ascending.
+        Return the releases that `select` takes of a requirement, ascending.
 
         Raises:
             ConfigError: no release satisfies the requirement.
-            ResolutionError: npm cannot be asked.
+            ResolutionError: npm is not installed, or fails.
         """
         name = canonicalize_name(requirement.name)
         fitting = [version for version in self.npm.releases(name) if requirement.specifier.contains(version)]
@@ -156,28 +157,28 @@ class NpmResolver:
         return apply_selection([Release(name, version, "", ()) for version in newest.values()], select)
 
     def complete(self, runtime: LockedRuntime) -> LockedRuntime:
-        """The runtime with what its engine needs beside itself."""
+        """Return the runtime with the dependencies of its engine."""
         if has_required_dependencies(runtime):
             return runtime
-        pins = self._ask(runtime.engine, runtime.release)
+        pins = self._resolve(runtime.engine, runtime.release)
         return msgspec.structs.replace(runtime, packages=pins)
 
     def packages(self, runtimes: Iterable[LockedRuntime]) -> tuple[NpmPackage, ...]:
-        """All that the runtimes pin; what the old lock lacks is asked for."""
-        found: dict[str, NpmPackage] = {}
+        """Return all packages that the runtimes pin; npm is queried for those that the old lock lacks."""
+        packages: dict[str, NpmPackage] = {}
         for runtime in runtimes:
             if not self.pool.keys() >= set(runtime.packages):
-                self._ask(runtime.engine, runtime.release)
-            found |= {pin: self._known(pin) for pin in runtime.packages}
-        return tuple(sorted(found.values(), key=lambda each: (each.name, Version(each.version))))
+                self._resolve(runtime.engine, runtime.release)
+            packages |= {pin: self._pinned(pin) for pin in runtime.packages}
+        return tuple(sorted(packages.values(), key=lambda package: (package.name, Version(package.version))))
 
-    def _known(self, pin: str) -> NpmPackage:
+    def _pinned(self, pin: str) -> NpmPackage:
         if pin not in self.pool:
             raise ResolutionError(f"npm has no `{pin}` any longer", hint="run `onnxgate lock --upgrade`")
         return self.pool[pin]
 
-    def _ask(self, engine: str, release: str) -> tuple[str, ...]:
-        """Sorted pins of one release and its companions, whose integrity is known from then on."""
+    def _resolve(self, engine: str, release: str) -> tuple[str, ...]:
+        """Return the sorted pins of one release and its dependencies, and remember their packages."""
         offered = self.npm.needed(engine, release)
         pins = []
         for name in (engine, *engine_dependencies(engine)):

@@ -1,4 +1,4 @@
-"""The types of `onnxgate.lock`. One table per target and per model, so that two branches rarely conflict."""
+"""The types of `onnxgate.lock`, with a table per target and per model, so that merges rarely conflict."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
     release: str
     python: str = ""  # "3.11"; depends on the release alone; "" in an environment of the user's own
     packages: tuple[str, ...] = ()  # sorted exact pins: "numpy==1.26.4"; of a user's environment only its extensions
-    extensions: tuple[str, ...] = ()  # requirements and paths of libraries, as the config has them
-    environment: str = ""  # where the user's own lies, as the config has it
+    extensions: tuple[str, ...] = ()  # requirements and paths of libraries, as in the config
+    environment: str = ""  # path of the user's own environment, as in the config
 
     @property
     def variant(self) -> str:
-        """The engine with what it is used with: `onnxruntime+onnxruntime-extensions`, `onnxruntime@.venv`.
+        """
+        The engine with environment and extensions: `onnxruntime+onnxruntime-extensions`, `onnxruntime@.venv`.
 
-        It has no space, so that a runtime's name can be taken apart again; two runtimes never share engine and release
-        and differ in this.
+        It contains no space, so that a runtime's name can be parsed.
         """
         where = [f"@{self.environment}"] if self.environment else []
         words = "".join((self.engine, *where, *(f"+{extension}" for extension in self.extensions)))
@@ -39,16 +39,16 @@ class LockedRuntime(Table, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What messages call it: `onnxruntime 1.18.1`."""
+        """The runtime's name: `onnxruntime 1.18.1`."""
         return f"{self.variant} {self.release}"
 
 
 class LockedTarget(Table, frozen=True, kw_only=True):
     """The runtimes of one target, in ascending order of release."""
 
-    policy: str  # digest of what the config asks for
+    policy: str  # digest of the target's keys in the config
     runtimes: tuple[LockedRuntime, ...]
-    resolved: str = ""  # digest of the runtimes as they were resolved, so that a lost row shows; "" in older locks
+    resolved: str = ""  # digest of the resolved runtimes, which reveals missing rows; "" in older locks
 
 
 class LockedToolchain(Table, frozen=True, kw_only=True):
@@ -67,17 +67,17 @@ class MeasuredTolerance(Table, frozen=True, kw_only=True):
 
 
 class MeasuredQuantization(Table, frozen=True, kw_only=True):
-    """What one output of a quantized model kept of the float model's, at worst over all cases."""
+    """The similarity of a quantized model's output with the float model's, the worst of all cases."""
 
-    sqnr_db: float  # 200 where nothing was lost
+    sqnr_db: float  # 200 for equal outputs
     cosine: float
     top1: float
     source: str  # the float model's path
-    runtime: str  # "onnxruntime 1.31.1": what both were run on
+    runtime: str  # "onnxruntime 1.31.1": both ran on it
 
 
 class LockedModel(Table, frozen=True, kw_only=True):
-    """One model's facts, as `model.facts.ModelFacts` has them, and what was measured for it."""
+    """One model's facts, named as in `ModelFacts`, and its measurements."""
 
     sha256: str
     size_bytes: int
@@ -111,7 +111,7 @@ class LockedPackage(Table, frozen=True, kw_only=True):
 
 
 class NpmPackage(Table, frozen=True, kw_only=True):
-    """One package of npm, for every system; which registry has it is nobody's business in a lock."""
+    """One package of npm, for all systems."""
 
     name: str
     version: str
@@ -119,12 +119,12 @@ class NpmPackage(Table, frozen=True, kw_only=True):
 
     @property
     def python(self) -> str:
-        """It has none."""
+        """Always empty, as for runtimes without Python."""
         return ""
 
 
 PinnedPackage = LockedPackage | NpmPackage
-"""What a runtime's packages may be."""
+"""A package that a runtime may pin."""
 
 
 class Lock(Table, frozen=True, kw_only=True):
@@ -140,5 +140,5 @@ class Lock(Table, frozen=True, kw_only=True):
 
     @property
     def pinned(self) -> tuple[PinnedPackage, ...]:
-        """All that runtimes are made of."""
+        """All packages that runtimes pin."""
         return (*self.packages, *self.npm)

@@ -1,4 +1,4 @@
-"""Makes a new lock from the old one: every pin that still fits stays, and an index is asked for the rest alone."""
+"""Make a new lock from the old one: pins that are still valid stay, and only the others are resolved."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from onnxgate.project.lock.releases import PackageIndex, UpgradeRequest
 from onnxgate.project.lock.types import Lock, LockedModel, LockedToolchain, MeasuredTolerance
 
 ToolchainProbe = Callable[[], LockedToolchain]
-"""Looks for what models are exported with; raises `UnavailableError` where there is none on this machine."""
+"""Returns the toolchain that models are exported with; raises `UnavailableError` if this machine has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockUpdate:
-    """A new lock, and what must be said of how it was made."""
+    """A new lock, and notes for the user."""
 
     lock: Lock
     notes: tuple[str, ...] = ()
@@ -45,15 +45,15 @@ def update_lock(
     npm: NpmRegistry | None = None,
 ) -> LockUpdate:
     """
-    The lock of the whole project; `entries` are those of all of its models.
+    Return the lock of the whole project; `entries` are those of all of its models.
 
-    A target whose policy is the locked one keeps its runtimes, whatever has been released since. Where the policy
-    changed, a minor that both have keeps its patch. A locked toolchain of this policy stays, whatever this machine has,
-    and so does what was locked of an environment of the user's own.
+    A target with an unchanged policy keeps its runtimes, whatever was released since. If the policy changed, minors
+    in both keep their patch. A locked toolchain with an unchanged policy stays, whatever this machine has; the same is
+    true of the user's own environments.
 
     Raises:
         ConfigError: no release satisfies a target.
-        ResolutionError: an index is needed and cannot be asked.
+        ResolutionError: an index is needed and not available.
     """
     old = old or Lock()
     pins = PinResolver(old, index, upgrade or UpgradeRequest(), find_build, npm or NpmClient())
@@ -72,10 +72,10 @@ def update_lock(
 
 def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], gone: Iterable[str] = ()) -> LockUpdate:
     """
-    The old lock with the entries of some models rewritten, and those of `gone` taken out. Nothing else is touched.
+    Return the old lock with the entries of some models replaced, and without those of `gone`.
 
     Raises:
-        LockError: there is no old lock.
+        LockError: an old lock does not exist.
     """
     if old is None:
         raise LockError("there is no lock whose entries could be rewritten", hint="run `onnxgate lock` without paths")
@@ -84,7 +84,7 @@ def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], gon
 
 
 def needs_toolchain(project: Project) -> bool:
-    """Whether something is exported, or the config says what with."""
+    """Return whether a model is exported, or the config names requirements of the toolchain."""
     exported = any(entry.source is not None or entry.command is not None for entry in project.config.model)
     return exported or bool(project.config.toolchain.requires)
 
@@ -95,37 +95,37 @@ def _lock_toolchain(
     if not needs_toolchain(project):
         return None, ()
     try:
-        found = probe()
+        installed = probe()
     except UnavailableError as error:
         stays = "it is not locked" if locked is None else "the locked one stays"
         return locked, (f"{error.message}; {stays}",)
-    found = msgspec.structs.replace(found, policy=toolchain_policy(project.config.toolchain))
-    given_up = upgrade.takes(found.packages)
-    if locked is None or given_up or not _is_reusable_toolchain(project, locked):
-        return found, ()
-    return locked, tuple(_describe_toolchain_change(locked, found))
+    installed = msgspec.structs.replace(installed, policy=toolchain_policy(project.config.toolchain))
+    is_upgraded = upgrade.takes(installed.packages)
+    if locked is None or is_upgraded or not _is_reusable_toolchain(project, locked):
+        return installed, ()
+    return locked, tuple(_describe_toolchain_change(locked, installed))
 
 
 def _is_reusable_toolchain(project: Project, locked: LockedToolchain) -> bool:
-    """Whether the lock says of all that the config requires which release it is."""
+    """Return whether the locked toolchain has a release of each required package."""
     required = {canonicalize_name(Requirement(text).name) for text in project.config.toolchain.requires}
     return locked.policy == toolchain_policy(project.config.toolchain) and required <= locked.packages.keys()
 
 
-def _describe_toolchain_change(locked: LockedToolchain, found: LockedToolchain) -> Iterator[str]:
-    here, there = {"Python": found.python, **found.packages}, {"Python": locked.python, **locked.packages}
+def _describe_toolchain_change(locked: LockedToolchain, installed: LockedToolchain) -> Iterator[str]:
+    here, there = {"Python": installed.python, **installed.packages}, {"Python": locked.python, **locked.packages}
     names = [name for name in (here | there) if here.get(name) != there.get(name)]
     if names:
-        said = ", ".join(f"{name} {here.get(name, 'is missing')} (locked: {there.get(name, 'not')})" for name in names)
-        yield f"the toolchain here is another one: {said}; the locked one stays, `--upgrade` takes this one"
+        texts = ", ".join(f"{name} {here.get(name, 'is missing')} (locked: {there.get(name, 'not')})" for name in names)
+        yield f"the toolchain here is another one: {texts}; the locked one stays, `--upgrade` takes this one"
 
 
 MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
-"""Path of a model -> its outputs, with what was measured of each."""
+"""Path of a model -> name of an output -> its measured tolerance."""
 
 
 class UnlockableError(LockError):
-    """Some models cannot be locked as they are; `problems` says which and why."""
+    """Some models cannot be locked as they are; `problems` has a reason for each."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         count = "1 model" if len(problems) == 1 else f"{len(problems)} models"
@@ -136,10 +136,10 @@ def lock_models(
     models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
 ) -> dict[str, LockedModel]:
     """
-    An entry for each model. A tolerance that was measured before stays as long as model and data are the same bytes.
+    Return an entry for each model. Tolerances that were measured before stay while model and data are unchanged.
 
     Raises:
-        UnlockableError: files are no models, or not all there.
+        UnlockableError: files are invalid or incomplete.
     """
     entries: dict[str, LockedModel] = {}
     problems: list[str] = []
@@ -183,11 +183,11 @@ def _read_entry(model: SelectedModel) -> LockedModel:
 
 
 def _check_external_data(entry: LockedModel, named: Mapping[str, str], path: str) -> None:
-    """Facts without a data file that the model names would be facts of another model."""
+    """Raise if external data is missing: facts without it would be those of another model."""
     absent = sorted(named.keys() - {file.location for file in entry.external})
     if not absent:
         return
-    why = next((named[each] for each in absent if named[each]), "")
+    why = next((named[location] for location in absent if named[location]), "")
     message = f"its external data `{'`, `'.join(absent)}` cannot be read"
     if not why:
         raise LockError(message)
@@ -198,6 +198,6 @@ def _check_external_data(entry: LockedModel, named: Mapping[str, str], path: str
 def _with_measurements(
     entry: LockedModel, old: LockedModel | None, measured: Mapping[str, MeasuredTolerance]
 ) -> LockedModel:
-    kept = old.tolerance if old is not None and has_same_content(old, entry) else {}
+    tolerance = old.tolerance if old is not None and has_same_content(old, entry) else {}
     quantization = old.quantization if old is not None else {}
-    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(kept), quantization=dict(quantization))
+    return msgspec.structs.replace(entry, tolerance=dict(measured) or dict(tolerance), quantization=dict(quantization))

@@ -1,4 +1,4 @@
-"""Writes `onnxgate.lock`: TOML made to be read in a review; the same lock is the same bytes everywhere."""
+"""Write `onnxgate.lock`: TOML that is easy to review, with the same bytes for the same lock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from packaging.version import Version
 
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import replace_atomically
-from onnxgate.project.config.ignore_entries import quote_string
 from onnxgate.project.lock.types import (
     Lock,
     LockedModel,
@@ -22,6 +21,7 @@ from onnxgate.project.lock.types import (
     LockedToolchain,
     NpmPackage,
 )
+from onnxgate.project.toml import quote_string
 
 WRITE_FAILED_HINT = "make room, or see that its folder may be written; it is what it was"
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
@@ -31,7 +31,7 @@ _OMITTED_IF_EMPTY = ("producer", "function-opsets", "inputs", "outputs", "metada
 
 
 def render_lock(lock: Lock) -> str:
-    """The text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
+    """Return the text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
     tables = [f"{HEADER}{_render_pairs([('version', lock.version), ('revision', lock.revision)])}"]
     tables += [_render_target(name, target) for name, target in sorted(lock.targets.items())]
     if lock.toolchain is not None:
@@ -40,13 +40,13 @@ def render_lock(lock: Lock) -> str:
     tables += [_render_package(package) for package in sorted(lock.packages, key=_package_sort_key)]
     tables += [
         _render_npm_package(package)
-        for package in sorted(lock.npm, key=lambda each: (each.name, Version(each.version)))
+        for package in sorted(lock.npm, key=lambda package: (package.name, Version(package.version)))
     ]
     return "\n".join(tables)
 
 
 def write_lock(lock: Lock, path: Path) -> bool:
-    """Write the lock in one step, so that nobody reads a half; False where the file says that already."""
+    """Replace the lock atomically; return False if the file has this content already."""
     data = render_lock(lock).encode()
     path = path.resolve()
     if path.is_file() and path.read_bytes() == data:
@@ -86,8 +86,8 @@ def _render_model(path: str, model: LockedModel) -> str:
     operators = dict(sorted(values.pop("operators", {}).items()))
     tolerance = dict(sorted(values.pop("tolerance", {}).items()))
     quantization = dict(sorted(values.pop("quantization", {}).items()))
-    said = [(key, value) for key, value in values.items() if value or key not in _OMITTED_IF_EMPTY]
-    tables = [_render_header("models", path) + _render_pairs(said)]
+    pairs = [(key, value) for key, value in values.items() if value or key not in _OMITTED_IF_EMPTY]
+    tables = [_render_header("models", path) + _render_pairs(pairs)]
     for name, table in (("operators", operators), ("tolerance", tolerance), ("quantization", quantization)):
         if table:
             tables.append(_render_header("models", path, name) + _render_pairs(table.items()))
@@ -113,11 +113,11 @@ def _package_sort_key(package: LockedPackage) -> tuple[str, Version, Version]:
 
 
 class _MultilineArray(list[Any]):
-    """An array that has a line for each element."""
+    """An array with a line per element."""
 
 
 def _to_toml_values(value: object) -> dict[str, Any]:
-    """A struct as TOML has it: its keys in their order, and none that says nothing."""
+    """Return a struct's values in the order of its fields, without those that are None."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -137,11 +137,8 @@ def _render_value(value: object) -> str:
         case _MultilineArray():
             return "[\n" + "".join(f"  {_render_value(row)},\n" for row in value) + "]" if value else "[]"
         case Mapping():
-            return (
-                f"{{ {', '.join(f'{_render_key(key)} = {_render_value(each)}' for key, each in value.items())} }}"
-                if value
-                else "{}"
-            )
+            pairs = ", ".join(f"{_render_key(key)} = {_render_value(element)}" for key, element in value.items())
+            return f"{{ {pairs} }}" if value else "{}"
         case list() | tuple():
             return f"[{', '.join(map(_render_value, value))}]"
         case _:

@@ -53,7 +53,7 @@ def test_a_format_without_its_escapes_is_caught(
         without(name)
     monkeypatch.setattr(markup, "escape_html", markup.Markup)
     for module in (ignore_entries, writer):
-        monkeypatch.setattr(module, "string", lambda text: f'"{text}"')
+        monkeypatch.setattr(module, "quote_string", lambda text: f'"{text}"')
 
     assert _caught(surface)
 

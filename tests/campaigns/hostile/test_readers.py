@@ -94,20 +94,6 @@ def test_globs_that_go_back_and_forth(pattern: str, path: str, taken: bool) -> N
     assert globs.matches(pattern, path) is taken
 
 
-@pytest.mark.parametrize("pattern", ["*a*/**/?[ab]*", "**a**", "*/*/*/*", "a/**/**/b/**/*.*", "**/*a*b*"])
-def test_both_ways_to_match_a_glob_agree(pattern: str) -> None:
-    """Step by step it is what the regular expression says."""
-    tokens = list(globs._tokenize(pattern))
-    import itertools
-    import re
-
-    plain = re.compile("".join(map(globs._token_regex, tokens)), re.DOTALL)
-    steps = globs.GlobAutomaton(tokens)
-    for letters in itertools.product("ab/.", repeat=5):
-        path = "".join(letters)
-        assert (plain.fullmatch(path) is not None) == (steps.fullmatch(path) is not None), path
-
-
 def _refused(file: str, folder: Path) -> str:
     with pytest.raises(ConfigError) as refused:
         case_files.read_user_cases(FACTS, file, folder, folder / "fed")

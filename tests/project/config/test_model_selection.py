@@ -313,8 +313,7 @@ tolerance = { y = { rtol = 0.3, atol = 0.4 } }
     assert first.settings.inputs == "all/*.npz"
     assert first.settings.sizes == {"batch": (1, 3), "time": (16,)}
     assert second.settings.sizes == {"batch": (1,), "time": (16,)}
-    assert first.settings.tolerance_of("y") == Tolerance(rtol=0.3, atol=0.4)
-    assert first.settings.tolerance_of("z") == Tolerance(rtol=0.1, atol=0.2)
+    assert first.settings.tolerance == {"rtol": 0.1, "atol": 0.2, "y": Tolerance(rtol=0.3, atol=0.4)}
     assert (first.place.path, first.place.line) == ("onnxgate.toml", 13)
     assert second.place.line == 8
     assert not first.settings.is_exported
@@ -326,4 +325,4 @@ def test_no_settings(folder: Path) -> None:
 
     assert (model.place.path, model.place.line) == ("models/a.onnx", 0)
     assert model.absolute == folder / "models" / "a.onnx"
-    assert model.settings.tolerance_of("y") is None
+    assert model.settings.tolerance == {}

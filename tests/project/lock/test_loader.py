@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core.errors import LockError
-from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
+from onnxgate.project.lock.loader import load_lock, parse_lock
 
 LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
 
@@ -77,12 +77,3 @@ def test_line_ends_of_windows(tmp_path: Path) -> None:
     (tmp_path / "onnxgate.lock").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
 
     assert load_lock(LOCKS / "sample.lock") == load_lock(tmp_path / "onnxgate.lock")
-
-
-def test_place() -> None:
-    """A model's table has a line, one that is not locked has none."""
-    text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
-    line = text.split("\n").index('[models."models/b.onnx"]') + 1
-
-    assert line == find_model_place(text, "models/b.onnx").line
-    assert find_model_place(text, "models/c.onnx").line == 0

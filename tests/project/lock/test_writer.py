@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from onnxgate.core.errors import StorageError
-from onnxgate.project.lock.loader import find_model_place, load_lock, parse_lock
+from onnxgate.project.lock.loader import load_lock, parse_lock
 from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
 from onnxgate.project.lock.writer import render_lock, write_lock
-from onnxgate.project.toml import loads
+from onnxgate.project.toml import find_key_lines, loads
 from tests.harness.locks import MODEL, locks, package, runtime
 
 LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
@@ -62,10 +62,10 @@ def test_order_is_no_matter(lock: Lock) -> None:
 def test_places(lock: Lock) -> None:
     """Each model's table is found on its own line, whatever the model is called."""
     text = render_lock(lock)
-    lines = text.split("\n")
+    lines, numbers = text.split("\n"), find_key_lines(text)
 
     for model in lock.models:
-        assert model in loads(lines[find_model_place(text, model).line - 1])["models"]
+        assert model in loads(lines[numbers["models", model] - 1])["models"]
 
 
 @pytest.mark.parametrize("hidden", ["\u202e", "\u200b", "\ufeff", "\x1b", "\x85", "\u2028", "\U000e0041", "\n"])
