@@ -573,8 +573,8 @@ def _iter_output_producers(wiring: Graph, ends: Iterable[tuple[int, int]]) -> It
             yield wiring.outputs[position].node
 
 
-_MAX_EDITS = 1000
-"""Above so many differences the shortest script is no longer looked for. It takes their square in steps and memory."""
+_MAX_EXACT_PAIRS = 1_000_000
+"""Above so many pairs of elements, `difflib` ignores frequent elements: its time grows with the pairs."""
 
 
 def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
@@ -596,64 +596,8 @@ def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
 
 
 def common_subsequence(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Places of a longest common part (Myers 1986); where the sequences differ too much, of a long one."""
-    start = 0
-    while start < min(len(old), len(new)) and old[start] == new[start]:
-        yield start, start
-        start += 1
-    end = 0
-    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
-        end += 1
-        yield len(old) - end, len(new) - end
-    inner = old[start : len(old) - end], new[start : len(new) - end]
-    if inner[0] and inner[1]:
-        for i, j in _myers(*inner):
-            yield i + start, j + start
-
-
-def _myers(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int]]:
-    trace = _trace_edits(old, new)
-    if trace is None:
-        yield from _difflib_matches(old, new)
-        return
-    x, y = len(old), len(new)
-    for edits in range(len(trace) - 1, -1, -1):
-        furthest, k = trace[edits], x - y
-        k += 1 if _comes_from_above(furthest, edits, k) else -1
-        start = furthest[k + edits + 1]
-        while x > start and y > start - k:
-            x, y = x - 1, y - 1
-            yield x, y
-        x, y = start, start - k
-
-
-def _comes_from_above(furthest: Sequence[int], edits: int, k: int) -> bool:
-    """The path to diagonal `k` comes from the one above it; `furthest` begins with diagonal `-edits - 1`."""
-    at = k + edits + 1
-    return k == -edits or (k != edits and furthest[at - 1] < furthest[at + 1])
-
-
-def _trace_edits(old: Sequence[int], new: Sequence[int]) -> list[list[int]] | None:
-    """How far each diagonal reaches before each further edit; None where there are too many."""
-    most = min(len(old) + len(new), _MAX_EDITS)
-    middle = most + 1
-    furthest = [-1] * (2 * most + 3)
-    furthest[middle + 1] = 0
-    trace: list[list[int]] = []
-    for edits in range(most + 1):
-        seen = furthest[middle - edits - 1 : middle + edits + 2]
-        trace.append(seen)
-        for k in range(-edits, edits + 1, 2):
-            x = seen[k + edits + 2] if _comes_from_above(seen, edits, k) else seen[k + edits] + 1
-            while x < len(old) and x - k < len(new) and old[x] == new[x - k]:
-                x += 1
-            furthest[middle + k] = x
-            if x >= len(old) and x - k >= len(new):
-                return trace
-    return None
-
-
-def _difflib_matches(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for block in difflib.SequenceMatcher(None, old, new, autojunk=True).get_matching_blocks():
-        for place in range(block.size):
-            yield block.a + place, block.b + place
+    """Yield positions of a long common subsequence; long gaps are compared without elements that occur often."""
+    is_long = len(old) * len(new) > _MAX_EXACT_PAIRS
+    for block in difflib.SequenceMatcher(None, old, new, autojunk=is_long).get_matching_blocks():
+        for offset in range(block.size):
+            yield block.a + offset, block.b + offset
