@@ -10,8 +10,9 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Cell, Drawing, Finding, Report
 from onnxgate.formats import wording
 
-VOID_ELEMENTS = frozenset({"meta", "br", "input", "line", "circle", "rect", "path", "col"})
-"""Elements without content; those of SVG are closed for it."""
+VOID_ELEMENTS = frozenset({"meta", "input"})
+SVG_SHAPES = frozenset({"circle", "rect", "path"})
+"""Elements of SVG without content; unlike those of HTML they must be closed."""
 
 
 class Markup(str):
@@ -21,7 +22,7 @@ class Markup(str):
 
 
 Child = str | Iterable[str] | None
-AttributeValue = str | int | float | bool | None
+AttributeValue = str | int | bool | None
 
 
 def escape_html(text: str) -> Markup:
@@ -33,10 +34,10 @@ def escape_html(text: str) -> Markup:
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
     """An element. `class_` is `class`, and `_` in other names is `-`; None and False are no attribute."""
-    given = "".join(_render_attribute(key, value) for key, value in attributes.items())
-    if name in VOID_ELEMENTS:
-        return Markup(f"<{name}{given}/>" if name in ("line", "circle", "rect", "path") else f"<{name}{given}>")
-    return Markup(f"<{name}{given}>{join_markup(children)}</{name}>")
+    start = f"<{name}{''.join(_render_attribute(key, value) for key, value in attributes.items())}"
+    if name in SVG_SHAPES:
+        return Markup(f"{start}/>")
+    return Markup(f"{start}>" if name in VOID_ELEMENTS else f"{start}>{join_markup(children)}</{name}>")
 
 
 def join_markup(children: Iterable[Child], between: str = "") -> Markup:
@@ -61,12 +62,7 @@ def _render_attribute(key: str, value: AttributeValue) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape_html(format_number(value))}"'
-
-
-def format_number(value: AttributeValue) -> str:
-    """A coordinate with one digit after the point, and none where it is 0; text as it is."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    return f" {name}" if value is True else f' {name}="{escape_html(str(value))}"'
 
 
 def render_prose(text: str) -> Markup:

@@ -8,10 +8,20 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from onnxgate.core.report import Cell, Change, Finding, NotDone, Replay, Report, ReportedModel, ReportedRuntime
+from onnxgate.core.report import (
+    Cell,
+    Change,
+    Drawing,
+    DrawnNode,
+    Finding,
+    NotDone,
+    Replay,
+    Report,
+    ReportedModel,
+    ReportedRuntime,
+)
 from onnxgate.formats import wording
 from onnxgate.formats.report.html import agreement
-from onnxgate.formats.report.html.drawing import render_drawing
 from onnxgate.formats.report.html.markup import (
     LEVEL_MARKS,
     STATE_MARKS,
@@ -337,6 +347,73 @@ def _render_finding_drawing(index: int, finding: Finding, anchors: Anchors) -> M
         if first == index
         else tag("p", tag("a", "its node is drawn above", href=f"#finding-{first}"))
     )
+
+
+MAX_BOXES = 49
+"""Boxes shown of a drawing that another program wrote; onnxgate's own have fewer."""
+
+BoxSources = dict[int, dict[int, list[str]]]
+"""Box -> boxes that feed it, by number -> names of the values that flow."""
+
+
+def render_drawing(drawing: Drawing) -> Markup:
+    """Return the nodes around a failing one as a list in the order of the data flow, each with its sources."""
+    nodes = drawing.nodes[:MAX_BOXES]
+    sources: BoxSources = {number: {} for number in range(len(nodes))}
+    for edge in drawing.edges:
+        if edge.source in sources and edge.target in sources and edge.source != edge.target:
+            sources[edge.target].setdefault(edge.source, []).append(edge.value)
+    boxes = (_render_box(number, nodes, sources[number]) for number in _sort_boxes(sources))
+    caption = tag("figcaption", _describe_drawing(drawing, nodes, sources))
+    return tag("figure", caption, tag("ol", join_lines(boxes)), class_="drawing", aria_label="drawing")
+
+
+def _sort_boxes(sources: BoxSources) -> list[int]:
+    """Return the boxes' numbers, sources right before the first box that they feed; a cycle is cut anywhere."""
+    order: list[int] = []
+    visited: set[int] = set()
+
+    def visit(number: int) -> None:
+        if number not in visited:
+            visited.add(number)
+            for source in sources[number]:
+                visit(source)
+            order.append(number)
+
+    for number in sources:
+        visit(number)
+    return order
+
+
+def _describe_drawing(drawing: Drawing, nodes: Sequence[DrawnNode], sources: BoxSources) -> str:
+    """Return the drawing in one sentence, such as `conv in m.onnx; fed by input x; feeds Relu relu`."""
+    pairs = [(nodes[source], nodes[target]) for target, feeding in sources.items() for source in feeding]
+    feeding = [_box_label(source) for source, target in pairs if target.kind == "failing"]
+    fed = [_box_label(target) for source, target in pairs if source.kind == "failing"]
+    parts = [f"{wording.truncate(drawing.node)} in {wording.truncate(drawing.model)}"]
+    parts += [f"fed by {', '.join(feeding)}"] if feeding else []
+    parts += [f"feeds {', '.join(fed)}"] if fed else []
+    return "; ".join(parts)
+
+
+def _box_label(node: DrawnNode) -> str:
+    return wording.truncate(" ".join(filter(None, _box_texts(node))))
+
+
+def _box_texts(node: DrawnNode) -> tuple[str, str]:
+    """Return a box's operator, or its kind if it is a value, and its name."""
+    return node.operator or (node.kind if node.kind in ("input", "output", "weight") else ""), node.name
+
+
+def _render_box(number: int, nodes: Sequence[DrawnNode], sources: dict[int, list[str]]) -> Markup:
+    title, name = map(wording.truncate, _box_texts(nodes[number]))
+    arrows = (
+        tag("span", _box_label(nodes[source]), class_="arrow", title=", ".join(filter(None, values)) or None)
+        for source, values in sources.items()
+    )
+    parts = [tag("strong", title) if title else None, render_code(name) if name else None]
+    parts += [join_markup(("from ", join_markup(arrows, ", ")))] if sources else []
+    return tag("li", join_markup(filter(None, parts), " ") or "unnamed", class_=f"box {nodes[number].kind}")
 
 
 def _render_aside(word: str, text: str) -> Markup | None:
