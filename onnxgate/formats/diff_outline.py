@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxgate.formats.wording import pluralize, truncate
+from onnxgate.core.text import join_phrases, pluralize, truncate
 from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
 from onnxgate.model.facts import ValueInfo
 
@@ -25,13 +25,6 @@ class OutlineLine:
     sign: Sign
     text: str
     children: tuple[OutlineLine, ...] = ()
-
-
-def join_names(names: Sequence[str], most: int) -> str:
-    """`a, b and c`; of more than so many, the first ones and how many more."""
-    if len(names) > most + 1:
-        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def format_two_digits(number: float) -> str:
@@ -95,7 +88,7 @@ def _count_by_operator(nodes: Sequence[NodeChange]) -> Iterator[OutlineLine]:
         )
         said = [f"{number:,} {what}" for what, number in counts.most_common()]
         if said:
-            yield OutlineLine("", f"{change}: {join_names(said, 8)}")
+            yield OutlineLine("", f"{change}: {join_phrases(said, 8)}")
 
 
 def _node_line(it: NodeChange) -> OutlineLine:
@@ -130,10 +123,10 @@ def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> s
         stood = f", {stood}" if stood else " "
         if len(given) == 1:
             return f"{stood}between {taken[0]} and {given[0]}"
-        return f"{stood}after {taken[0]}, before {join_names(given, MAX_NAMED)}"
+        return f"{stood}after {taken[0]}, before {join_phrases(given, MAX_NAMED)}"
     which = "which " if stood else ""
-    parts = [f"{reads} {join_names(taken, MAX_NAMED)}" if taken else f"{reads} weights alone"]
-    parts.append(f"{feeds} {join_names(given, MAX_NAMED)}" if given else f"{feeds} nothing")
+    parts = [f"{reads} {join_phrases(taken, MAX_NAMED)}" if taken else f"{reads} weights alone"]
+    parts.append(f"{feeds} {join_phrases(given, MAX_NAMED)}" if given else f"{feeds} nothing")
     return f", {which}{' and '.join(parts)}"
 
 
@@ -189,7 +182,7 @@ def _is_rounded(it: WeightChange) -> bool:
 
 
 def _join_weight_names(weights: Sequence[WeightChange]) -> str:
-    return join_names([f"`{truncate(it.name)}`" for it in weights], MAX_NAMED)
+    return join_phrases([f"`{truncate(it.name)}`" for it in weights], MAX_NAMED)
 
 
 def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
@@ -302,7 +295,7 @@ def _describe_exceptions(found: Difference) -> str:
         *found.beside,
     ]
     if about:
-        return f" but for {join_names(about, len(about))}"
+        return f" but for {join_phrases(about)}"
     return ", written down otherwise" if found.old.sha256 != found.new.sha256 else ""
 
 
@@ -313,7 +306,7 @@ def _count_unreadable(found: Difference) -> str:
 def _describe_counts(found: Difference) -> Iterator[str]:
     if found.interface or found.ends:
         names = [*(f"{it.role} `{it.name}`" for it in found.interface if it.name), *_changed_output_names(found)]
-        yield f"{join_names(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
+        yield f"{join_phrases(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
     for stamp in found.stamps:
         if stamp.what.startswith("opset "):
             yield _version_change(stamp)

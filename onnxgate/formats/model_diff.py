@@ -7,9 +7,9 @@ from typing import Any
 
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats.diff_outline import MAX_LINES, OutlineLine, list_sections, render_headline
 from onnxgate.formats.terminal import Terminal
-from onnxgate.formats.wording import LONG_LIMIT, truncate
 from onnxgate.model.diff.result import Difference
 
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}

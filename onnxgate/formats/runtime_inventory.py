@@ -8,8 +8,9 @@ from typing import Any
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.inventory import Environment, Inventory, State
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import format_size as format_size
+from onnxgate.core.text import pluralize
 from onnxgate.formats.terminal import Column, Terminal
-from onnxgate.formats.wording import pluralize
 
 STATE_WORDS: dict[State, str] = {
     "ready": "ready",
@@ -18,7 +19,6 @@ STATE_WORDS: dict[State, str] = {
     "unavailable": "unavailable here",
     "own": "own environment",
 }
-SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
@@ -76,14 +76,6 @@ def describe_usage(size_bytes: int, freed_bytes: int) -> str:
     return format_size(size_bytes) + (
         f", {format_size(shared)} of it shared with other caches, such as uv's" if shared else ""
     )
-
-
-def format_size(size_bytes: int) -> str:
-    """`12.3 MiB`."""
-    value, unit = float(size_bytes), 0
-    while value >= 1024 and unit < len(SIZE_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {SIZE_UNITS[unit]}" if unit else f"{size_bytes} B"
 
 
 def format_markdown(inventory: Inventory) -> str:

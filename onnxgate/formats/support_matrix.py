@@ -27,8 +27,8 @@ from onnxgate.core.matrix import (
     render_reason,
 )
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats.terminal import Column, Terminal
-from onnxgate.formats.wording import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 
 STATE_MARKS = {"loads": "+", "refused": "x", "unknown": "?", "crashed": "c", "timed-out": "t"}
 UNVERIFIED_MARK, WRONG_MARK = "~", "!"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Finding, Measured
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.formats import wording
 from onnxgate.formats.report import text
@@ -63,7 +64,7 @@ def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, 
     yield paper.ink(title, "heading")
     for finding in listed:
         level = paper.ink(finding.level, finding.level)
-        subject = escape_unprintable(wording.truncate(wording.finding_subject(finding)))
+        subject = escape_unprintable(truncate(wording.finding_subject(finding)))
         yield f"  {level} {paper.ink(finding.rule, 'heading')} {subject}"
         yield from paper.wrapped(wording.render_message(finding), 4)
         if finding.fix:
@@ -80,7 +81,7 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
     states = {
         (arrival.model, arrival.runtime): STATE_WORDS.get(arrival.state, arrival.state) for arrival in preview.arrivals
     }
-    columns = [Column("", "", [quote_name(wording.truncate(model)) for model in models])]
+    columns = [Column("", "", [quote_name(truncate(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
         columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
@@ -91,7 +92,7 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
 def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
     """How far outputs move; runtimes of which the same is to be said are one line."""
     for model in sorted({each.model for each in preview.arrivals}):
-        yield paper.ink(quote_name(wording.truncate(model)), "heading")
+        yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}
         for arrival in (each for each in preview.arrivals if each.model == model):
             for sentence in _describe_moves(arrival):
@@ -116,7 +117,7 @@ def _describe_moves(arrival: AddedRuntime) -> list[str]:
 
 
 def _describe_move(row: Measured) -> str:
-    output = f"`{wording.truncate(row.output)}`"
+    output = f"`{truncate(row.output)}`"
     if row.value is None or row.bound is None:
         return f"{output} has no finite difference"
     if row.metric in wording.RATIO_METRICS:
@@ -146,7 +147,7 @@ def _render_tally(preview: Preview, command: str) -> str:
     said = [
         f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
         f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
-        f"{wording.pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
+        f"{pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
     ]
     nothing = (
         f"nothing was written; `{escape_unprintable(command)}` writes it" if preview.pins else "nothing was written"

@@ -8,24 +8,12 @@ from dataclasses import dataclass
 
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Against, Cell, Change, Finding, Measured, NotDone, Report, ReportedPlace
+from onnxgate.core.text import LONG_LIMIT, join_phrases, truncate
+from onnxgate.core.text import pluralize as pluralize
 
 LEVELS = ("error", "warning", "note")
-SHORT_LIMIT = 300
-"""Foreign strings are cut at this many characters where a person reads them; `json` has them whole."""
-LONG_LIMIT = 4000
-"""Messages are cut here."""
 MAX_NAMED_MODELS = 4
 """So many models are named where a sentence lists them; the rest is counted."""
-
-
-def pluralize(number: int, noun: str) -> str:
-    """`1 model`, `2 models`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
-    """The text, cut where nobody would read on."""
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def format_place(where: ReportedPlace) -> str:
@@ -133,8 +121,8 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
 def join_model_names(models: Sequence[str]) -> str:
     """`a, b and c`; many are counted."""
     if len(models) > MAX_NAMED_MODELS:
-        return f"{', '.join(models[: MAX_NAMED_MODELS - 1])} and {len(models) - MAX_NAMED_MODELS + 1} more models"
-    return " and ".join(part for part in (", ".join(models[:-1]), *models[-1:]) if part)
+        models = [*models[: MAX_NAMED_MODELS - 1], f"{len(models) - MAX_NAMED_MODELS + 1} more models"]
+    return join_phrases(models)
 
 
 def describe_comparisons(report: Report) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from onnxgate.core.escape import escape_markdown, markdown_code
 from onnxgate.core.report import Finding, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report import markdown as parts
 
@@ -60,15 +61,15 @@ def _render_findings(report: Report) -> Iterator[str]:
 
 
 def _render_left_out(findings: int, notes: int) -> Iterator[str]:
-    said = [wording.pluralize(findings, "more finding")] if findings else []
-    said += [wording.pluralize(notes, "note")] if notes else []
+    said = [pluralize(findings, "more finding")] if findings else []
+    said += [pluralize(notes, "note")] if notes else []
     if said:
         yield f"… and {' and '.join(said)}: the job summary and the report have all\n"
 
 
 def _render_finding(finding: Finding) -> str:
     subject = wording.finding_subject(finding)
-    about = f" in {markdown_code(wording.truncate(subject))}" if subject != finding.place.path else ""
+    about = f" in {markdown_code(truncate(subject))}" if subject != finding.place.path else ""
     return parts.render_finding(finding, FINDINGS_PAGE, about=about)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_command_data, escape_command_property, escape_log_line, escape_unprintable
 from onnxgate.core.report import Finding, Report
+from onnxgate.core.text import pluralize
 from onnxgate.formats import wording
 
 WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
@@ -86,7 +87,7 @@ def _limit_annotations(level: str, annotations: Sequence[Annotation]) -> Iterato
     yield from (_render_command(annotation) for annotation in annotations[:MAX_ANNOTATIONS])
     more = len(annotations) - MAX_ANNOTATIONS
     if more > 0:
-        said = f"{wording.pluralize(more, f'more {level}')}: the job summary and the report have all"
+        said = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
         yield _render_command(Annotation(level, "onnxgate", said))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Finding, Report
 from onnxgate.core.report_json import encode_json
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 SEVERITIES = {"error": "critical", "warning": "minor", "note": "info"}
@@ -49,13 +50,13 @@ def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _fix_suffix(finding: Finding) -> str:
-    return f"; fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}" if finding.fix else ""
+    return f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
 
 
 def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
-        said = f"{gap.about(report)}: {wording.truncate(gap.reason, wording.LONG_LIMIT)}{hint}"
+        said = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"
         path = gap.models[0] if gap.models else DEFAULT_PATH
         seed = "|".join(("undecided", *gap.stages, *gap.models, *gap.runtimes, gap.reason))
         yield seed, _render_issue(report, said, "undecided", UNDECIDED_SEVERITY, path, 0)

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
 from onnxgate.core.report import Cell, Finding, NotDone, Report
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 PROJECT_SUITE = "onnxgate"
@@ -58,7 +59,7 @@ def _count_outcomes(every: Sequence[JUnitSuite], *, skipped: bool) -> dict[str, 
 
 
 def _add_suite(root: ElementTree.Element, suite: JUnitSuite) -> None:
-    name = escape_unprintable(wording.truncate(suite.name))
+    name = escape_unprintable(truncate(suite.name))
     element = ElementTree.SubElement(
         root, "testsuite", {"name": name, "time": "0", **_count_outcomes([suite], skipped=True)}
     )
@@ -67,13 +68,13 @@ def _add_suite(root: ElementTree.Element, suite: JUnitSuite) -> None:
 
 
 def _add_case(suite: ElementTree.Element, classname: str, case: JUnitCase) -> None:
-    name = escape_unprintable(wording.truncate(case.name))
+    name = escape_unprintable(truncate(case.name))
     element = ElementTree.SubElement(suite, "testcase", {"classname": classname, "name": name, "time": "0"})
     if case.outcome:
         said = list(_escape_lines(case.said))
         shown = ElementTree.SubElement(element, case.outcome, {"message": said[0] if said else case.outcome})
         if case.outcome != "skipped":
-            shown.attrib["type"] = escape_unprintable(wording.truncate(case.type)) or case.outcome
+            shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
         shown.text = "\n".join(said)
     if case.aside:
         ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.aside))
@@ -245,16 +246,16 @@ def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
-    where = wording.truncate(wording.format_place(finding.place))
+    where = truncate(wording.format_place(finding.place))
     yield f"{finding.level} {finding.rule} at {where}: {wording.render_message_with_node(finding)}"
     if finding.fix:
-        yield f"  fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}"
+        yield f"  fix: {truncate(finding.fix, LONG_LIMIT)}"
     if finding.ignored:
-        yield f"  ignored: {wording.truncate(finding.ignored)}"
+        yield f"  ignored: {truncate(finding.ignored)}"
 
 
 def _gap_lines(item: NotDone) -> Iterator[str]:
     runtime = f" on {item.runtime}" if item.runtime else ""
-    yield f"{item.stage}{runtime}: {wording.truncate(item.reason, wording.LONG_LIMIT)}"
+    yield f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}"
     if item.hint:
         yield f"  hint: {item.hint}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_markdown, escape_mermaid_label, markdown_code, neutralize_commands
 from onnxgate.core.report import Cell, Change, Drawing, DrawnEdge, DrawnNode, Finding, Measured, NotDone, Report
+from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats import wording as said_changes
 
@@ -43,7 +44,7 @@ class Page:
     html: bool = True
     differences: int = 0  # that are said of one model since the baseline; 0: all
     drawings: int = 0  # 0: all
-    longest: int = wording.LONG_LIMIT  # characters of a message, a fix, a reason
+    longest: int = LONG_LIMIT  # characters of a message, a fix, a reason
 
 
 def join_parts(parts: Iterable[Iterable[str]]) -> str:
@@ -87,9 +88,7 @@ def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]
 
 def render_remarks(report: Report, page: Page) -> Iterator[str]:
     """Answers that are no findings, a paragraph each."""
-    return render_fitting(
-        (f"{escape_markdown(wording.truncate(remark, page.longest))}\n" for remark in report.remarks), page
-    )
+    return render_fitting((f"{escape_markdown(truncate(remark, page.longest))}\n" for remark in report.remarks), page)
 
 
 def render_changes(report: Report, page: Page) -> Iterator[str]:
@@ -115,10 +114,8 @@ def _render_change(change: Change, weights: dict[str, int], page: Page) -> str:
     """The mark is that of the gravest finding about the model."""
     weight = weights.get(change.model, said_changes.NO_FINDING_RANK)
     mark = f"{LEVEL_MARKS[wording.LEVELS[weight]]} " if weight < said_changes.NO_FINDING_RANK else ""
-    before = f" from {markdown_code(wording.truncate(change.before))}" if change.before else ""
-    lines = [
-        f"- {mark}{markdown_code(wording.truncate(change.model))} {said_changes.CHANGE_KINDS[change.kind]}{before}"
-    ]
+    before = f" from {markdown_code(truncate(change.before))}" if change.before else ""
+    lines = [f"- {mark}{markdown_code(truncate(change.model))} {said_changes.CHANGE_KINDS[change.kind]}{before}"]
     lines += [
         f"  - {escape_markdown(difference)}"
         for difference in said_changes.list_differences(change, page.differences or len(change.said))
@@ -137,7 +134,7 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         _render_row("---", [":-:"] * len(runtimes)),
     ]
     if page.room and sum(len(line.encode()) for line in head) > page.room // 2:
-        yield f"{wording.pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
+        yield f"{pluralize(len(runtimes), 'runtime')}: too many for a table here; the report has all\n"
         return
     yield from head
     yield from render_fitting(_render_matrix_rows(matrix, runtimes, page), page)
@@ -162,7 +159,7 @@ def _worst_state_rank(cells: Iterable[Cell]) -> int:
 
 def _render_runtime_name(runtime: str, page: Page) -> str:
     """A runtime's name, on two lines where that can be, so that columns are narrow."""
-    engine, _, release = wording.truncate(runtime).rpartition(" ")
+    engine, _, release = truncate(runtime).rpartition(" ")
     return ("<br>" if page.html else " ").join(escape_markdown(part) for part in (engine, release) if part)
 
 
@@ -171,7 +168,7 @@ def _render_row(first: str, cells: Sequence[str]) -> str:
 
 
 def _render_model_row(model: str, row: dict[str, Cell], runtimes: Sequence[str]) -> str:
-    return _render_row(markdown_code(wording.truncate(model)), [_cell_mark(row.get(runtime)) for runtime in runtimes])
+    return _render_row(markdown_code(truncate(model)), [_cell_mark(row.get(runtime)) for runtime in runtimes])
 
 
 def _cell_mark(cell: Cell | None) -> str:
@@ -199,34 +196,32 @@ def render_findings(report: Report, page: Page) -> Iterator[str]:
     yield from render_fitting(blocks, page)
     accepted = wording.list_ignored_findings(report)
     yield from render_folded(
-        wording.pluralize(len(accepted), "ignored finding"), [_render_ignored(each) for each in accepted], page
+        pluralize(len(accepted), "ignored finding"), [_render_ignored(each) for each in accepted], page
     )
 
 
 def _render_heading(subject: str) -> str:
     """It stands before the first finding, so that none is left alone where there is no room for more."""
-    return f"\n### {markdown_code(wording.truncate(subject))}\n\n"
+    return f"\n### {markdown_code(truncate(subject))}\n\n"
 
 
 def render_finding(one: Finding, page: Page, *, about: str = "") -> str:
     """One entry of a list; `about` names what it is about where no heading does."""
-    where = markdown_code(wording.truncate(wording.format_place(one.place)))
+    where = markdown_code(truncate(wording.format_place(one.place)))
     lines = [
-        f"- {LEVEL_MARKS[one.level]} **{markdown_code(wording.truncate(one.rule))}**{about} at {where}  ",
+        f"- {LEVEL_MARKS[one.level]} **{markdown_code(truncate(one.rule))}**{about} at {where}  ",
         f"  {escape_markdown(wording.render_message(one, page.longest))}",
     ]
     if one.node and one.node not in one.message:
-        lines.append(f"  - node {markdown_code(wording.truncate(one.node))}")
+        lines.append(f"  - node {markdown_code(truncate(one.node))}")
     if one.fix:
-        lines.append(f"  - **fix:** {escape_markdown(wording.truncate(one.fix, page.longest))}")
+        lines.append(f"  - **fix:** {escape_markdown(truncate(one.fix, page.longest))}")
     return "\n".join(lines)
 
 
 def _render_ignored(one: Finding) -> str:
-    subject = markdown_code(wording.truncate(wording.finding_subject(one)))
-    return (
-        f"- {markdown_code(wording.truncate(one.rule))} in {subject}: {escape_markdown(wording.truncate(one.ignored))}"
-    )
+    subject = markdown_code(truncate(wording.finding_subject(one)))
+    return f"- {markdown_code(truncate(one.rule))} in {subject}: {escape_markdown(truncate(one.ignored))}"
 
 
 def render_drawings(report: Report, page: Page) -> Iterator[str]:
@@ -235,12 +230,12 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
     if shown:
         yield "\n### Where it fails\n"
         blocks = (
-            f"{markdown_code(wording.truncate(each.node))} in {markdown_code(wording.truncate(each.model))}:\n\n{render_mermaid(each)}\n"
+            f"{markdown_code(truncate(each.node))} in {markdown_code(truncate(each.model))}:\n\n{render_mermaid(each)}\n"
             for each in shown
         )
         yield from render_fitting(blocks, page)
         more = len(report.drawings) - len(shown)
-        yield f"… and {wording.pluralize(more, 'more drawing')}: the report has all\n" if more else ""
+        yield f"… and {pluralize(more, 'more drawing')}: the report has all\n" if more else ""
 
 
 def render_not_done(report: Report, page: Page) -> Iterator[str]:
@@ -257,16 +252,14 @@ def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page
 
 
 def _render_gap(gap: wording.Gap, report: Report, page: Page) -> str:
-    hint = f"\n  - **hint:** {escape_markdown(wording.truncate(gap.hint, page.longest))}" if gap.hint else ""
-    return (
-        f"- {escape_markdown(gap.about(report))}: {escape_markdown(wording.truncate(gap.reason, page.longest))}{hint}"
-    )
+    hint = f"\n  - **hint:** {escape_markdown(truncate(gap.hint, page.longest))}" if gap.hint else ""
+    return f"- {escape_markdown(gap.about(report))}: {escape_markdown(truncate(gap.reason, page.longest))}{hint}"
 
 
 def describe_extent(report: Report) -> str:
     """`4 models on 8 runtimes`."""
-    runtimes = wording.pluralize(len(wording.list_runtimes(report)), "runtime")
-    return f"{wording.pluralize(len(report.models), 'model')} on {runtimes}"
+    runtimes = pluralize(len(wording.list_runtimes(report)), "runtime")
+    return f"{pluralize(len(report.models), 'model')} on {runtimes}"
 
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
@@ -377,7 +370,7 @@ def _render_document_measurements(report: Report) -> Iterator[str]:
 
 
 def _render_measurement(figure: Measured) -> str:
-    case = f", case {markdown_code(wording.truncate(figure.case))}" if figure.case else ""
+    case = f", case {markdown_code(truncate(figure.case))}" if figure.case else ""
     return f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
 
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Finding, Report, ReportedModel
 from onnxgate.core.report_json import encode_json
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
-from onnxgate.formats.wording import truncate
 from onnxgate.rules import by_id
 from onnxgate.rules.definition import AnyRule
 
@@ -60,7 +60,7 @@ def related_locations(findings: Iterable[Finding], where: ResultLocation, report
         {
             "id": number,
             "physicalLocation": {"artifactLocation": _artifact_location(name)},
-            "message": render_text([f"the node `{wording.truncate(node)}`" if node else "the model"]),
+            "message": render_text([f"the node `{truncate(node)}`" if node else "the model"]),
             **_logical_location(model, node),
         }
         for number, (name, model, node) in enumerate(named, 1)
@@ -71,11 +71,9 @@ def related_locations(findings: Iterable[Finding], where: ResultLocation, report
 def _logical_location(model: str, node: str) -> JsonObject:
     if not node:
         return {}
-    name = escape_unprintable(wording.truncate(node))
+    name = escape_unprintable(truncate(node))
     return {
-        "logicalLocations": [
-            {"name": name, "fullyQualifiedName": f"{escape_unprintable(wording.truncate(model))}::{name}"}
-        ]
+        "logicalLocations": [{"name": name, "fullyQualifiedName": f"{escape_unprintable(truncate(model))}::{name}"}]
     }
 
 
@@ -249,9 +247,7 @@ def _describe_kind(kind: str, said: str) -> SarifObject:
 
 def _describe_invocation(report: Report, left_out: int) -> SarifObject:
     """A closed gate is a success of the tool; no verdict is none."""
-    remarks = _limit_notifications(
-        "remark", "note", [[wording.truncate(remark, wording.LONG_LIMIT)] for remark in report.remarks]
-    )
+    remarks = _limit_notifications("remark", "note", [[truncate(remark, LONG_LIMIT)] for remark in report.remarks])
     notifications = [*_notify_left_out(left_out), *_notify_gaps(report), *_notify_ignored(report), *remarks]
     return {
         "executionSuccessful": report.exit in (0, 1),
@@ -276,14 +272,14 @@ def _notify_gaps(report: Report) -> Iterator[SarifObject]:
 
 
 def _gap_lines(gap: wording.Gap, report: Report) -> Iterator[str]:
-    yield f"{gap.about(report)}: {wording.truncate(gap.reason, wording.LONG_LIMIT)}"
+    yield f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}"
     if gap.hint:
         yield f"hint: {gap.hint}"
 
 
 def _notify_ignored(report: Report) -> Iterator[SarifObject]:
     accepted = [
-        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {wording.truncate(one.ignored)}"]
+        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {truncate(one.ignored)}"]
         for one in wording.list_ignored_findings(report)
     ]
     yield from _limit_notifications("ignored", "note", accepted)
@@ -323,7 +319,7 @@ def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
     ):
         yield wording.render_sentence(finding)
         if finding.fix and (after is None or after.fix != finding.fix):
-            yield f"fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}"
+            yield f"fix: {truncate(finding.fix, LONG_LIMIT)}"
     if len(findings) > MAX_FINDINGS_PER_RESULT:
         yield f"… and {len(findings) - MAX_FINDINGS_PER_RESULT} more of `{findings[0].rule}` here: the report has all"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.report import Cell, Finding, Measured, NotDone, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.terminal import Column, Terminal
 
@@ -76,17 +77,17 @@ def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
     yield paper.ink(title, "heading")
     every = wording.sort_changes(report)
     for change in every[:MAX_LISTED]:
-        yield from paper.wrapped(f"{quote_name(wording.truncate(change.model))} {wording.describe_change(change)}", 2)
+        yield from paper.wrapped(f"{quote_name(truncate(change.model))} {wording.describe_change(change)}", 2)
         for difference in wording.list_differences(change, MAX_DIFFERENCES):
             yield from paper.wrapped(difference, 4)
     if len(every) > MAX_LISTED:
-        yield f"  and {wording.pluralize(len(every) - MAX_LISTED, 'more model')}"
+        yield f"  and {pluralize(len(every) - MAX_LISTED, 'more model')}"
     yield ""
 
 
 def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
-        yield paper.ink(quote_name(wording.truncate(subject)), "heading")
+        yield paper.ink(quote_name(truncate(subject)), "heading")
         for finding in findings:
             yield from _render_finding(finding, paper)
             yield from _render_snippet(snippets.get(finding.fingerprint, ()), paper)
@@ -102,11 +103,11 @@ def _render_snippet(lines: Sequence[str], paper: Terminal) -> Iterator[str]:
 
 def _render_finding(finding: Finding, paper: Terminal) -> Iterator[str]:
     level = paper.ink(finding.level, finding.level) + " " * (7 - len(finding.level))
-    where = paper.ink(wording.truncate(wording.format_place(finding.place)), "quiet")
+    where = paper.ink(truncate(wording.format_place(finding.place)), "quiet")
     yield f"  {level}  {paper.ink(finding.rule, 'heading')}  {where}"
     yield from paper.wrapped(wording.render_message(finding), BODY_COLUMN)
     if finding.node and finding.node not in finding.message:
-        yield from paper.wrapped(wording.truncate(finding.node), BODY_COLUMN, "node: ")
+        yield from paper.wrapped(truncate(finding.node), BODY_COLUMN, "node: ")
     if finding.fix:
         yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
 
@@ -132,9 +133,7 @@ def _render_matrix(report: Report, paper: Terminal, verbose: bool) -> Iterator[s
     if rows:
         yield from paper.table([_model_column(rows), *columns], STYLES)
     yield from (
-        f"{wording.pluralize(alike[state], 'more model')}: {UNIFORM_ROWS[state]}"
-        for state in UNIFORM_ROWS
-        if alike[state]
+        f"{pluralize(alike[state], 'more model')}: {UNIFORM_ROWS[state]}" for state in UNIFORM_ROWS if alike[state]
     )
     yield ""
     yield from _render_legend({*alike, *(word for column in columns for word in column.cells)}, report, paper, verbose)
@@ -164,7 +163,7 @@ def _uniform_state(row: Mapping[str, Cell]) -> str:
 
 
 def _model_column(rows: CellTable) -> Column:
-    return Column("", "", [quote_name(wording.truncate(model)) for model in rows])
+    return Column("", "", [quote_name(truncate(model)) for model in rows])
 
 
 def _runtime_column(runtime: str, rows: CellTable) -> Column:
@@ -193,7 +192,7 @@ def _render_measurements(every: Sequence[Measured], paper: Terminal, verbose: bo
         case = f", {figure.case}" if verbose else ""
         yield from paper.wrapped(f"{wording.describe_measurement(figure)}{case}", 2, style="quiet")
     if not whole:
-        more = wording.pluralize(len(every) - MAX_LISTED, "more figure")
+        more = pluralize(len(every) - MAX_LISTED, "more figure")
         yield from paper.wrapped(f"and {more}; `-v` shows all", 2, style="quiet")
 
 
@@ -207,7 +206,7 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
     if accepted:
         yield paper.ink("ignored", "heading")
         for finding in accepted:
-            said = f"{finding.rule} in {wording.truncate(wording.finding_subject(finding))}: {finding.ignored}"
+            said = f"{finding.rule} in {truncate(wording.finding_subject(finding))}: {finding.ignored}"
             yield from paper.wrapped(said, 2)
         yield ""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from onnxgate.core.report import Measured, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report.html.markup import Markup, escape_html, join_lines, join_markup, render_code, tag
 
@@ -58,9 +59,9 @@ def _render_model(model: str, figures: Sequence[Measured], tabled: Set[int]) -> 
     tables = join_lines(_render_table(output, of_output) for output, of_output in outputs.items())
     return tag(
         "section",
-        tag("h3", render_code(wording.truncate(model))),
+        tag("h3", render_code(truncate(model))),
         tag("div", render_plots(figures), class_="plots"),
-        tag("details", tag("summary", wording.pluralize(shown, "figure")), tables) if shown else None,
+        tag("details", tag("summary", pluralize(shown, "figure")), tables) if shown else None,
         class_="model",
     )
 
@@ -71,7 +72,7 @@ def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
         pairs.setdefault(figure.pair, []).append(figure)
     table = tag(
         "table",
-        tag("caption", "output ", render_code(wording.truncate(output))) if output else tag("caption", "budgets"),
+        tag("caption", "output ", render_code(truncate(output))) if output else tag("caption", "budgets"),
         tag("thead", tag("tr", (tag("th", each, scope="col") for each in TABLE_HEAD))),
         (_render_pair(pair, of_pair) for pair, of_pair in pairs.items()),
         class_="figures",
@@ -83,7 +84,7 @@ def _render_pair(pair: str, figures: Sequence[Measured]) -> Markup:
     cases: dict[str, list[Measured]] = {}
     for figure in figures:
         cases.setdefault(figure.case, []).append(figure)
-    head = tag("tr", tag("th", wording.truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
+    head = tag("tr", tag("th", truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
     return tag("tbody", head, join_lines(row for case in cases.values() for row in _render_table_rows(case)))
 
 
@@ -91,18 +92,18 @@ def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
     """What was held against a bound has a row; what is told beside it is one more."""
     held = [figure for figure in figures if figure.bound is not None]
     told = [figure for figure in figures if figure.bound is None]
-    case = wording.truncate(figures[0].case)
+    case = truncate(figures[0].case)
     for figure in held:
         cells = (
             case,
-            wording.truncate(figure.metric),
+            truncate(figure.metric),
             _format_value(figure.value),
             _format_value(figure.bound),
             figure.bound_from,
         )
         yield tag("tr", (tag("td", cell) for cell in cells))
     if told:
-        said = " · ".join(f"{wording.truncate(figure.metric)} {_format_value(figure.value)}" for figure in told)
+        said = " · ".join(f"{truncate(figure.metric)} {_format_value(figure.value)}" for figure in told)
         yield tag("tr", tag("td", case), tag("td", said, colspan=len(TABLE_HEAD) - 1, class_="quiet"))
 
 
@@ -141,13 +142,13 @@ def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
 def _render_plot(figures: Sequence[Measured], spread: dict[tuple[str, str, str], float | None]) -> Markup:
     first = figures[0]
     worst = max(figures, key=bound_nearness)
-    metric = METRIC_NAMES.get(first.metric, wording.truncate(first.metric, 60))
-    title = join_markup((render_code(wording.truncate(first.output, 80)), f" · {metric}") if first.output else metric)
+    metric = METRIC_NAMES.get(first.metric, truncate(first.metric, 60))
+    title = join_markup((render_code(truncate(first.output, 80)), f" · {metric}") if first.output else metric)
     scale = fit_scale(figures)
     rows = _group_by_pair(figures)
     kept = _select_plot_rows(rows)
     more = len(rows) - len(kept)
-    left_out = f"{wording.pluralize(more, 'more pair')}, further below the bounds" if more else ""
+    left_out = f"{pluralize(more, 'more pair')}, further below the bounds" if more else ""
     return tag(
         "figure",
         tag(
@@ -198,7 +199,7 @@ def _render_axis(
     height = len(rows) * ROW_HEIGHT
     figures = [figure for row in rows for figure in row]
     over = sum(map(_exceeds_bound, figures))
-    said = f"{wording.pluralize(len(figures), 'figure')} of {wording.pluralize(len(rows), 'pair')}; {over} beyond the bound"
+    said = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
     return tag(
         "svg",
         tag("title", f"{said}; {_describe_worst(worst)}"),
@@ -235,7 +236,7 @@ def _render_marks(
         within = {scale.at(figure.value) for figure in row if not _exceeds_bound(figure)}
         over = {scale.at(figure.value) for figure in row if _exceeds_bound(figure)}
         bounds = {scale.at(figure.bound) for figure in row}
-        marks["pair"].append(tag("text", wording.truncate(row[0].pair, 80), y=y - 11))
+        marks["pair"].append(tag("text", truncate(row[0].pair, 80), y=y - 11))
         marks["base"].append(tag("rect", y=y))
         marks["bound"] += (tag("rect", x=_percent_attribute(at), y=y - 7) for at in sorted(bounds))
         marks["spread"] += _render_whiskers(scale, row, y, spread)

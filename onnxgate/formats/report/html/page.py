@@ -20,6 +20,7 @@ from onnxgate.core.report import (
     ReportedModel,
     ReportedRuntime,
 )
+from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report.html import agreement
 from onnxgate.formats.report.html.markup import (
@@ -92,7 +93,7 @@ def _render_head(report: Report, style: str, script: str) -> Markup:
         f"default-src 'none'; style-src '{_csp_digest(style)}'; script-src '{_csp_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    title = f"{VERDICT_MARKS[report.verdict][1]}: {wording.pluralize(len(report.models), 'model')} - onnxgate"
+    title = f"{VERDICT_MARKS[report.verdict][1]}: {pluralize(len(report.models), 'model')} - onnxgate"
     return tag(
         "head",
         join_lines(
@@ -167,7 +168,7 @@ def _render_extent(report: Report) -> Iterator[Markup]:
     ):
         if count:
             yield tag("a", f"{count} {word}", href=f"#{anchor}")
-    yield from (render_prose(wording.truncate(remark)) for remark in report.remarks)
+    yield from (render_prose(truncate(remark)) for remark in report.remarks)
 
 
 def render_changes(report: Report) -> Markup | None:
@@ -189,7 +190,7 @@ def _render_change(change: Change) -> Markup:
     said = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
     return tag(
         "li",
-        render_code(wording.truncate(change.model)),
+        render_code(truncate(change.model)),
         f" {wording.describe_change(change)}",
         tag("ul", (tag("li", each) for each in said)) if said else None,
     )
@@ -241,7 +242,7 @@ def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
 
 def _render_matrix_row(model: str, cells: Sequence[Cell | None], anchors: Anchors) -> Markup:
     first = next(iter(anchors.by_model.get(model, ())), None)
-    name = render_code(wording.truncate(model))
+    name = render_code(truncate(model))
     head = tag("a", name, href=f"#finding-{first}") if first is not None else name
     return tag("tr", tag("th", head, scope="row"), (_render_matrix_cell(cell, anchors) for cell in cells))
 
@@ -251,7 +252,7 @@ def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     said = STATE_MEANINGS[state]
     found = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
     where = f"finding-{found[0]}" if found else state if state in ("undecided", "skipped") else ""
-    named = f"{said}; {wording.pluralize(len(found), 'finding')}" if found else said
+    named = f"{said}; {pluralize(len(found), 'finding')}" if found else said
     if not where:
         return tag("td", STATE_MARKS[state], class_=_cell_class(cell, state), aria_label=named)
     return tag(
@@ -293,7 +294,7 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
         tag(
             "label",
             tag("input", type="checkbox", checked=True, data_level=level),
-            f" {wording.pluralize(count, level)}",
+            f" {pluralize(count, level)}",
         )
         for level in wording.LEVELS
         if (count := sum(finding.level == level for finding in findings))
@@ -311,7 +312,7 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
 
 def _render_group(subject: str, found: Sequence[tuple[int, Finding]], report: Report, anchors: Anchors) -> Markup:
     cards = join_lines(_render_finding(index, finding, report, anchors) for index, finding in found)
-    return tag("section", tag("h3", render_code(wording.truncate(subject))), cards, class_="group")
+    return tag("section", tag("h3", render_code(truncate(subject))), cards, class_="group")
 
 
 def _render_finding(index: int, finding: Finding, report: Report, anchors: Anchors) -> Markup:
@@ -325,7 +326,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
         "article",
         head,
         tag("p", render_prose(wording.render_message(finding)), class_="message"),
-        tag("p", tag("strong", "Fix "), render_prose(wording.truncate(finding.fix, wording.LONG_LIMIT)), class_="fix")
+        tag("p", tag("strong", "Fix "), render_prose(truncate(finding.fix, LONG_LIMIT)), class_="fix")
         if finding.fix
         else None,
         tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in _finding_facts(finding, report))),
@@ -390,14 +391,14 @@ def _describe_drawing(drawing: Drawing, nodes: Sequence[DrawnNode], sources: Box
     pairs = [(nodes[source], nodes[target]) for target, feeding in sources.items() for source in feeding]
     feeding = [_box_label(source) for source, target in pairs if target.kind == "failing"]
     fed = [_box_label(target) for source, target in pairs if source.kind == "failing"]
-    parts = [f"{wording.truncate(drawing.node)} in {wording.truncate(drawing.model)}"]
+    parts = [f"{truncate(drawing.node)} in {truncate(drawing.model)}"]
     parts += [f"fed by {', '.join(feeding)}"] if feeding else []
     parts += [f"feeds {', '.join(fed)}"] if fed else []
     return "; ".join(parts)
 
 
 def _box_label(node: DrawnNode) -> str:
-    return wording.truncate(" ".join(filter(None, _box_texts(node))))
+    return truncate(" ".join(filter(None, _box_texts(node))))
 
 
 def _box_texts(node: DrawnNode) -> tuple[str, str]:
@@ -406,7 +407,7 @@ def _box_texts(node: DrawnNode) -> tuple[str, str]:
 
 
 def _render_box(number: int, nodes: Sequence[DrawnNode], sources: dict[int, list[str]]) -> Markup:
-    title, name = map(wording.truncate, _box_texts(nodes[number]))
+    title, name = map(truncate, _box_texts(nodes[number]))
     arrows = (
         tag("span", _box_label(nodes[source]), class_="arrow", title=", ".join(filter(None, values)) or None)
         for source, values in sources.items()
@@ -420,16 +421,16 @@ def _render_aside(word: str, text: str) -> Markup | None:
     """A line that a word introduces; none where there is nothing to say."""
     if not text:
         return None
-    return tag("p", tag("strong", f"{word} "), render_prose(wording.truncate(text, wording.LONG_LIMIT)), class_="fix")
+    return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")
 
 
 def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Child]]:
     """What is known of a finding beside its message, by what it is called."""
-    yield "at", render_code(wording.truncate(wording.format_place(finding.place)))
+    yield "at", render_code(truncate(wording.format_place(finding.place)))
     if finding.node:
-        yield "node", render_code(wording.truncate(finding.node))
+        yield "node", render_code(truncate(finding.node))
     if finding.runtimes:
-        yield "runtimes", wording.truncate(wording.describe_runtimes(finding.runtimes, report), wording.LONG_LIMIT)
+        yield "runtimes", truncate(wording.describe_runtimes(finding.runtimes, report), LONG_LIMIT)
     if finding.works_since:
         yield "works since", finding.works_since
     if finding.works_until:
@@ -450,7 +451,7 @@ def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Repor
 
 def _render_gap_items(items: Iterable[NotDone], report: Report) -> Iterator[Markup]:
     for gap in wording.merge_gaps(items):
-        about, reason = gap.about(report), wording.truncate(gap.reason, wording.LONG_LIMIT)
+        about, reason = gap.about(report), truncate(gap.reason, LONG_LIMIT)
         yield tag(
             "li",
             tag("p", render_prose(about), class_="about"),
@@ -473,9 +474,7 @@ def render_ignored(report: Report) -> Markup | None:
 
 
 def _render_ignored_finding(finding: Finding) -> Markup:
-    rule = join_markup(
-        (render_code(finding.rule), " in ", render_code(wording.truncate(wording.finding_subject(finding))))
-    )
+    rule = join_markup((render_code(finding.rule), " in ", render_code(truncate(wording.finding_subject(finding)))))
     said = tag("p", render_prose(wording.render_message(finding)))
     return tag("li", tag("p", rule, class_="about"), said, _render_aside("Reason", finding.ignored))
 
@@ -497,7 +496,7 @@ def render_replays(report: Report) -> Markup | None:
 def _render_replay(replay: Replay) -> Markup:
     rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
     command = tag("pre", render_code(replay.command), tabindex=0)
-    return tag("div", tag("p", render_code(wording.truncate(replay.model)), ": ", rules), command, class_="replay")
+    return tag("div", tag("p", render_code(truncate(replay.model)), ": ", rules), command, class_="replay")
 
 
 def render_inventory(report: Report) -> Markup:
@@ -505,10 +504,10 @@ def render_inventory(report: Report) -> Markup:
     return tag(
         "section",
         tag("h2", "Models and runtimes"),
-        tag("details", tag("summary", wording.pluralize(len(report.models), "model")), _render_models(report.models)),
+        tag("details", tag("summary", pluralize(len(report.models), "model")), _render_models(report.models)),
         tag(
             "details",
-            tag("summary", wording.pluralize(len(report.runtimes), "runtime")),
+            tag("summary", pluralize(len(report.runtimes), "runtime")),
             _render_runtimes(report.runtimes),
         ),
         id="inventory",
@@ -516,7 +515,7 @@ def render_inventory(report: Report) -> Markup:
 
 
 def _render_models(models: Sequence[ReportedModel]) -> Markup:
-    rows = ((render_code(wording.truncate(model.path)), render_code(model.sha256 or "-")) for model in models)
+    rows = ((render_code(truncate(model.path)), render_code(model.sha256 or "-")) for model in models)
     return _render_table(("model", "sha256"), rows)
 
 
