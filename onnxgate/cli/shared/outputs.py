@@ -16,6 +16,7 @@ import click
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.report import Report
 
+
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
     """One format of a report; its module is imported when it is used, as each brings its own libraries."""

@@ -1,4 +1,4 @@
-"""HTML and SVG as values: what is not markup of ours is escaped where it is put in, and cannot be forgotten."""
+"""HTML and SVG as values that escape every other string on insertion, and the marks and anchors of the page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ AttributeValue = str | int | bool | None
 
 
 def escape_html(text: str) -> Markup:
-    """Foreign text in an element or in a quoted attribute; visible, and no command to a runner that logs the page."""
+    """Escape a text for an element or a quoted attribute, and keep it from being a workflow command in a log."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(escape_unprintable(text)).replace("##[", "#&#35;["))
 
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
-    """An element. `class_` is `class`, and `_` in other names is `-`; None and False are no attribute."""
+    """Return an element. `class_` is `class`, `_` in other names is `-`; None and False omit the attribute."""
     start = f"<{name}{''.join(_render_attribute(key, value) for key, value in attributes.items())}"
     if name in SVG_SHAPES:
         return Markup(f"{start}/>")
@@ -41,12 +41,12 @@ def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
 
 
 def join_markup(children: Iterable[Child], between: str = "") -> Markup:
-    """Children one after the other; text is escaped, and iterables are gone through. One text is one child."""
+    """Join children, nested iterables included; text is escaped. A single text is one child."""
     return Markup(between.join(_flatten((children,) if isinstance(children, str) else children)))
 
 
 def join_lines(*children: Child) -> Markup:
-    """Each on its own line, so that a page can be read and compared."""
+    """Join children by newlines, so that a page can be read and compared."""
     return join_markup(children, "\n")
 
 
@@ -66,7 +66,7 @@ def _render_attribute(key: str, value: AttributeValue) -> str:
 
 
 def render_prose(text: str) -> Markup:
-    """Text of ours with foreign literals in back-ticks, which are set as code."""
+    """Render a sentence; literals in back-ticks become code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # an unpaired back-tick
         return escape_html(text)
@@ -74,7 +74,7 @@ def render_prose(text: str) -> Markup:
 
 
 def render_code(text: str) -> Markup:
-    """A literal."""
+    """Render a literal."""
     return tag("code", text)
 
 
@@ -103,13 +103,13 @@ VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": 
 
 
 def state_class(state: str) -> str:
-    """`not-asked`; only of words that are ours."""
+    """Return the CSS class of a state, such as `not-asked`; unknown states get that one."""
     return state.replace(" ", "-") if state in STATE_MARKS else "not-asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Where the findings of a page stand, and what belongs to each."""
+    """Numbers of the findings of a page, for links, and the drawings of their nodes."""
 
     findings: Sequence[Finding]  # those that count, worst first
     by_model: Mapping[str, Sequence[int]]
@@ -117,7 +117,7 @@ class Anchors:
     first: Mapping[tuple[str, str], int]  # by model and node
 
     def of_cell(self, cell: Cell) -> list[int]:
-        """The findings that a cell's state comes from: of its runtime, or of none in particular."""
+        """Return the findings that explain a cell: those of its runtime, or without a runtime."""
         about = self.by_model.get(cell.model, ())
         return [
             index
@@ -126,16 +126,16 @@ class Anchors:
         ]
 
     def drawing_of(self, finding: Finding) -> Drawing | None:
-        """The one that shows the node which a finding names."""
+        """Return the drawing of the node that a finding names."""
         return self.drawings.get(_drawing_key(finding))
 
     def drawn_first(self, finding: Finding) -> int:
-        """The first finding that names the same node: it has the picture."""
+        """Return the first finding of the same node, which contains the drawing."""
         return self.first[_drawing_key(finding)]
 
 
 def collect_anchors(report: Report) -> Anchors:
-    """Of one report."""
+    """Number the active findings of a report."""
     findings = wording.list_active_findings(report)
     by_model: dict[str, list[int]] = {}
     for index, finding in enumerate(findings):
@@ -148,6 +148,6 @@ def collect_anchors(report: Report) -> Anchors:
 
 
 def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """A drawing's model and node; a node without a name is called by the value that the message says it makes."""
-    made = finding.message.partition("that makes `")[2].partition("`")[0]
-    return finding.model, finding.node or made
+    """Return model and node of a drawing; a node without a name is identified by its output, from the message."""
+    output = finding.message.partition("that makes `")[2].partition("`")[0]
+    return finding.model, finding.node or output
