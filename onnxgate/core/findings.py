@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
 
+from onnxgate.core.text import join_phrases as join_phrases
+
 
 class Level(str, enum.Enum):
     """How much a finding weighs; only an error closes the gate by default."""
@@ -141,13 +143,6 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
     """A runtime's name for sorting: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")
     return engine, version_sort_key(release)
-
-
-def join_phrases(phrases: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    if len(phrases) < 2:
-        return "".join(phrases)
-    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What error texts mean: of ONNX Runtime and other engines, of exporters, of onnx, pip, uv, numpy and protobuf.
+"""Error texts of ONNX Runtime and other engines, exporters, onnx, pip, uv, numpy and protobuf: causes and fixes.
 
-A text is classified by what it says alone: classes of exceptions and line numbers change with releases.
+A text is classified by its words alone: classes of exceptions and line numbers change with releases.
 """

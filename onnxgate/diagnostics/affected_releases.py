@@ -1,4 +1,4 @@
-"""Which releases of ONNX Runtime a failure concerns, computed from the support data."""
+"""Releases of ONNX Runtime that a failure affects, computed from the support data."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ DOMAIN_NAMES = {"": "ai.onnx"}
 
 
 def captured_domain(captured: CapturedGroups) -> str:
-    """The domain that a text names; the default one where it names none."""
+    """Return the domain that a text names; the default one if it names none."""
     name = captured.get("domain", "")
     return DOMAIN_NAMES.get(name, name)
 
 
 def list_releases() -> list[str]:
-    """The releases that there is data of, from the oldest on."""
+    """Return the releases with support data, oldest first."""
     from onnxgate.support.tables.limits import load_limit_table
 
     return list(load_limit_table().releases)
 
 
 def newest_release() -> str:
-    """The newest of them."""
+    """Return the newest release with support data."""
     return list_releases()[-1]
 
 
 def first_release_with_ir(captured: CapturedGroups) -> str:
-    """The first release that takes the IR version asked for; "" where none does or none is asked for."""
+    """Return the first release that supports the IR version of the text; "" if there is none."""
     from onnxgate.support.tables.limits import find_first_release_for_ir
 
     return find_first_release_for_ir(_captured_number(captured, "asked"))
 
 
 def first_release_with_opset(captured: CapturedGroups) -> str:
-    """The first release that takes the opset asked for."""
+    """Return the first release that supports the opset of the text."""
     from onnxgate.support.tables.limits import find_first_release_for_opset
 
     return find_first_release_for_opset(captured_domain(captured), _captured_number(captured, "asked"))
@@ -52,14 +52,14 @@ def _captured_number(captured: CapturedGroups, name: str) -> int:
 
 
 def describe_since(release: str) -> str:
-    """`works since onnxruntime 1.24.1`, or that no release does."""
+    """Return `works since onnxruntime 1.24.1`, or that no release does."""
     return (
         f"works since onnxruntime {release}" if release else f"no release up to onnxruntime {newest_release()} takes it"
     )
 
 
 def describe_before(release: str) -> str:
-    """Which releases are affected by what works since a release."""
+    """Return the releases before one, or all if there is none."""
     return f"onnxruntime before {release}" if release else f"every onnxruntime up to {newest_release()}"
 
 
@@ -72,29 +72,29 @@ def _load_implementations() -> dict[str, Implementation]:
 
 @functools.lru_cache(maxsize=256)
 def _find_kernels(domain: str, name: str, since: int) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """All releases that there are kernels of; those that have one of this version; and its types in the last of"
-    " them."""
+    """Return all releases, those with a kernel of this version, and its types in the last of these."""
     every = _load_implementations()
 
-    def kernels(each: Implementation) -> list[frozenset[str]]:
-        operator = each.operator(domain, name)
+    def kernels(implementation: Implementation) -> list[frozenset[str]]:
+        operator = implementation.operator(domain, name)
         rows = operator.kernels if operator else ()
         fitting = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
         return [types for row in fitting for types in row.constraints.values()] or [frozenset()] * bool(fitting)
 
-    have = [release for release, each in every.items() if kernels(each)]
+    have = [release for release, implementation in every.items() if kernels(implementation)]
     types = sorted({name for kernel in kernels(every[have[-1]]) for name in kernel}) if have else []
     return tuple(every), tuple(have), tuple(types)
 
 
 def describe_kernel(captured: CapturedGroups) -> str:
-    """From when on there is a kernel of the operator at that version, and which types it takes."""
+    """Describe the releases with a kernel of the operator at that version, and its types."""
     domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
     every, have, types = _find_kernels(domain, name, since)
     if not name:
         return ""
     if not have:
-        return f"no release up to onnxruntime {every[-1]} has a CPU kernel of `{_replace_backticks(name)}` at version {since}"
+        kernel = f"CPU kernel of `{_replace_backticks(name)}` at version {since}"
+        return f"no release up to onnxruntime {every[-1]} has a {kernel}"
     where = "in every release" if have == every else f"since onnxruntime {have[0]}"
     if have[-1] != every[-1]:
         where = f"in onnxruntime {have[0]} to {have[-1]}"
@@ -103,7 +103,7 @@ def describe_kernel(captured: CapturedGroups) -> str:
 
 
 def suggest_kernel_fix(captured: CapturedGroups) -> str:
-    """What to do without a kernel: another type, or the versions of the operator that there are kernels of."""
+    """Suggest another type, or an opset with kernels of the operator."""
     domain, name, since = captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
     operator = _load_implementations()[newest_release()].operator(domain, name)
     if operator is None or _find_kernels(domain, name, since)[1]:
@@ -117,7 +117,7 @@ def suggest_kernel_fix(captured: CapturedGroups) -> str:
 
 
 def describe_missing_kernel(captured: CapturedGroups) -> str:
-    """The releases that have no kernel of the operator at that version; "" where it is a matter of types alone."""
+    """Return the releases without a kernel of the operator at that version."""
     every, have, _ = _find_kernels(
         captured_domain(captured), captured.get("op", ""), _captured_number(captured, "since")
     )
@@ -129,10 +129,14 @@ def describe_missing_kernel(captured: CapturedGroups) -> str:
 
 
 def describe_operator(captured: CapturedGroups) -> str:
-    """Since which opset, and in which releases, there is such an operator."""
+    """Return the domain of an operator, its first opset and its first release."""
     domain, name = captured_domain(captured), captured.get("op", "")
     every = _load_implementations()
-    have = {release: found for release, each in every.items() if (found := each.operator(domain, name))}
+    have = {
+        release: operator
+        for release, implementation in every.items()
+        if (operator := implementation.operator(domain, name))
+    }
     if not name or not have:
         return ""
     last = have[list(have)[-1]]
@@ -147,5 +151,5 @@ def _replace_backticks(text: str) -> str:
 
 
 def _join_types(types: Iterable[str]) -> str:
-    names = [each.removeprefix("tensor(").removesuffix(")") for each in types]
+    names = [name.removeprefix("tensor(").removesuffix(")") for name in types]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,4 +1,4 @@
-"""Which entry a text belongs to, and what is said about it."""
+"""Match an error text with the catalogue, and read family, node and operator from it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from onnxgate.diagnostics.catalogue import (
 from onnxgate.diagnostics.entry import Entry, compile_pattern, longest_literal, render_template
 
 MAX_TEXT_LENGTH = 60_000
-"""Characters of a text that are looked at; what is longer than that is no message."""
+"""Characters of a text that are matched; longer texts are not messages."""
 _BLANKS = re.compile(r"[ \t\r\f\v]{1,200}")
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A text whose entry is known, and what it names."""
+    """The entry of a text, and the names that the text contains."""
 
     entry: Entry
     captured: dict[str, str]  # by the pattern's groups, in their order
@@ -37,51 +37,50 @@ class Diagnosis:
 
     @property
     def means(self) -> str:
-        """What the text means, in one clause."""
+        """Return the meaning of the text in one clause."""
         return render_template(self.entry.means, self.captured)
 
     @property
     def why(self) -> str:
-        """How it comes about; "" where that is plain."""
+        """Return the cause; "" if the meaning contains it."""
         return render_template(self.entry.why, self.captured)
 
     @property
     def fix(self) -> str:
-        """What to do, with numbers."""
+        """Return the fix, with releases."""
         return render_template(self.entry.fix, self.captured)
 
     @property
     def anywhere(self) -> str:
-        """What to do, in words that are the same for all releases."""
+        """Return the fix in words that are the same for all releases."""
         return render_template(self.entry.anywhere or self.entry.fix, self.captured)
 
     @property
     def affected(self) -> str:
-        """The releases concerned; "" where that is not known, or where it is no matter of releases."""
+        """Return the affected releases; "" if they are unknown or irrelevant."""
         return render_template(self.entry.affected, self.captured)
 
 
 def normalize_text(text: str) -> str:
-    """The text with its blanks collapsed and without frames around lines, so that it reads alike wherever it was"
-    " printed."""
+    """Collapse blanks and remove frames around lines, so that the text is equal in all logs."""
     lines = (_BLANKS.sub(" ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
 
 def classify(text: str) -> Diagnosis | None:
-    """What a text says; None where nobody knows it."""
+    """Return the diagnosis of a text; None for an unknown one."""
     return find_first_entry(normalize_text(text))
 
 
 def find_first_entry(text: str) -> Diagnosis | None:
-    """The first entry in order that is found in a canonical text."""
+    """Return the first entry, in order, that matches a normalized text."""
     flat = text.replace("\n", " ")
     places = [place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat]
     return next(match_patterns(text, places, len(text)), None)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
-    """What is found in a canonical text, of the patterns at these places, and begins before a character."""
+    """Yield matches of the patterns at these places that begin before `end`, in a normalized text."""
     for place in places:
         entry, pattern, _ = list_patterns()[place]
         match = compile_pattern(pattern).search(text)
@@ -92,7 +91,7 @@ def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagn
 
 @functools.cache
 def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
-    """All patterns in the order in which they are tried, each with a piece that every text which it matches holds."""
+    """Return entry, pattern and a literal that each matching text contains, in the order of matching."""
     return tuple((entry, pattern, longest_literal(pattern)) for entry in list_entries() for pattern in entry.says)
 
 
@@ -110,19 +109,19 @@ ENTRIES_BY_PRODUCER: dict[str, tuple[Entry, ...]] = {
     "protobuf": packages.PROTOBUF,
     "Files and packages": packages.SYSTEM,
 }
-"""By who says it."""
+"""Producer -> entries, in the order of matching; the docs list them so."""
 
 
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
-    """All of them, the general ones last."""
+    """Return all entries, the general ones last."""
     every = [entry for group in ENTRIES_BY_PRODUCER.values() for entry in group]
     return tuple(sorted(every, key=lambda entry: entry.general))
 
 
 @functools.cache
 def entries_by_name() -> dict[str, Entry]:
-    """Each by its name."""
+    """Return the entries by name."""
     return {entry.name: entry for entry in list_entries()}
 
 
@@ -147,74 +146,78 @@ _UNCONVERTED_OPERATORS = (
 )
 
 _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from \S.{0,400}? failed: ?)?"
-"""Names the file."""
+"""Prefix with the name of the file."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
-"""Whatever it says of the cause, the model was loaded."""
+"""A text with these words shows that the model was loaded."""
 
 
 @functools.lru_cache(maxsize=256)
 def diagnose(text: str) -> Diagnosis | None:
-    """What a runtime's text says."""
+    """Return the diagnosis of a runtime's text; cached."""
     return classify(text)
 
 
 def failure_family(text: str) -> str:
-    """Which family a text belongs to, "" for none of them."""
-    each = diagnose(text)
+    """Return the family of a text, "" if there is none."""
+    diagnosis = diagnose(text)
     if _RUN_FAILURE in text:
         return "run_node"
-    return each.entry.family if each else ""
+    return diagnosis.entry.family if diagnosis else ""
 
 
 def describe_meaning(text: str) -> str:
-    """What a text means, in one clause; "" where it is unknown, or says it well enough by itself."""
-    each = diagnose(text)
-    return "" if each is None or each.entry.general else each.means
+    """Return the meaning of a text in one clause; "" if it is unknown, or clear by itself."""
+    diagnosis = diagnose(text)
+    return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 
 
 def describe_fix(text: str) -> str:
-    """What is to be done, in words that are the same for all releases; "" where the text is unknown."""
-    each = diagnose(text)
-    return each.anywhere if each else ""
+    """Return the fix in words that are the same for all releases; "" for an unknown text."""
+    diagnosis = diagnose(text)
+    return diagnosis.anywhere if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """What a text says, without what differs between a model and one of its nodes alone: its family, and its words."""
-    each, name = diagnose(text), failure_family(text)
-    if each and name:
-        return (name, *each.captured.values())
+    """Return family and captured names of a text, equal for a model and for one of its nodes alone."""
+    diagnosis, name = diagnose(text), failure_family(text)
+    if diagnosis and name:
+        return (name, *diagnosis.captured.values())
     return ("", " ".join(_cached_regex(_LOAD_PREFIX).sub("", text).split()))
 
 
 def find_node_name(text: str) -> str | None:
-    """The node that a text names; most texts name none, or one without a name."""
+    """Return the node that a text names; most texts name none, or one without a name."""
     for pattern in _NODE_PATTERNS:
-        if found := _cached_regex(pattern).search(text):
-            return found.group(1)
+        if match := _cached_regex(pattern).search(text):
+            return match.group(1)
     return None
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
-    """Domain ("" where it is not said, or the default one) and name of the operator that a runtime does not have."""
-    each = diagnose(text)
-    if each is None or each.entry.family not in ("no_op", "no_kernel") or not (name := each.captured.get("op")):
+    """Return domain ("" if it is the default or missing) and name of the operator that a runtime lacks."""
+    diagnosis = diagnose(text)
+    if (
+        diagnosis is None
+        or diagnosis.entry.family not in ("no_op", "no_kernel")
+        or not (name := diagnosis.captured.get("op"))
+    ):
         return None
     prefix, _, last = name.rpartition(".")
-    return (each.captured.get("domain", prefix), last)
+    return (diagnosis.captured.get("domain", prefix), last)
 
 
 def list_unsupported_operators(text: str) -> tuple[str, ...]:
-    """All operators that an engine does not have, where its text lists every one: `Det`, `my.domain.Op`."""
-    found = _cached_regex(_UNCONVERTED_OPERATORS).search(text)
-    names = found.group(1).split(", ") if found else []
+    """Return the operators that an engine lacks, if its text lists them: `Det`, `my.domain.Op`."""
+    match = _cached_regex(_UNCONVERTED_OPERATORS).search(text)
+    names = match.group(1).split(", ") if match else []
     return tuple(dict.fromkeys(re.sub(r"-\d{1,9}$", "", name.strip()) for name in names))
 
 
 def find_missing_locale(text: str) -> str | None:
-    """The locale that a text says this machine lacks, whether the model was loaded or run; None for other texts."""
-    each = diagnose(text)
-    return each.captured.get("locale") if each and each.entry.name == "locale-missing" else None
+    """Return the locale that this machine lacks according to the text; None for other texts."""
+    diagnosis = diagnose(text)
+    return diagnosis.captured.get("locale") if diagnosis and diagnosis.entry.name == "locale-missing" else None
 
 
 @functools.cache

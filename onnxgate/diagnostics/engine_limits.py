@@ -1,4 +1,4 @@
-"""What engines are known not to do, or to compute otherwise: so that a finding can say that it is no news."""
+"""Known limits and wrong results of engines, so that a finding can refer to them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from onnxgate.project.engines import parse_engine
 
 @dataclass(frozen=True, slots=True)
 class EngineLimit:
-    """One limit of some releases of an engine, and how it shows."""
+    """One limit of some releases of an engine, and its symptom."""
 
     engine: str
     releases: SpecifierSet
     words: str  # after "a known limit of <engine>: "
     quantized: bool = False  # outputs of models that round to steps differ
-    operators: frozenset[str] = frozenset()  # where they have all of these
+    operators: frozenset[str] = frozenset()  # of models with all of these
     says: re.Pattern[str] | None = None  # a refusal in these words
 
 
-# Source, where nothing else is said: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
+# Source, unless an entry names another: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
 ENGINE_LIMITS = (
     EngineLimit(
         # Source: the three nodes alone are 0.76 off; nine other operators in the place of Softmax are right.
@@ -83,18 +83,18 @@ ENGINE_LIMITS = (
 
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
-    """Why an engine's outputs may differ for a model of these operators, "" where nothing is known."""
+    """Return the reason why an engine's outputs may differ for these operators, "" if none is known."""
     return _describe_limit(
-        each
-        for each in _limits_of_runtime(runtime)
-        if each.quantized and comparability.quantized and each.operators.issubset(operators)
+        limit
+        for limit in _limits_of_runtime(runtime)
+        if limit.quantized and comparability.quantized and limit.operators.issubset(operators)
     )
 
 
 def find_text_limit(runtime: str, text: str) -> str:
-    """What is known of a refusal in these words, "" where nothing is."""
+    """Return the known limit that explains an error text, "" if there is none."""
     return _describe_limit(
-        each for each in _limits_of_runtime(runtime) if each.says is not None and each.says.search(text)
+        limit for limit in _limits_of_runtime(runtime) if limit.says is not None and limit.says.search(text)
     )
 
 

@@ -1,4 +1,4 @@
-"""One known error text: how it is recognised, and what is said about it."""
+"""One known error text: its patterns, and templates for meaning, cause and fix."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from string import Formatter
 
 CapturedGroups = Mapping[str, str]
-"""What the named groups of a pattern took from a text; one that took nothing is not there."""
+"""Named groups of a pattern -> text, without empty ones."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""A template (`{op}`); several, of which the first is taken that can be filled; or what makes the words."""
+"""A template (`{op}`); several, of which the first that can be filled is used; or a function."""
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A failure that is known by its text.
+    """A failure that is recognised by its text.
 
     A blank in a pattern also matches the end of a line, since logs wrap; `.` does not.
     """
@@ -29,25 +29,25 @@ class Entry:
     fix: Template
     anywhere: Template = ""  # the fix without what differs between releases; "": it is `fix`
     affected: Template = ""  # the releases concerned
-    rules: tuple[str, ...] = ()  # where onnxgate says it before it happens
-    family: str = ""  # what the runtime stage goes by; "": it has nothing to do with a model's load or run
-    source: str = ""  # where it is from, if the corpus has no text of it
-    general: bool = False  # says less than any other entry that matches too
+    rules: tuple[str, ...] = ()  # of onnxgate, that report it before it happens
+    family: str = ""  # used by the runtime stage; "": not about loading or running a model
+    source: str = ""  # origin of the text, if the corpus does not contain it
+    general: bool = False  # matched after all specific entries
 
 
 class TemplateValues(dict[str, str]):
-    """Captured text for a template: what is missing is `…`."""
+    """Captured text for a template; a missing name becomes `…`."""
 
     def __missing__(self, key: str) -> str:
         return "…"
 
     def fill(self, template: str) -> bool:
-        """Whether all that the template asks for was captured."""
+        """Return True if all names of the template were captured."""
         return all(name in self for _, name, _, _ in Formatter().parse(template) if name)
 
 
 def render_template(words: Template, captured: CapturedGroups) -> str:
-    """The words about one text."""
+    """Render a template with the names of one text."""
     if callable(words):
         return words(captured)
     filled = TemplateValues({name: text.replace("`", "'") for name, text in captured.items()})
@@ -60,19 +60,19 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """The pattern, with blanks outside of character classes that match the end of a line as well."""
-    made, inside = [], False
+    """Compile a pattern whose blanks outside of character classes also match the end of a line."""
+    characters, inside = [], False
     for place, character in enumerate(pattern):
         escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
         if character in "[]" and not escaped:
             inside = character == "["
-        made.append("[ \n]" if character == " " and not inside else character)
-    return re.compile("".join(made))
+        characters.append("[ \n]" if character == " " and not inside else character)
+    return re.compile("".join(characters))
 
 
 @functools.cache
 def longest_literal(pattern: str) -> str:
-    """The longest piece of a pattern that every text it matches holds as it is written."""
+    """Return the longest literal of a pattern that each matching text contains."""
     pieces, piece, depth, place = [], "", 0, 0
     while place < len(pattern):
         character, escape = pattern[place], pattern[place] == "\\"

@@ -1,4 +1,4 @@
-"""What a log says, in words: each known error once."""
+"""Find known errors in a log and explain them."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from onnxgate.diagnostics.classification import Diagnosis, list_patterns, match_
 
 
 class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
-    """One known error of a log, however often it is in it."""
+    """One known error of a log with all its occurrences."""
 
     name: str  # of the entry
-    says: str  # the first line, as it was printed
+    says: str  # the first line, as printed
     means: str
     why: str
     fix: str
-    affected: str  # the releases concerned; "" where that is not known, or no matter of releases
-    rules: tuple[str, ...]  # of onnxgate, that say it before it happens
+    affected: str  # releases; "" if they are unknown or irrelevant
+    rules: tuple[str, ...]  # of onnxgate, that report it before it happens
     count: int
     lines: tuple[int, ...]  # the first ones
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that looks like an error, and that nobody knows."""
+    """A line that looks like an error, and is not in the catalogue."""
 
     line: int
     says: str
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found in one log."""
+    """Known and unknown errors of one log."""
 
     version: int = 1
     onnxgate: str
     lines: int
-    errors: tuple[ExplainedError, ...]  # in the order in which they come first
-    more_errors: int = 0  # different ones that there was no room for
+    errors: tuple[ExplainedError, ...]  # by their first line
+    more_errors: int = 0  # different ones beyond the limit
     unknown: int  # lines that look like errors, and are not explained
     first_unknown: tuple[UnknownLine, ...]
 
     @property
     def exit(self) -> int:
-        """0 where something is explained, or nothing looks like an error; 3 where all that does is unknown."""
+        """Return 0 if an error is explained or there is none; 3 if all are unknown."""
         return 3 if self.unknown and not self.errors else 0
 
 
 CHUNK_BYTES = 65_536
 MAX_LINE_LENGTH = 16_384
-"""Characters of a line that are looked at together; what is longer is read in pieces, parted at a blank."""
+"""Characters of a line that are matched together; a longer line is split at a blank."""
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\\u001b\[[\d;]{0,32}m")
 _TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
 # Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit; pytest's own mark.
@@ -74,48 +74,48 @@ _JSON_FIELD = re.compile(r'"[\w.@-]{1,40}" ?: ?"')
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line, or a piece of one."""
+    """A line, or a part of one."""
 
     number: int  # as an editor counts them, from 1
-    text: str  # canonical
+    text: str  # normalized
 
 
 def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
-    """All lines that are not blank, in bounded memory, whatever the length of one."""
+    """Yield all lines that are not blank, in bounded memory for any length of a line."""
     for number, text in _read_pieces(stream):
         for piece in _unescape_json(text):
-            if piece and (said := normalize_text(strip_prefixes(piece))):
-                for line in said.split("\n"):
+            if piece and (plain := normalize_text(strip_prefixes(piece))):
+                for line in plain.split("\n"):
                     yield LogLine(number, line)
 
 
 def strip_prefixes(text: str) -> str:
-    """A line without colours, and without the prefixes of whoever passed it on."""
+    """Remove colours and the prefixes of CI services and containers from a line."""
     plain = _ANSI.sub("", text)
     for _ in range(_MAX_PREFIXES):
-        found = _PREFIX.match(plain)
-        if not found:
+        match = _PREFIX.match(plain)
+        if not match:
             break
-        plain = plain[found.end() :]
+        plain = plain[match.end() :]
     return plain
 
 
 def _unescape_json(text: str) -> list[str]:
-    """The lines that a line of JSON holds, else the line itself."""
+    """Return the lines in a line of JSON, or the line itself."""
     if "\\n" not in text or not _JSON_FIELD.search(text):
         return text.split("\r")
     return text.replace("\\r", "").replace("\\t", " ").replace('\\"', '"').split("\\n")
 
 
 def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Lines by number, long ones in pieces."""
+    """Yield number and text of each line, long ones in parts."""
     first = stream.read(CHUNK_BYTES)
     decoder = codecs.getincrementaldecoder(_detect_encoding(first))(errors="replace")
     number, rest, chunk = 1, "", first
     while chunk:
         rest += decoder.decode(chunk)
-        *whole, rest = rest.split("\n")
-        for line in whole:
+        *lines, rest = rest.split("\n")
+        for line in lines:
             yield from ((number, piece) for piece in _split_long_line(line))
             number += 1
         *pieces, rest = _split_long_line(rest)
@@ -125,7 +125,7 @@ def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
 
 
 def _detect_encoding(first: bytes) -> str:
-    """What the log is written in: PowerShell writes UTF-16."""
+    """Return the encoding of the log; PowerShell writes UTF-16."""
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     return "utf-8-sig"
@@ -142,17 +142,17 @@ def _split_long_line(line: str) -> list[str]:
 
 
 WINDOW_LINES = 10
-"""Lines that one message may take, and more than any that is known does."""
+"""Lines of one message; known ones have fewer."""
 MAX_MESSAGE_LENGTH = 4_000
-"""Characters behind its first line that a message may take."""
+"""Characters of a message after its first line."""
 LOOKAHEAD_LINES = 4
-"""Lines in which something that says more takes the place of something general."""
+"""Lines in which a specific entry replaces a general one."""
 REPEAT_LINES = 25
-"""Lines within which the same error is said once more, and did not happen again."""
+"""Lines within which an equal error is a repetition, and not a new occurrence."""
 RECENT_ERRORS = 8
-"""Errors of one kind that a text with fewer words may belong to."""
+"""Latest errors of one entry that are compared with a text with fewer names."""
 MAX_ERRORS = 200
-"""Different errors that are told apart."""
+"""Different errors of one log."""
 MAX_SHOWN = 5
 QUOTE_LENGTH = 240
 _ERROR_LIKE = re.compile(
@@ -164,21 +164,21 @@ _ERROR_LIKE = re.compile(
     r"|^pybind11_state\.\w{1,40}: "
     r"|Segmentation fault|core dumped"
 )
-# What follows from an error, and is none by itself.
+# Lines that follow from an error and are not errors themselves.
 _CONSEQUENCE = re.compile(
     r"Process completed with exit code|returned non-zero exit status|CalledProcessError|(?:0|no) errors?\b"
     r"|make(?:\[\d{1,4}\])?: \*\*\*|SystemError: <built-in function __import__>|errors? found in 0"
     r"|^=+ .{0,80} =+$|^_* ?ERROR (?:collecting|at \w{1,20} of) |short test summary|ELIFECYCLE|Command exited with"
 )
-# What pytest says once more at its end.
+# Lines of pytest's final summary, which repeat errors.
 _PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?: - |$)")
 
 
 @dataclass(slots=True)
 class _ErrorGroup:
-    """One error while it is counted."""
+    """One error and its occurrences so far."""
 
-    known: Diagnosis
+    diagnosis: Diagnosis
     says: str
     last: int
     patterns: set[str]  # of its last occurrence: a program may say one thing in several ways
@@ -195,56 +195,61 @@ class _LogErrors:
     unknown: int = 0
     first_unknown: list[UnknownLine] = field(default_factory=list)
 
-    def add(self, known: Diagnosis, line: LogLine) -> None:
-        """Count an error: anew, or as one that is there already."""
-        group = self._like(known)
+    def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
+        """Count an error as a new one or as an occurrence of an earlier one."""
+        group = self._like(diagnosis)
         if group is None:
-            self._begin(known, line)
+            self._begin(diagnosis, line)
             return
-        if line.number - group.last > REPEAT_LINES or known.pattern in group.patterns:
+        if line.number - group.last > REPEAT_LINES or diagnosis.pattern in group.patterns:
             group.count += 1
             group.lines = [*group.lines, line.number][:MAX_SHOWN]
             group.patterns = set()
-        group.patterns.add(known.pattern)
-        if len(known.captured) > len(group.known.captured):
-            group.known = known
-            self.exact[_diagnosis_key(known)] = group
+        group.patterns.add(diagnosis.pattern)
+        if len(diagnosis.captured) > len(group.diagnosis.captured):
+            group.diagnosis = diagnosis
+            self.exact[_diagnosis_key(diagnosis)] = group
         group.last = line.number
 
-    def _begin(self, known: Diagnosis, line: LogLine) -> None:
+    def _begin(self, diagnosis: Diagnosis, line: LogLine) -> None:
         if len(self.groups) < MAX_ERRORS:
             group = _ErrorGroup(
-                known, _quote_line(line.text, known.start), line.number, {known.pattern}, lines=[line.number]
+                diagnosis,
+                _quote_line(line.text, diagnosis.start),
+                line.number,
+                {diagnosis.pattern},
+                lines=[line.number],
             )
             self.groups.append(group)
-            self.of_entry.setdefault(known.entry.name, []).append(group)
-            self.exact[_diagnosis_key(known)] = group
+            self.of_entry.setdefault(diagnosis.entry.name, []).append(group)
+            self.exact[_diagnosis_key(diagnosis)] = group
         elif len(self.more) < MAX_ERRORS:
-            self.more.add(_diagnosis_key(known))
+            self.more.add(_diagnosis_key(diagnosis))
 
-    def _like(self, known: Diagnosis) -> _ErrorGroup | None:
-        """The one that says the same, or the same with more or fewer words."""
-        if group := self.exact.get(_diagnosis_key(known)):
+    def _like(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
+        """Return an earlier error with equal names, or with more or fewer of them."""
+        if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
-        latest = self.of_entry.get(known.entry.name, [])[-RECENT_ERRORS:]
-        new = known.captured.items()
+        latest = self.of_entry.get(diagnosis.entry.name, [])[-RECENT_ERRORS:]
+        new = diagnosis.captured.items()
         return next(
-            (each for each in reversed(latest) if new <= (old := each.known.captured.items()) or old <= new), None
+            (group for group in reversed(latest) if new <= (old := group.diagnosis.captured.items()) or old <= new),
+            None,
         )
 
     def suspect(self, line: LogLine) -> None:
-        """Count a line that looks like an error, and that nobody knows."""
+        """Count a line that looks like an error and is not in the catalogue."""
         self.unknown += 1
         if len(self.first_unknown) < MAX_SHOWN:
             self.first_unknown.append(UnknownLine(line=line.number, says=_quote_line(line.text, 0)))
 
 
-def _diagnosis_key(known: Diagnosis) -> tuple[object, ...]:
-    return (known.entry.name, *known.captured.items())
+def _diagnosis_key(diagnosis: Diagnosis) -> tuple[object, ...]:
+    return (diagnosis.entry.name, *diagnosis.captured.items())
 
 
 def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
-    """What a log says, read once from its beginning to its end."""
+    """Explain a log in one pass."""
     findings, last = _LogErrors(), 0
     covered = 0  # lines of the window that a message took
     for window in _windows(read_lines(stream)):
@@ -252,13 +257,13 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
         if covered:
             covered -= 1
             continue
-        known = _diagnose_first_line(window)
-        if known is None:
+        diagnosis = _diagnose_first_line(window)
+        if diagnosis is None:
             if not _introduces_error(window):
                 _count_unknown_error(window[0].line, findings)
             continue
-        findings.add(known, window[0].line)
-        covered = _window_text(window)[: known.end].count("\n")
+        findings.add(diagnosis, window[0].line)
+        covered = _window_text(window)[: diagnosis.end].count("\n")
     return ExplainedLog(
         onnxgate=onnxgate,
         lines=last,
@@ -271,14 +276,14 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
 
 @dataclass(frozen=True, slots=True)
 class _ScannedLine:
-    """A line with the places of patterns whose literal piece it holds."""
+    """A line with the places of patterns whose literal it contains."""
 
     line: LogLine
     hits: tuple[int, ...]
 
 
 def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
-    """Each line with those behind it."""
+    """Yield each line with the lines after it."""
     window: deque[_ScannedLine] = deque()
     before: LogLine | None = None
     for line in stream:
@@ -301,29 +306,29 @@ def _find_literals(flat: str) -> tuple[int, ...]:
 
 
 def _window_text(window: deque[_ScannedLine]) -> str:
-    return "\n".join(each.line.text for each in window)
+    return "\n".join(scanned.line.text for scanned in window)
 
 
 def _diagnose_first_line(window: deque[_ScannedLine]) -> Diagnosis | None:
-    """What begins in the window's first line; what says less than something just behind it is left to that."""
-    places = sorted({place for each in window for place in each.hits})
+    """Return the error that begins in the first line; None if a specific one follows a general one."""
+    places = sorted({place for scanned in window for place in scanned.hits})
     if not places:
         return None
     text, first = _window_text(window), len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
-    known = next(match_patterns(text, places, first), None)
-    if known is None or not known.entry.general:
-        return known
-    ahead = sum(len(each.line.text) + 1 for _, each in zip(range(LOOKAHEAD_LINES), window, strict=False))
-    better = next(match_patterns(text, places, ahead), known)
-    return known if better.entry.general else None
+    diagnosis = next(match_patterns(text, places, first), None)
+    if diagnosis is None or not diagnosis.entry.general:
+        return diagnosis
+    ahead = sum(len(scanned.line.text) + 1 for _, scanned in zip(range(LOOKAHEAD_LINES), window, strict=False))
+    better = next(match_patterns(text, places, ahead), diagnosis)
+    return diagnosis if better.entry.general else None
 
 
 def _introduces_error(window: deque[_ScannedLine]) -> bool:
-    """Whether a line ends in a colon, and what is known comes behind it."""
+    """Return True for a line that ends in a colon with a known error after it."""
     if not window[0].line.text.endswith(":"):
         return False
-    places, text = sorted({place for each in window for place in each.hits}), _window_text(window)
+    places, text = sorted({place for scanned in window for place in scanned.hits}), _window_text(window)
     return any(True for _ in match_patterns(text, places, len(text)))
 
 
@@ -335,7 +340,7 @@ def _count_unknown_error(line: LogLine, findings: _LogErrors) -> None:
 
 
 def _quote_line(text: str, start: int) -> str:
-    """The line, or what is around the place in it."""
+    """Return the line, or the part around a position."""
     if len(text) <= QUOTE_LENGTH:
         return text
     begin = max(0, start - QUOTE_LENGTH // 4)
@@ -345,15 +350,15 @@ def _quote_line(text: str, start: int) -> str:
 
 
 def _to_explained_error(group: _ErrorGroup) -> ExplainedError:
-    known = group.known
+    diagnosis = group.diagnosis
     return ExplainedError(
-        name=known.entry.name,
+        name=diagnosis.entry.name,
         says=group.says,
-        means=known.means,
-        why=known.why,
-        fix=known.fix,
-        affected=known.affected,
-        rules=known.entry.rules,
+        means=diagnosis.means,
+        why=diagnosis.why,
+        fix=diagnosis.fix,
+        affected=diagnosis.affected,
+        rules=diagnosis.entry.rules,
         count=group.count,
         lines=tuple(group.lines),
     )

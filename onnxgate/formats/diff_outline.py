@@ -1,4 +1,4 @@
-"""The lines of a difference's outline, and words that several of its sections use."""
+"""Outline of a model difference: sections and lines that text and Markdown render."""
 
 from __future__ import annotations
 
@@ -8,70 +8,63 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from onnxgate.formats.wording import pluralize, truncate
+from onnxgate.core.text import join_phrases, pluralize, truncate
 from onnxgate.model.diff.result import Changed, Difference, InterfaceChange, NodeChange, WeightChange
 from onnxgate.model.facts import ValueInfo
 
 MAX_NAMED = 3
-"""So many are named where a sentence lists them; the rest is counted."""
+"""Names in a sentence; the others are counted."""
 
 Sign = Literal["+", "-", "~", ""]
 
 
 @dataclass(frozen=True, slots=True)
 class OutlineLine:
-    """One line; literals in it stand in back-ticks. `children` stand below it."""
+    """One line, with literals in back-ticks, and the lines below it."""
 
     sign: Sign
     text: str
     children: tuple[OutlineLine, ...] = ()
 
 
-def join_names(names: Sequence[str], most: int) -> str:
-    """`a, b and c`; of more than so many, the first ones and how many more."""
-    if len(names) > most + 1:
-        return f"{', '.join(names[:most])} and {len(names) - most:,} more"
-    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
-
-
 def format_two_digits(number: float) -> str:
-    """Of a hundred and more all figures before the point: `1.1e+02` is none that is read."""
+    """Return two significant digits, and all digits before the point of larger numbers, never `1.1e+02`."""
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
-def count_node_changes(found: Difference) -> str:
-    """`nodes: 3 added, 1 changed`."""
-    counts = Counter(it.change for it in found.nodes)
-    said = [f"{counts[word]:,} {word}" for word in ("added", "removed", "replaced", "changed") if counts[word]]
-    return f"nodes: {', '.join(said)}"
+def count_node_changes(difference: Difference) -> str:
+    """Return `nodes: 3 added, 1 changed`."""
+    counts = Counter(it.change for it in difference.nodes)
+    phrases = [f"{counts[word]:,} {word}" for word in ("added", "removed", "replaced", "changed") if counts[word]]
+    return f"nodes: {', '.join(phrases)}"
 
 
-def summarize_nodes(found: Difference) -> str:
-    """The same without the word, and how many are as they were."""
-    there = sum(it.change != "removed" for it in found.nodes)
+def summarize_nodes(difference: Difference) -> str:
+    """Return the counts without the title, and the number of unchanged ones."""
+    there = sum(it.change != "removed" for it in difference.nodes)
     return (
-        f"{count_node_changes(found).removeprefix('nodes: ')}; {found.new.nodes - there:,} as they were"
-        if found.nodes
+        f"{count_node_changes(difference).removeprefix('nodes: ')}; {difference.new.nodes - there:,} as they were"
+        if difference.nodes
         else ""
     )
 
 
-def list_node_lines(found: Difference, most: int) -> Iterator[OutlineLine]:
-    """By the graph that they are in; where there are many, first which operators."""
-    shown = found.nodes[:most] if most and len(found.nodes) > most + 1 else found.nodes
-    if len(shown) < len(found.nodes):
-        yield from _count_by_operator(found.nodes)
+def list_node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
+    """Yield the nodes by their graph; of many, first the counts by operator."""
+    shown = difference.nodes[:most] if most and len(difference.nodes) > most + 1 else difference.nodes
+    if len(shown) < len(difference.nodes):
+        yield from _count_by_operator(difference.nodes)
     scope: tuple[str, ...] = ()
-    held: list[OutlineLine] = []
+    lines: list[OutlineLine] = []
     for it in (*shown, None):
         if it is None or it.scope != scope:
-            yield from _nest_in_scope(scope, held)
-            held = []
+            yield from _nest_in_scope(scope, lines)
+            lines = []
         if it is not None:
             scope = it.scope
-            held.append(_node_line(it))
-    if len(shown) < len(found.nodes):
-        yield OutlineLine("", f"and {len(found.nodes) - len(shown):,} more; `-v` shows all")
+            lines.append(_node_line(it))
+    if len(shown) < len(difference.nodes):
+        yield OutlineLine("", f"and {len(difference.nodes) - len(shown):,} more; `-v` shows all")
 
 
 def _nest_in_scope(scope: tuple[str, ...], lines: list[OutlineLine]) -> Iterator[OutlineLine]:
@@ -82,7 +75,7 @@ def _nest_in_scope(scope: tuple[str, ...], lines: list[OutlineLine]) -> Iterator
 
 
 def describe_scope(scope: tuple[str, ...]) -> str:
-    """Where a node is, from the outside in."""
+    """Return the path of graphs that contain a node, outermost first."""
     return truncate(" / ".join(scope))
 
 
@@ -93,9 +86,9 @@ def _count_by_operator(nodes: Sequence[NodeChange]) -> Iterator[OutlineLine]:
             for it in nodes
             if it.change == change
         )
-        said = [f"{number:,} {what}" for what, number in counts.most_common()]
-        if said:
-            yield OutlineLine("", f"{change}: {join_names(said, 8)}")
+        phrases = [f"{number:,} {what}" for what, number in counts.most_common()]
+        if phrases:
+            yield OutlineLine("", f"{change}: {join_phrases(phrases, 8)}")
 
 
 def _node_line(it: NodeChange) -> OutlineLine:
@@ -125,71 +118,69 @@ def _operator_and_name(operator: str, name: str) -> str:
 
 
 def _describe_neighbors(it: NodeChange, reads: str, feeds: str, stood: str) -> str:
-    taken, given = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
-    if it.inserted and taken and given:
+    sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
+    if it.inserted and sources and targets:
         stood = f", {stood}" if stood else " "
-        if len(given) == 1:
-            return f"{stood}between {taken[0]} and {given[0]}"
-        return f"{stood}after {taken[0]}, before {join_names(given, MAX_NAMED)}"
+        if len(targets) == 1:
+            return f"{stood}between {sources[0]} and {targets[0]}"
+        return f"{stood}after {sources[0]}, before {join_phrases(targets, MAX_NAMED)}"
     which = "which " if stood else ""
-    parts = [f"{reads} {join_names(taken, MAX_NAMED)}" if taken else f"{reads} weights alone"]
-    parts.append(f"{feeds} {join_names(given, MAX_NAMED)}" if given else f"{feeds} nothing")
+    parts = [f"{reads} {join_phrases(sources, MAX_NAMED)}" if sources else f"{reads} weights alone"]
+    parts.append(f"{feeds} {join_phrases(targets, MAX_NAMED)}" if targets else f"{feeds} nothing")
     return f", {which}{' and '.join(parts)}"
 
 
 _ROUNDING_CHANGE = 1e-6
-"""A float weight that moved by less, by its length, is what another machine would have rounded so."""
+"""Relative change below which a float weight differs only by the rounding of another machine."""
 
 
-def count_weight_changes(found: Difference) -> str:
-    """`weights: 3 changed, 1 added`."""
-    counts: Counter[str] = Counter(it.change for it in found.weights)
+def count_weight_changes(difference: Difference) -> str:
+    """Return `weights: 3 changed, 1 added`."""
+    counts: Counter[str] = Counter(it.change for it in difference.weights)
     words = {"changed": "changed", "added": "added", "removed": "removed", "copied": "stored again"}
-    said = [f"{counts[change]:,} {word}" for change, word in words.items() if counts[change]]
+    phrases = [f"{counts[change]:,} {word}" for change, word in words.items() if counts[change]]
     if counts["unreadable"]:
-        said.append(f"{counts['unreadable']:,} that could not be compared")
-    return f"weights: {', '.join(said)}"
+        phrases.append(f"{counts['unreadable']:,} that could not be compared")
+    return f"weights: {', '.join(phrases)}"
 
 
-def summarize_weights(found: Difference) -> str:
-    """The same without the word, and how many are as they were."""
-    if not found.weights:
+def summarize_weights(difference: Difference) -> str:
+    """Return the counts without the title, and the number of unchanged ones."""
+    if not difference.weights:
         return ""
-    there = sum(it.change != "removed" for it in found.weights)
-    return (
-        f"{count_weight_changes(found).removeprefix('weights: ')}; {max(found.new.weights - there, 0):,} as they were"
-    )
+    there = sum(it.change != "removed" for it in difference.weights)
+    return f"{count_weight_changes(difference).removeprefix('weights: ')}; {max(difference.new.weights - there, 0):,} as they were"
 
 
-def list_weight_lines(found: Difference, *, whole: bool) -> Iterator[OutlineLine]:
-    """Those that moved furthest first; such as are only rounded, and copies, in one line where there are many."""
+def list_weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
+    """Yield the weights, largest changes first; many rounded ones or copies share a line."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
-    rounded = [it for it in found.weights if _is_rounded(it)]
-    copied = [it for it in found.weights if it.change == "copied"]
+    rounded = [it for it in difference.weights if _is_rounded(it)]
+    copied = [it for it in difference.weights if it.change == "copied"]
     gathered = [*(rounded if len(rounded) > MAX_NAMED else ()), *(copied if len(copied) > MAX_NAMED else ())]
-    for it in sorted(found.weights, key=lambda it: (order[it.change], -_change_size(it))):
-        if whole or it not in gathered:
+    for it in sorted(difference.weights, key=lambda it: (order[it.change], -_change_size(it))):
+        if complete or it not in gathered:
             yield OutlineLine(*_describe_weight(it))
-    if not whole and len(rounded) > MAX_NAMED:
-        text = f"{len(rounded):,} weights moved by less than {_format_ratio(_ROUNDING_CHANGE)} each: {_join_weight_names(rounded)}"
-        yield OutlineLine("~", text)
-    if not whole and len(copied) > MAX_NAMED:
+    if not complete and len(rounded) > MAX_NAMED:
+        limit = f"less than {_format_ratio(_ROUNDING_CHANGE)} each"
+        yield OutlineLine("~", f"{len(rounded):,} weights moved by {limit}: {_join_weight_names(rounded)}")
+    if not complete and len(copied) > MAX_NAMED:
         yield OutlineLine("+", f"{len(copied):,} weights hold the same as another one: {_join_weight_names(copied)}")
 
 
 def _change_size(it: WeightChange) -> float:
-    """How far it moved; what has no distance, by its shape or by what it holds, went furthest."""
+    """Return the relative change; infinity if its shape or type has no distance."""
     return math.inf if it.relative is None else it.relative
 
 
 def _is_rounded(it: WeightChange) -> bool:
-    """It differs by no more than another machine's rounding."""
+    """Return True for a difference no larger than another machine's rounding."""
     same_form = (it.type, it.shape) == (it.was_type, it.was_shape)
     return it.change == "changed" and same_form and it.relative is not None and it.relative < _ROUNDING_CHANGE
 
 
 def _join_weight_names(weights: Sequence[WeightChange]) -> str:
-    return join_names([f"`{truncate(it.name)}`" for it in weights], MAX_NAMED)
+    return join_phrases([f"`{truncate(it.name)}`" for it in weights], MAX_NAMED)
 
 
 def _describe_weight(it: WeightChange) -> tuple[Sign, str]:
@@ -242,45 +233,46 @@ def _format_ratio(ratio: float) -> str:
 
 
 MAX_LINES = 20
-"""So many lines of a section are shown; the rest is counted."""
+"""Lines of a section; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One aspect of the models, with how much of it changed."""
+    """One aspect of the models, a summary of its changes and the lines of the outline."""
 
     title: str
     summary: str
     lines: tuple[OutlineLine, ...]
 
 
-def render_headline(found: Difference) -> str:
-    """The difference in one sentence."""
-    match found.verdict:
+def render_headline(difference: Difference) -> str:
+    """Return the difference in one sentence."""
+    match difference.verdict:
         case "identical":
             return "the same model: the files are equal, byte for byte"
         case "same":
-            return f"the same model{_describe_exceptions(found)}"
+            return f"the same model{_describe_exceptions(difference)}"
         case "undecided":
-            return f"no difference was found, but {_count_unreadable(found)} could not be compared{_describe_exceptions(found)}"
+            unreadable = f"{_count_unreadable(difference)} could not be compared"
+            return f"no difference was found, but {unreadable}{_describe_exceptions(difference)}"
         case _:
-            return f"different: {'; '.join(_describe_counts(found))}"
+            return f"different: {'; '.join(_describe_counts(difference))}"
 
 
-def list_sections(found: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
-    """The outline; sections without anything to say are left out. `most` is 0 for all lines."""
-    made = (
-        Section("interface", "", tuple(_interface_lines(found))),
-        Section("stamps", "", tuple(_changed_line(it) for it in found.stamps)),
-        Section("metadata", "", tuple(_changed_line(it, quoted=True) for it in found.metadata)),
-        Section("operators", "", tuple(_operator_lines(found))),
-        Section("local functions", "", tuple(_function_lines(found))),
-        Section("nodes", summarize_nodes(found), tuple(list_node_lines(found, most))),
-        Section("weights", summarize_weights(found), tuple(list_weight_lines(found, whole=not most))),
-        Section("files", "", tuple(_file_lines(found))),
-        Section("and makes no difference", "", tuple(OutlineLine("", text) for text in found.beside)),
+def list_sections(difference: Difference, *, most: int = MAX_LINES) -> Iterator[Section]:
+    """Yield the sections with changes, each with at most `most` lines; 0 for all."""
+    sections = (
+        Section("interface", "", tuple(_interface_lines(difference))),
+        Section("stamps", "", tuple(_changed_line(it) for it in difference.stamps)),
+        Section("metadata", "", tuple(_changed_line(it, quoted=True) for it in difference.metadata)),
+        Section("operators", "", tuple(_operator_lines(difference))),
+        Section("local functions", "", tuple(_function_lines(difference))),
+        Section("nodes", summarize_nodes(difference), tuple(list_node_lines(difference, most))),
+        Section("weights", summarize_weights(difference), tuple(list_weight_lines(difference, complete=not most))),
+        Section("files", "", tuple(_file_lines(difference))),
+        Section("and makes no difference", "", tuple(OutlineLine("", text) for text in difference.beside)),
     )
-    for section in made:
+    for section in sections:
         if section.lines:
             limited = section.lines if section.title == "nodes" else _limit_lines(section.lines, most)
             yield Section(section.title, section.summary, limited)
@@ -292,51 +284,54 @@ def _limit_lines(lines: tuple[OutlineLine, ...], most: int) -> tuple[OutlineLine
     return (*lines[:most], OutlineLine("", f"and {len(lines) - most:,} more; `-v` shows all"))
 
 
-def _describe_exceptions(found: Difference) -> str:
+def _describe_exceptions(difference: Difference) -> str:
     about = [
-        *(["stamps"] if found.stamps else []),
-        *(["metadata"] if found.metadata else []),
-        *(["names of local functions"] if found.functions else []),
-        *(["data files"] if found.files else []),
-        *(["weights that are stored twice"] if any(it.change == "copied" for it in found.weights) else []),
-        *found.beside,
+        *(["stamps"] if difference.stamps else []),
+        *(["metadata"] if difference.metadata else []),
+        *(["names of local functions"] if difference.functions else []),
+        *(["data files"] if difference.files else []),
+        *(["weights that are stored twice"] if any(it.change == "copied" for it in difference.weights) else []),
+        *difference.beside,
     ]
     if about:
-        return f" but for {join_names(about, len(about))}"
-    return ", written down otherwise" if found.old.sha256 != found.new.sha256 else ""
+        return f" but for {join_phrases(about)}"
+    return ", written down otherwise" if difference.old.sha256 != difference.new.sha256 else ""
 
 
-def _count_unreadable(found: Difference) -> str:
-    return pluralize(sum(it.change == "unreadable" for it in found.weights), "weight")
+def _count_unreadable(difference: Difference) -> str:
+    return pluralize(sum(it.change == "unreadable" for it in difference.weights), "weight")
 
 
-def _describe_counts(found: Difference) -> Iterator[str]:
-    if found.interface or found.ends:
-        names = [*(f"{it.role} `{it.name}`" for it in found.interface if it.name), *_changed_output_names(found)]
-        yield f"{join_names(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
-    for stamp in found.stamps:
+def _describe_counts(difference: Difference) -> Iterator[str]:
+    if difference.interface or difference.ends:
+        names = [
+            *(f"{it.role} `{it.name}`" for it in difference.interface if it.name),
+            *_changed_output_names(difference),
+        ]
+        yield f"{join_phrases(names, MAX_NAMED)} changed" if names else "the order of inputs or outputs"
+    for stamp in difference.stamps:
         if stamp.what.startswith("opset "):
             yield _version_change(stamp)
-    if found.functions:
-        yield f"{pluralize(len(found.functions), 'local function')} changed"
-    if found.nodes:
-        yield count_node_changes(found)
-    if found.weights:
-        yield count_weight_changes(found)
+    if difference.functions:
+        yield f"{pluralize(len(difference.functions), 'local function')} changed"
+    if difference.nodes:
+        yield count_node_changes(difference)
+    if difference.weights:
+        yield count_weight_changes(difference)
 
 
-def _changed_output_names(found: Difference) -> Iterator[str]:
-    told = {it.name for it in found.interface}
-    return (f"output `{it.output}`" for it in found.ends if it.output not in told and not it.scope)
+def _changed_output_names(difference: Difference) -> Iterator[str]:
+    interface_names = {it.name for it in difference.interface}
+    return (f"output `{it.output}`" for it in difference.ends if it.output not in interface_names and not it.scope)
 
 
-def _interface_lines(found: Difference) -> Iterator[OutlineLine]:
-    for it in found.interface:
+def _interface_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.interface:
         yield OutlineLine(*_interface_change(it))
-    for end in found.ends:
+    for end in difference.ends:
         within = f"{describe_scope(end.scope)}: " if end.scope else ""
-        text = f"{within}output `{truncate(end.output)}` comes from {truncate(end.after)}, came from {truncate(end.before)}"
-        yield OutlineLine("~", text)
+        origins = f"comes from {truncate(end.after)}, came from {truncate(end.before)}"
+        yield OutlineLine("~", f"{within}output `{truncate(end.output)}` {origins}")
 
 
 def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
@@ -355,7 +350,7 @@ def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
 
 
 def describe_value(value: ValueInfo | None) -> str:
-    """Its type and shape: `tensor(float) [batch, 3]`."""
+    """Return type and shape: `tensor(float) [batch, 3]`."""
     if value is None:
         return ""
     shape = "of unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
@@ -380,24 +375,24 @@ def _changed_line(it: Changed, *, quoted: bool = False) -> OutlineLine:
     return OutlineLine(sign, f"`{truncate(it.what)}`: {', was '.join(values)}")
 
 
-def _operator_lines(found: Difference) -> Iterator[OutlineLine]:
-    for it in found.operators:
+def _operator_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.operators:
         sign: Sign = "+" if not it.before else "-" if not it.after else "~"
         yield OutlineLine(sign, f"`{truncate(it.operator)}`: {it.after:,}, was {it.before:,}")
 
 
-def _function_lines(found: Difference) -> Iterator[OutlineLine]:
-    for it in found.functions:
+def _function_lines(difference: Difference) -> Iterator[OutlineLine]:
+    for it in difference.functions:
         sign: Sign = "+" if it.change == "added" else "-" if it.change == "removed" else "~"
         more = f", was `{truncate(it.was)}`" if it.was else f": {truncate(it.text)}" if it.text else ""
         yield OutlineLine(sign, f"`{truncate(it.name)}`{more}")
 
 
-def _file_lines(found: Difference) -> Iterator[OutlineLine]:
-    old, new = found.old.size_bytes, found.new.size_bytes
+def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
+    old, new = difference.old.size_bytes, difference.new.size_bytes
     if old != new:
         yield OutlineLine("~", f"the model's file: {new:,} bytes, was {old:,} ({_size_growth(old, new)})")
-    for it in found.files:
+    for it in difference.files:
         yield _changed_line(it, quoted=True)
 
 

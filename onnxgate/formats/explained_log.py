@@ -1,4 +1,4 @@
-"""An explained log as a person reads it."""
+"""An explained log as text and JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.log_explanation import ExplainedError, ExplainedLog
 
 INDENT = "   "
@@ -15,7 +16,7 @@ LABEL_WIDTH = 10
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
-    """Each error with its meaning; last, how many are explained and how many are not."""
+    """Render each error with its meaning, the first unknown ones, and a summary."""
     lines: list[str] = []
     for number, error in enumerate(log.errors, 1):
         lines += [*_render_error(number, error, color, width), ""]
@@ -28,7 +29,7 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
     title = f"{number}. {error.name} ({_describe_lines(error)})"
     yield f"\x1b[1m{title}\x1b[0m" if color else title
     rules = ", ".join(f"`onnxgate explain {rule}`" for rule in error.rules)
-    told = {
+    paragraphs = {
         "says": error.says,
         "means": error.means,
         "why": error.why,
@@ -36,7 +37,7 @@ def _render_error(number: int, error: ExplainedError, color: bool, width: int) -
         "affected": error.affected,
         "read more": rules,
     }
-    for label, words in told.items():
+    for label, words in paragraphs.items():
         if words:
             yield from _render_paragraph(label, escape_unprintable(words), width)
 
@@ -65,8 +66,8 @@ def _describe_lines(error: ExplainedError) -> str:
 
 def _render_unknown(log: ExplainedLog) -> Iterator[str]:
     yield "unknown lines that look like errors:"
-    for each in log.first_unknown:
-        yield f"{INDENT}line {each.line}: {escape_unprintable(each.says)}"
+    for line in log.first_unknown:
+        yield f"{INDENT}line {line.line}: {escape_unprintable(line.says)}"
     if log.unknown > len(log.first_unknown):
         yield f"{INDENT}and {log.unknown - len(log.first_unknown)} more"
 
@@ -74,20 +75,20 @@ def _render_unknown(log: ExplainedLog) -> Iterator[str]:
 def _render_summary(log: ExplainedLog) -> str:
     if not log.lines:
         return "the log is empty: what was to write it may have failed"
-    lines = f"{log.lines} line{'' if log.lines == 1 else 's'}"
+    lines = pluralize(log.lines, "line")
     if not log.errors and not log.unknown:
         return f"nothing in {lines} looks like an error"
     more = f", and {log.more_errors} more that there was no room for" if log.more_errors else ""
-    errors = f"{len(log.errors)} error{'' if len(log.errors) == 1 else 's'} explained{more}"
-    unknown = f"{log.unknown} line{'' if log.unknown == 1 else 's'} unknown" if log.unknown else "none unknown"
+    errors = f"{pluralize(len(log.errors), 'error')} explained{more}"
+    unknown = f"{pluralize(log.unknown, 'line')} unknown" if log.unknown else "none unknown"
     return f"{lines}: {errors}; {unknown}"
 
 
 def format_json(log: ExplainedLog) -> str:
-    """Indented JSON with a newline at its end."""
+    """Render indented JSON with a final newline."""
     return encode_json(log)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of an explained log."""
+    """Return the JSON Schema of an explained log."""
     return build_schema(ExplainedLog, "A log that onnxgate explained")

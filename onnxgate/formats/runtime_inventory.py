@@ -1,4 +1,4 @@
-"""An inventory as a person reads it."""
+"""An inventory of runtimes as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 from onnxgate.core.escape import escape_log_line, escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.inventory import Environment, Inventory, State
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import format_size as format_size
+from onnxgate.core.text import pluralize
 from onnxgate.formats.terminal import Column, Terminal
-from onnxgate.formats.wording import pluralize
 
 STATE_WORDS: dict[State, str] = {
     "ready": "ready",
@@ -18,11 +19,10 @@ STATE_WORDS: dict[State, str] = {
     "unavailable": "unavailable here",
     "own": "own environment",
 }
-SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
-    """A line for each runtime, why it is not ready, the interpreters, and a last line; `quiet` leaves that alone."""
+    """Render a line for each runtime, reasons, interpreters and a summary; with `quiet`, only the summary."""
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet and inventory.runtimes:
@@ -44,11 +44,11 @@ def _table_columns(runtimes: tuple[Environment, ...]) -> list[Column]:
 
 
 def _render_reasons(inventory: Inventory, paper: Terminal) -> Iterator[str]:
-    found = [runtime for runtime in inventory.runtimes if runtime.reason]
-    for each in found:
-        yield from paper.wrapped(escape_log_line(f"{each.runtime}: {each.reason}"), 0)
-        yield from paper.wrapped(escape_log_line(each.hint), 2, "hint: ") if each.hint else ()
-    yield from [""] if found else []
+    unready = [runtime for runtime in inventory.runtimes if runtime.reason]
+    for runtime in unready:
+        yield from paper.wrapped(escape_log_line(f"{runtime.runtime}: {runtime.reason}"), 0)
+        yield from paper.wrapped(escape_log_line(runtime.hint), 2, "hint: ") if runtime.hint else ()
+    yield from [""] if unready else []
 
 
 def _render_interpreters(inventory: Inventory, paper: Terminal) -> Iterator[str]:
@@ -61,33 +61,26 @@ def _render_interpreters(inventory: Inventory, paper: Terminal) -> Iterator[str]
 
 
 def render_summary(inventory: Inventory) -> str:
-    """How many of the environments are ready, and what they take."""
+    """Return the number of ready environments and their size."""
     own = [runtime for runtime in inventory.runtimes if runtime.state == "own"]
     locked = len(inventory.runtimes) - len(own)
     ready = sum(runtime.state == "ready" for runtime in inventory.runtimes)
-    beside = f", and {len(own)} of your own" if own else ""
+    own_environments = f", and {len(own)} of your own" if own else ""
     takes = f"; they take {describe_usage(inventory.size_bytes, inventory.freed_bytes)}" if inventory.size_bytes else ""
-    return f"{ready} of {pluralize(locked, 'environment')} ready{beside} in {escape_log_line(inventory.cache)}{takes}"
+    ready_ones = f"{ready} of {pluralize(locked, 'environment')} ready{own_environments}"
+    return f"{ready_ones} in {escape_log_line(inventory.cache)}{takes}"
 
 
 def describe_usage(size_bytes: int, freed_bytes: int) -> str:
-    """`512.0 MiB`, and how much of it other caches share."""
+    """Return `512.0 MiB`, and the part of it that other caches share."""
     shared = size_bytes - freed_bytes
     return format_size(size_bytes) + (
         f", {format_size(shared)} of it shared with other caches, such as uv's" if shared else ""
     )
 
 
-def format_size(size_bytes: int) -> str:
-    """`12.3 MiB`."""
-    value, unit = float(size_bytes), 0
-    while value >= 1024 and unit < len(SIZE_UNITS) - 1:
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {SIZE_UNITS[unit]}" if unit else f"{size_bytes} B"
-
-
 def format_markdown(inventory: Inventory) -> str:
-    """A table, and a last line."""
+    """Render a table and the summary."""
     lines = ["| runtime | Python | state | size | targets |", "|---|---|---|--:|---|"]
     for runtime in inventory.runtimes:
         state = (
@@ -104,10 +97,10 @@ def format_markdown(inventory: Inventory) -> str:
 
 
 def format_json(inventory: Inventory) -> str:
-    """Indented JSON with a newline at its end."""
+    """Render indented JSON with a final newline."""
     return encode_json(inventory)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of an inventory."""
+    """Return the JSON Schema of an inventory."""
     return build_schema(Inventory, "An inventory of onnxgate")

@@ -1,4 +1,4 @@
-"""The columns of a matrix: patches that agree for every model are one, and where it must be narrow neighbours too."""
+"""A support matrix as text, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from onnxgate.core.matrix import (
     render_reason,
 )
 from onnxgate.core.report_json import build_schema, encode_json
+from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats.terminal import Column, Terminal
-from onnxgate.formats.wording import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 
 STATE_MARKS = {"loads": "+", "refused": "x", "unknown": "?", "crashed": "c", "timed-out": "t"}
 UNVERIFIED_MARK, WRONG_MARK = "~", "!"
@@ -45,7 +45,7 @@ MARK_MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ReleaseColumn:
-    """Neighbouring releases that are alike in every row, and so are one column."""
+    """Neighbouring releases with equal marks for every model, merged to one column."""
 
     engine: str
     ends: tuple[str, ...]  # ("1.18",), ("1.16.1",), ("1.8", "1.15")
@@ -53,35 +53,35 @@ class ReleaseColumn:
 
     @property
     def label(self) -> str:
-        """`1.8-1.15`."""
+        """Return `1.8-1.15`."""
         return "-".join(self.ends)
 
     @property
     def major(self) -> str:
-        """`1.`, "" where the ends do not share it."""
+        """Return `1.`; "" if the ends do not share it."""
         majors = {end.partition(".")[0] for end in self.ends}
         return f"{majors.pop()}." if len(majors) == 1 else ""
 
     @property
     def short_label(self) -> str:
-        """`8-15`, to stand below the `major`."""
+        """Return `8-15`, for below the `major`."""
         return "-".join(end.removeprefix(self.major) for end in self.ends)
 
 
 def entry_mark(entry: Entry) -> str:
-    """What stands in a cell: `+`, `x`, `?`, and what is to be said of how that is known."""
+    """Return the mark of a cell: `+`, `x`, `?`, and one for a wrong or unverified prediction."""
     seen = entry.observed if entry.observed in ("crashed", "timed-out") else entry.state
     more = WRONG_MARK if entry.contradicted else UNVERIFIED_MARK if entry.observed == "unavailable" else ""
     return f"{STATE_MARKS[seen]}{more}"
 
 
 def columns_by_minor(matrix: Matrix) -> list[ReleaseColumn]:
-    """A column for each minor; one for each of its patches where some model tells them apart."""
+    """Return a column for each minor, or for each of its patches if they differ for some model."""
     return [column for span in _group_by_minor(matrix) for column in _collapse_minor(matrix, span)]
 
 
 def columns_by_agreement(matrix: Matrix) -> list[ReleaseColumn]:
-    """A column for each run of releases that agree for every model."""
+    """Return a column for each run of releases that agree for every model."""
     names = _runtime_names(matrix)
     spans = itertools.groupby(
         range(len(names)), lambda index: (_engine_of(names[index]), _marks_of_runtime(matrix, index))
@@ -115,7 +115,7 @@ def _collapse_minor(matrix: Matrix, span: Sequence[int]) -> Iterator[ReleaseColu
 
 
 def _agreement_column(names: Sequence[str], span: Sequence[int], minors: dict[int, list[int]]) -> ReleaseColumn:
-    """Its ends are named by their minors where all patches of these are in it."""
+    """Return the column of a run; an end is named by its minor if the run contains all patches of it."""
     ends = [
         _minor_of(names[end]) if set(minors[end]) <= set(span) else _release_of(names[end])
         for end in (span[0], span[-1])
@@ -139,33 +139,33 @@ REPORT_REQUEST = "report it with the model, or with the nodes that it names: a p
 STATE_PHRASES = {"refused": "refused by", "unknown": "not known on"}
 
 
-def describe_range(found: WorkingRange) -> str:
-    """Where the model loads."""
-    return truncate(found.sentence, LONG_LIMIT)
+def describe_range(working: WorkingRange) -> str:
+    """Return the sentence on where the model loads."""
+    return truncate(working.sentence, LONG_LIMIT)
 
 
 def describe_group(group: ReasonGroup, model: MatrixModel) -> str:
-    """`refused by onnxruntime 1.16.0 to 1.17.3`."""
+    """Return `refused by onnxruntime 1.16.0 to 1.17.3`."""
     every = [entry.runtime for entry in model.runtimes]
     return f"{STATE_PHRASES[group.state]} {name_runtimes(group.runtimes, every)}"
 
 
 def describe_reason(group: ReasonGroup) -> str:
-    """Its reason."""
+    """Return the reason of a group."""
     return truncate(group.because, LONG_LIMIT) or "no reason is known"
 
 
 @dataclass(frozen=True, slots=True)
 class WrongPrediction:
-    """A prediction that was seen to be wrong."""
+    """A prediction that a run contradicted."""
 
     path: str
     runtime: str
-    said: str
+    problem: str
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[WrongPrediction]:
-    """All of them."""
+    """Return all predictions that a run contradicted."""
     return [
         WrongPrediction(model.path, entry.runtime, _describe_contradiction(entry))
         for model in matrix.models
@@ -183,18 +183,18 @@ def _describe_contradiction(entry: Entry) -> str:
 
 
 def list_unverified(matrix: Matrix) -> dict[str, list[str]]:
-    """What could not be verified: reason -> runtimes, each once."""
-    found: dict[str, list[str]] = {}
+    """Return reason -> runtimes that could not be verified, without duplicates."""
+    unverified: dict[str, list[str]] = {}
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):
-            runtimes = found.setdefault(truncate(entry.error, SHORT_LIMIT), [])
+            runtimes = unverified.setdefault(truncate(entry.error, SHORT_LIMIT), [])
             if entry.runtime not in runtimes:
                 runtimes.append(entry.runtime)
-    return found
+    return unverified
 
 
 def render_verdict(matrix: Matrix) -> str:
-    """The last line: `pass: 2 models on 46 releases; predicted, nothing was run`."""
+    """Return the last line, such as `pass: 2 models on 46 releases; predicted, nothing was run`."""
     releases = pluralize(len(matrix.models[0].runtimes) if matrix.models else 0, "release")
     parts = (
         f"{matrix.verdict}: {pluralize(len(matrix.models), 'model')} on {releases}",
@@ -205,14 +205,14 @@ def render_verdict(matrix: Matrix) -> str:
 
 
 def _count_unloadable(matrix: Matrix) -> str:
-    """The models that decide the verdict, by what the newest release makes of them."""
+    """Count the models that do not load on the newest release."""
     refused = [model for model in matrix.models if model.outcome == "refused"]
     unknown = sum(model.outcome == "unknown" for model in matrix.models)
-    known = " that is known" if any(model.on("unknown") for model in refused) else ""
-    said = [f"{len(refused)} {_load_verb(len(refused))} on none{known}"] if refused else []
+    suffix = " that is known" if any(model.on("unknown") for model in refused) else ""
+    parts = [f"{len(refused)} {_load_verb(len(refused))} on none{suffix}"] if refused else []
     if unknown:
-        said.append(f"{unknown} {'is' if unknown == 1 else 'are'} not known to load on any")
-    return ", ".join(said)
+        parts.append(f"{unknown} {'is' if unknown == 1 else 'are'} not known to load on any")
+    return ", ".join(parts)
 
 
 def _load_verb(number: int) -> str:
@@ -220,16 +220,14 @@ def _load_verb(number: int) -> str:
 
 
 def _describe_verification(matrix: Matrix) -> str:
-    asked = [entry for entry in matrix.entries if entry.observed]
-    if not asked:
+    verified = [entry for entry in matrix.entries if entry.observed]
+    if not verified:
         return "predicted, nothing was run"
-    looked = [entry for entry in asked if entry.observed not in ("unavailable", "timed-out")]
-    false = sum(entry.contradicted for entry in asked)
-    said = (
-        f"{pluralize(len(looked), 'load')} tried, {pluralize(false, 'prediction') if false else 'no prediction'} wrong"
-    )
-    missing = len(asked) - len(looked)
-    return f"{said}, {missing} could not be verified" if missing else said
+    completed = [entry for entry in verified if entry.observed not in ("unavailable", "timed-out")]
+    false = sum(entry.contradicted for entry in verified)
+    sentence = f"{pluralize(len(completed), 'load')} tried, {pluralize(false, 'prediction') if false else 'no prediction'} wrong"
+    missing = len(verified) - len(completed)
+    return f"{sentence}, {missing} could not be verified" if missing else sentence
 
 
 COLUMN_GUTTER = 1
@@ -240,9 +238,9 @@ MARK_STYLES = {"+": "loads", "x": "refused", "c": "refused", "?": "unknown", "t"
 def format_text(
     matrix: Matrix, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
 ) -> str:
-    """The matrix. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone.
+    """Render the matrix. `width` is the terminal's, 0 does not wrap lines; with `quiet`, only the last line.
 
-    With `verbose`, every reason is said, and not the first one alone.
+    With `verbose`, all reasons are shown instead of the first one.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -261,7 +259,7 @@ def _render_verdict_lines(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 
 def _render_text_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """The columns that fit: a minor each, else runs that agree, else blocks of these."""
+    """Yield the table: a column for each minor if they fit, or else for each run that agrees, in blocks."""
     first = Column("", "", [escape_log_line(quote_name(truncate(model.path))) for model in matrix.models])
     columns = _text_columns(matrix, columns_by_minor(matrix))
     if paper.width and _table_width([first, *columns]) > paper.width:
@@ -275,7 +273,7 @@ def _text_columns(matrix: Matrix, releases: Sequence[ReleaseColumn]) -> list[Col
 
 
 def _text_column(matrix: Matrix, releases: ReleaseColumn) -> Column:
-    """Its cells are as wide as the column, so that their colour fills it."""
+    """Return a column whose cells are padded, so that their colour fills it."""
     label = escape_unprintable(releases.short_label)
     marks = [entry_mark(model.runtimes[releases.index]) for model in matrix.models]
     width = max(map(len, (label, *marks)))
@@ -290,16 +288,16 @@ def _table_width(columns: Sequence[Column]) -> int:
 
 def _render_text_legend(matrix: Matrix, paper: Terminal) -> Iterator[str]:
     shown = {character for entry in matrix.entries for character in entry_mark(entry)}
-    legend = ", ".join(f"{each}: {meaning}" for each, meaning in MARK_MEANINGS.items() if each in shown)
+    legend = ", ".join(f"{mark}: {meaning}" for mark, meaning in MARK_MEANINGS.items() if mark in shown)
     return paper.wrapped(legend, 0, style="quiet")
 
 
 def _render_text_model(model: MatrixModel, paper: Terminal, verbose: bool) -> Iterator[str]:
-    found = describe_working_range(model)
+    working = describe_working_range(model)
     yield paper.ink(quote_name(truncate(model.path)), "heading")
-    yield from paper.wrapped(describe_range(found), 2)
+    yield from paper.wrapped(describe_range(working), 2)
     left_out = any(group.more for group in group_by_reason(model))
-    for group in group_by_reason(model) if verbose and left_out else found.others:
+    for group in group_by_reason(model) if verbose and left_out else working.others:
         yield from paper.wrapped(describe_group(group, model), 2, style="quiet")
         for reason in group.every if verbose and group.more else [describe_reason(group)]:
             yield from paper.wrapped(truncate(reason, LONG_LIMIT), 4)
@@ -317,22 +315,22 @@ def _render_text_unverified(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 
 def _render_text_wrong(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    found = list_wrong_predictions(matrix)
-    yield from [paper.ink("predictions that were wrong", "error")] if found else []
-    for each in found:
-        yield from paper.wrapped(f"{truncate(each.path)} on {each.runtime}: {each.said}", 2, f"{WRONG_MARK} ")
-    yield from [*paper.wrapped(REPORT_REQUEST, 2), ""] if found else []
+    predictions = list_wrong_predictions(matrix)
+    yield from [paper.ink("predictions that were wrong", "error")] if predictions else []
+    for wrong in predictions:
+        yield from paper.wrapped(f"{truncate(wrong.path)} on {wrong.runtime}: {wrong.problem}", 2, f"{WRONG_MARK} ")
+    yield from [*paper.wrapped(REPORT_REQUEST, 2), ""] if predictions else []
 
 
 MAX_COLUMNS = 12
-"""With more columns than these, releases that agree for every model are one."""
+"""Columns from which on releases that agree for every model are merged."""
 STATE_SIGNS = {"loads": "✅", "refused": "❌", "unknown": "❔", "crashed": "💥", "timed-out": "⏱️"}
 MARK_SIGNS = {UNVERIFIED_MARK: "🔮", WRONG_MARK: "⚠️"}
 SIGN_BY_MARK = {**{STATE_MARKS[state]: sign for state, sign in STATE_SIGNS.items()}, **MARK_SIGNS}
 
 
 def format_markdown(matrix: Matrix) -> str:
-    """A heading is left to whoever has a page for it."""
+    """Render the matrix without a heading."""
     lines = [f"**{escape_markdown(render_verdict(matrix))}**", ""]
     if matrix.models:
         lines += [*_render_markdown_wrong(matrix), *_render_markdown_table(matrix), ""]
@@ -358,7 +356,7 @@ def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
         )
     shown = {character for entry in matrix.entries for character in entry_mark(entry)}
     yield ""
-    yield " · ".join(f"{SIGN_BY_MARK[each]} {meaning}" for each, meaning in MARK_MEANINGS.items() if each in shown)
+    yield " · ".join(f"{SIGN_BY_MARK[mark]} {meaning}" for mark, meaning in MARK_MEANINGS.items() if mark in shown)
 
 
 def _render_markdown_row(first: str, cells: list[str]) -> str:
@@ -375,11 +373,12 @@ def _entry_sign(entry: Entry) -> str:
 
 
 def _render_markdown_wrong(matrix: Matrix) -> Iterator[str]:
-    found = list_wrong_predictions(matrix)
-    yield from ["### ⚠️ Predictions that were wrong", ""] if found else []
-    for each in found:
-        yield f"- {markdown_code(truncate(each.path))} on {escape_markdown(each.runtime)}: {escape_markdown(each.said)}"
-    yield from ["", f"{REPORT_REQUEST[0].upper()}{REPORT_REQUEST[1:]}.", ""] if found else []
+    predictions = list_wrong_predictions(matrix)
+    yield from ["### ⚠️ Predictions that were wrong", ""] if predictions else []
+    for wrong in predictions:
+        subject = f"{markdown_code(truncate(wrong.path))} on {escape_markdown(wrong.runtime)}"
+        yield f"- {subject}: {escape_markdown(wrong.problem)}"
+    yield from ["", f"{REPORT_REQUEST[0].upper()}{REPORT_REQUEST[1:]}.", ""] if predictions else []
 
 
 def _render_markdown_unverified(matrix: Matrix) -> Iterator[str]:
@@ -391,24 +390,24 @@ def _render_markdown_unverified(matrix: Matrix) -> Iterator[str]:
 
 
 def _render_markdown_model(model: MatrixModel) -> Iterator[str]:
-    found = describe_working_range(model)
-    yield f"- {markdown_code(truncate(model.path))} {escape_markdown(describe_range(found))}"
-    for group in found.others:
+    working = describe_working_range(model)
+    yield f"- {markdown_code(truncate(model.path))} {escape_markdown(describe_range(working))}"
+    for group in working.others:
         yield f"  - {escape_markdown(describe_group(group, model))}: {escape_markdown(describe_reason(group))}"
 
 
 def format_json(matrix: Matrix) -> str:
-    """Indented JSON with a newline at its end."""
+    """Render indented JSON with a final newline."""
     return encode_json(matrix)
 
 
 def parse_json(text: str | bytes) -> Matrix:
-    """The matrix that `format` wrote."""
+    """Return the matrix that `format_json` wrote."""
     import msgspec
 
     return msgspec.json.decode(text, type=Matrix)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a matrix."""
+    """Return the JSON Schema of a matrix."""
     return build_schema(Matrix, "A matrix of onnxgate")

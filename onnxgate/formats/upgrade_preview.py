@@ -1,4 +1,4 @@
-"""The preview of an upgrade as a person reads it before writing the lock."""
+"""The preview of an upgrade as text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Finding, Measured
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
 from onnxgate.formats import wording
 from onnxgate.formats.report import text
 from onnxgate.formats.terminal import Column, Terminal
 
-STATE_WORDS = {**text.STATE_WORDS}
 SAME_OUTPUTS = "gives the same outputs, bit for bit"
 
 
@@ -24,7 +24,7 @@ def format(
     width: int = 0,
     quiet: bool = False,
 ) -> str:
-    """What would change in the lock, what that does to each model, and what `check` would say after it.
+    """Render changes of the lock, their effect on each model, and the verdict of `check` after them.
 
     `command` writes the lock.
     """
@@ -63,7 +63,7 @@ def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, 
     yield paper.ink(title, "heading")
     for finding in listed:
         level = paper.ink(finding.level, finding.level)
-        subject = escape_unprintable(wording.truncate(wording.finding_subject(finding)))
+        subject = escape_unprintable(truncate(wording.finding_subject(finding)))
         yield f"  {level} {paper.ink(finding.rule, 'heading')} {subject}"
         yield from paper.wrapped(wording.render_message(finding), 4)
         if finding.fix:
@@ -72,15 +72,16 @@ def _render_findings(title: str, findings: Iterable[Finding], preview: Preview, 
 
 
 def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """What `check` would say of each model on the runtimes that would come."""
+    """Yield the state of each model on the runtimes that the upgrade adds."""
     models = sorted({arrival.model for arrival in preview.arrivals})
     runtimes = sorted({arrival.runtime for arrival in preview.arrivals}, key=runtime_sort_key)
     if not models:
         return
     states = {
-        (arrival.model, arrival.runtime): STATE_WORDS.get(arrival.state, arrival.state) for arrival in preview.arrivals
+        (arrival.model, arrival.runtime): text.STATE_WORDS.get(arrival.state, arrival.state)
+        for arrival in preview.arrivals
     }
-    columns = [Column("", "", [quote_name(wording.truncate(model)) for model in models])]
+    columns = [Column("", "", [quote_name(truncate(model)) for model in models])]
     for runtime in runtimes:
         engine, _, release = runtime.partition(" ")
         columns.append(Column(engine, release, [states.get((model, runtime), "-") for model in models]))
@@ -89,16 +90,16 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
 
 
 def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """How far outputs move; runtimes of which the same is to be said are one line."""
-    for model in sorted({each.model for each in preview.arrivals}):
-        yield paper.ink(quote_name(wording.truncate(model)), "heading")
+    """Yield the changes of outputs; runtimes with equal changes share a line."""
+    for model in sorted({arrival.model for arrival in preview.arrivals}):
+        yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}
-        for arrival in (each for each in preview.arrivals if each.model == model):
+        for arrival in (arrival for arrival in preview.arrivals if arrival.model == model):
             for sentence in _describe_moves(arrival):
                 groups.setdefault(sentence, []).append(arrival.runtime)
-        known = [each.runtime for each in preview.arrivals]
+        every = [arrival.runtime for arrival in preview.arrivals]
         for sentence, runtimes in groups.items():
-            yield from paper.wrapped(f"{name_runtimes(runtimes, known)}: {sentence}", 2)
+            yield from paper.wrapped(f"{name_runtimes(runtimes, every)}: {sentence}", 2)
         yield ""
 
 
@@ -112,16 +113,16 @@ def _describe_moves(arrival: AddedRuntime) -> list[str]:
     ]
     if not moved:
         return [f"{SAME_OUTPUTS}, as {arrival.before}"]
-    return [f"{_describe_move(each)}, against {arrival.before}" for each in moved]
+    return [f"{_describe_move(output)}, against {arrival.before}" for output in moved]
 
 
 def _describe_move(row: Measured) -> str:
-    output = f"`{wording.truncate(row.output)}`"
+    output = f"`{truncate(row.output)}`"
     if row.value is None or row.bound is None:
         return f"{output} has no finite difference"
     if row.metric in wording.RATIO_METRICS:
-        kept, needed = (wording.RATIO_METRICS[row.metric].format(value) for value in (row.value, row.bound))
-        return f"{output} keeps {kept} ({needed} is needed)"
+        actual, needed = (wording.RATIO_METRICS[row.metric].format(value) for value in (row.value, row.bound))
+        return f"{output} keeps {actual} ({needed} is needed)"
     if row.metric != "worst_abs":
         return f"{output} differs: {row.metric}"
     return f"{output} moves by up to {row.value:.2g} ({row.bound:.2g} is allowed)"
@@ -143,12 +144,12 @@ def _render_tally(preview: Preview, command: str) -> str:
     moved = preview.beyond
     is_open = bool(preview.arrivals and preview.after.undecided)
     unbroken = "what would break could not all be found out" if is_open else "nothing would break"
-    said = [
+    parts = [
         f"{len(preview.breaks)} would break" if preview.breaks else unbroken,
         f"{len(preview.repairs)} would be repaired" if preview.repairs else "",
-        f"{wording.pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
+        f"{pluralize(len(moved), 'output')} would change by more than is allowed" if moved else "",
     ]
     nothing = (
         f"nothing was written; `{escape_unprintable(command)}` writes it" if preview.pins else "nothing was written"
     )
-    return f"preview: {', '.join(part for part in said if part)}; {nothing}"
+    return f"preview: {', '.join(part for part in parts if part)}; {nothing}"

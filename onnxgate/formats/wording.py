@@ -1,4 +1,4 @@
-"""What every format says alike: which runtimes, what was not done, and the verdict."""
+"""Sentences and orders that all report formats share."""
 
 from __future__ import annotations
 
@@ -8,76 +8,64 @@ from dataclasses import dataclass
 
 from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.report import Against, Cell, Change, Finding, Measured, NotDone, Report, ReportedPlace
+from onnxgate.core.text import LONG_LIMIT, join_phrases, truncate
+from onnxgate.core.text import pluralize as pluralize
 
 LEVELS = ("error", "warning", "note")
-SHORT_LIMIT = 300
-"""Foreign strings are cut at this many characters where a person reads them; `json` has them whole."""
-LONG_LIMIT = 4000
-"""Messages are cut here."""
 MAX_NAMED_MODELS = 4
-"""So many models are named where a sentence lists them; the rest is counted."""
-
-
-def pluralize(number: int, noun: str) -> str:
-    """`1 model`, `2 models`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
-    """The text, cut where nobody would read on."""
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+"""Models named in a sentence; of more, the others are counted."""
 
 
 def format_place(where: ReportedPlace) -> str:
-    """`export/classifier.py:31`, as terminals and editors follow it."""
+    """Return `export/classifier.py:31`, which terminals and editors can follow."""
     return f"{where.path}:{where.line}" if where.line else where.path
 
 
 def list_runtimes(report: Report) -> tuple[str, ...]:
-    """Each runtime once, by engine and release: `onnxruntime 1.18.1`."""
+    """Return the runtimes without duplicates, by engine and release: `onnxruntime 1.18.1`."""
     names = dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes)
     return tuple(sorted(names, key=runtime_sort_key))
 
 
 def describe_runtimes(names: Iterable[str], report: Report) -> str:
-    """`onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: neighbours among the report's are said as a range."""
+    """Return `onnxruntime 1.18.1 to 1.23.2 and 1.31.1`: neighbours in the report form a range."""
     return name_runtimes(set(names), list_runtimes(report))
 
 
 def finding_subject(finding: Finding) -> str:
-    """What a finding is about: its model, or the file where it stands."""
+    """Return the model of a finding, or the file of its place."""
     return finding.model or finding.place.path or "the project"
 
 
 def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
-    """Its message, which names the runtimes, and whether what was predicted was seen to happen."""
+    """Return the message of a finding, and that a run confirmed it."""
     message = truncate(finding.message, limit)
     return f"{message}; a real run confirms it" if finding.confirmed else message
 
 
 def render_message_with_node(finding: Finding) -> str:
-    """Its message with its node."""
+    """Return the message of a finding with its node."""
     node = f" (node `{truncate(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
     return f"{render_message(finding)}{node}"
 
 
 def render_sentence(finding: Finding) -> str:
-    """All of it but the fix, for where it stands alone: what it is about, its message, its node."""
+    """Return subject, message and node of a finding, for formats without a heading for the subject."""
     return f"{truncate(finding_subject(finding))}: {render_message_with_node(finding)}"
 
 
 def path_from_root(report: Report, path: str) -> str:
-    """The path as seen from git's root."""
+    """Return the path relative to git's root."""
     return f"{report.folder}/{path}" if report.folder and path else path
 
 
 def list_active_findings(report: Report) -> list[Finding]:
-    """The findings that count, worst first."""
+    """Return the findings that are not ignored, worst first."""
     return sorted((one for one in report.findings if not one.ignored), key=_severity_key)
 
 
 def list_ignored_findings(report: Report) -> list[Finding]:
-    """The findings that the config accepts, worst first."""
+    """Return the ignored findings, worst first."""
     return sorted((one for one in report.findings if one.ignored), key=_severity_key)
 
 
@@ -86,7 +74,7 @@ def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
 
 
 def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Findings by what they are about; what has the worst finding comes first."""
+    """Group findings by their subject, in the order of their worst finding."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding_subject(finding), []).append(finding)
@@ -95,7 +83,7 @@ def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Findin
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What could not be done, or need not be, for one reason."""
+    """Checks that were undecided or skipped for one reason."""
 
     reason: str
     hint: str
@@ -104,7 +92,7 @@ class Gap:
     runtimes: tuple[str, ...]
 
     def about(self, report: Report) -> str:
-        """`runtime, parity: models/a.onnx and models/b.onnx on onnxruntime 1.18.1 to 1.31.1`."""
+        """Return `runtime, parity: models/a.onnx and models/b.onnx on onnxruntime 1.18.1 to 1.31.1`."""
         parts = (join_model_names(self.models), describe_runtimes(self.runtimes, report))
         subject = " on ".join(part for part in parts if part)
         stages = ", ".join(self.stages)
@@ -112,7 +100,7 @@ class Gap:
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Entries of one reason as one; those of one model and those of one runtime are not mixed up."""
+    """Merge entries of one reason whose stages and runtimes are equal."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)
@@ -131,46 +119,46 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def join_model_names(models: Sequence[str]) -> str:
-    """`a, b and c`; many are counted."""
+    """Return `a, b and c`, or the first models and the number of the others."""
     if len(models) > MAX_NAMED_MODELS:
-        return f"{', '.join(models[: MAX_NAMED_MODELS - 1])} and {len(models) - MAX_NAMED_MODELS + 1} more models"
-    return " and ".join(part for part in (", ".join(models[:-1]), *models[-1:]) if part)
+        models = [*models[: MAX_NAMED_MODELS - 1], f"{len(models) - MAX_NAMED_MODELS + 1} more models"]
+    return join_phrases(models)
 
 
 def describe_comparisons(report: Report) -> list[str]:
-    """How many models had their outputs compared with their source's, and how many have no source."""
+    """Return sentences on comparisons with the source, cached results, and models without a source."""
     run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
     models = {cell.model for cell in run if cell.compared}
-    said = []
+    sentences = []
     if models:
         cells = sum(cell.compared for cell in run)
         of = f"{len(models)} of {pluralize(len(report.models), 'model')}, in {cells} of {pluralize(len(run), 'run')}"
-        said.append(f"outputs were compared with the source for {of}")
+        sentences.append(f"outputs were compared with the source for {of}")
     if reused := report.counts.get("reused", 0):
-        said.append(
+        sentences.append(
             f"{pluralize(reused, 'run')} taken over from an earlier check of the same bytes (`--no-cache`: none)"
         )
     without = report.counts.get("without_source", 0)
     if without and {"parity", "export"} & set(report.stages):
-        said.append(f"{pluralize(without, 'model')} without a source: neither compared with it nor exported again")
-    return said
+        sentences.append(f"{pluralize(without, 'model')} without a source: neither compared with it nor exported again")
+    return sentences
 
 
 RATIO_METRICS = {"sqnr_db": "{:.3g} dB", "cosine": "a cosine of {:.4g}", "top1": "{:.4g} of the argmax"}
-"""Metrics of which more is better, as they are said."""
+"""Metrics of which more is better -> template of a value."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "memory at its peak"}
-"""Metrics of budgets: how many times as much as its baseline a model takes."""
+"""Metrics of budgets, as multiples of the baseline -> noun."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
-"""Metrics that say how far those are certain."""
+"""Metrics for the ends of their confidence intervals."""
 
 BOUND_ORIGINS = {"config": " by the config", "lock": " by what the lock recorded", "type": " by default"}
-"""Where a bound comes from, as it is said."""
+"""Origin of a bound -> words."""
 
 
 def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """For each model the figure that came nearest to its bound; of its outputs, and of each budget."""
+    """Return for each model the figure nearest to its bound, of its outputs and of each budget."""
     nearest: dict[tuple[str, str], Measured] = {}
     for figure in measured:
         if figure.bound is None or figure.metric in BUDGET_INTERVAL_METRICS:
@@ -182,7 +170,7 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """How much of what is allowed was used up."""
+    """Return the share of the tolerance that a figure uses; infinity beyond any."""
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -191,7 +179,7 @@ def bound_usage(figure: Measured) -> float:
 
 
 def describe_measurement(measured: Measured) -> str:
-    """One figure against its bound."""
+    """Describe a figure and its bound."""
     if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
         return _describe_budget(measured)
     output = f"{truncate(measured.model)}: `{truncate(measured.output)}`"
@@ -200,8 +188,8 @@ def describe_measurement(measured: Measured) -> str:
     if measured.bound is None:
         return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
     if measured.metric in RATIO_METRICS:
-        held, needed = (RATIO_METRICS[measured.metric].format(value) for value in (measured.value, measured.bound))
-        return f"{output} keeps {held} where {needed} is needed{_describe_bound_origin(measured)} ({measured.pair})"
+        actual, needed = (RATIO_METRICS[measured.metric].format(value) for value in (measured.value, measured.bound))
+        return f"{output} keeps {actual} where {needed} is needed{_describe_bound_origin(measured)} ({measured.pair})"
     if measured.value == 0:
         return f"{output} does not differ ({measured.pair})"
     allowed = f"{measured.bound:.2g} is allowed{_describe_bound_origin(measured)}"
@@ -209,11 +197,12 @@ def describe_measurement(measured: Measured) -> str:
 
 
 def _describe_budget(measured: Measured) -> str:
-    """How many times as much as its baseline a model takes."""
+    """Describe a cost as a multiple of the baseline's."""
     metric, _, end = measured.metric.partition(", ")
     spread = {"low": " at least", "high": " at most"}.get(end, "")
     taken = f"takes{spread} {measured.value:.2f} times the {BUDGET_METRICS[metric]}"
-    return f"{truncate(measured.model)}: {taken} where {measured.bound:g} is allowed{_describe_bound_origin(measured)} ({measured.pair})"
+    allowed = f"{measured.bound:g} is allowed{_describe_bound_origin(measured)}"
+    return f"{truncate(measured.model)}: {taken} where {allowed} ({measured.pair})"
 
 
 def _describe_bound_origin(measured: Measured) -> str:
@@ -221,7 +210,7 @@ def _describe_bound_origin(measured: Measured) -> str:
 
 
 def render_verdict(report: Report) -> str:
-    """The last line: `pass: 2 models on 8 runtimes; export not asked for`."""
+    """Return the last line, such as `pass: 2 models on 8 runtimes; export not asked for`."""
     parts = (f"{report.verdict}: {_describe_extent(report)}", _count_findings(report), truncate(report.scope))
     return "; ".join(part for part in parts if part)
 
@@ -234,17 +223,17 @@ def _describe_extent(report: Report) -> str:
 
 def _count_findings(report: Report) -> str:
     levels = [one.level for one in report.findings if not one.ignored]
-    said = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
+    sentences = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     others = (
         (len(report.findings) - len(levels), "ignored"),
         (len(report.undecided), "undecided"),
         (len(report.skipped), "skipped"),
     )
-    return ", ".join((*said, *(f"{number} {word}" for number, word in others if number)))
+    return ", ".join((*sentences, *(f"{number} {word}" for number, word in others if number)))
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
-    """Cells by model and runtime."""
+    """Return the cells by model and runtime."""
     table: dict[str, dict[str, Cell]] = {model.path: {} for model in report.models}
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
@@ -253,17 +242,17 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
 
 CHANGE_KINDS = {"added": "is new", "removed": "is removed", "renamed": "is renamed", "changed": "changed"}
 NO_FINDING_RANK = len(LEVELS)
-"""The weight of a model of which nothing is wrong."""
+"""Rank of a model without findings."""
 
 
 def baseline_name(against: Against) -> str:
-    """`origin/main (1a2b3c4)`."""
+    """Return `origin/main (1a2b3c4)`."""
     name = truncate(against.name)
     return name if against.commit.startswith(name) else f"{name} ({against.commit[:7]})"
 
 
 def changes_title(report: Report) -> str:
-    """`changed since origin/main (1a2b3c4)`; "" where models were held against nothing, or nothing can be told."""
+    """Return `changed since origin/main (1a2b3c4)`; "" without a baseline, or if the comparison is incomplete."""
     if report.against is None or not (report.changes or _is_unchanged(report)):
         return ""
     since = f"since {baseline_name(report.against)}"
@@ -271,12 +260,12 @@ def changes_title(report: Report) -> str:
 
 
 def _is_unchanged(report: Report) -> bool:
-    """That no change is told says so only where all models were looked at."""
-    return "lock" in report.stages and not any(each.stage == "lock" for each in report.undecided)
+    """Return True if the lock stage compared all models, so that no listed change means none."""
+    return "lock" in report.stages and not any(gap.stage == "lock" for gap in report.undecided)
 
 
 def rank_models(report: Report) -> dict[str, int]:
-    """How grave the worst finding about each model is; the smaller the graver."""
+    """Return the index in LEVELS of the worst finding of each model."""
     weights: dict[str, int] = {}
     for finding in report.findings:
         if not finding.ignored:
@@ -286,19 +275,19 @@ def rank_models(report: Report) -> dict[str, int]:
 
 
 def sort_changes(report: Report) -> list[Change]:
-    """Models with the gravest findings first."""
+    """Return the changes, models with the worst findings first."""
     weights = rank_models(report)
     return sorted(report.changes, key=lambda change: weights.get(change.model, NO_FINDING_RANK))
 
 
 def describe_change(change: Change) -> str:
-    """`is new`, `is renamed from models/old.onnx`."""
+    """Return `is new`, `is renamed from models/old.onnx`."""
     before = f" from {truncate(change.before)}" if change.before else ""
     return f"{CHANGE_KINDS[change.kind]}{before}"
 
 
 def list_differences(change: Change, most: int) -> Sequence[str]:
-    """The gravest of them, and how many more there are."""
-    shown = [truncate(each) for each in change.said[:most]]
+    """Return the first differences of a change, and how many more there are."""
+    shown = [truncate(difference) for difference in change.said[:most]]
     more = len(change.said) - len(shown)
     return [*shown, f"… and {more} more"] if more else shown

@@ -17,25 +17,32 @@ from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.report import Report
 
+
+@dataclass(frozen=True, slots=True)
+class ReportFormat:
+    """One format of a report; its module is imported when it is used, as each brings its own libraries."""
+
+    module: str
+    function: str = "format"
+    is_data: bool = False  # read by programs: nothing else may be written to the same standard output
+    has_drawings: bool = False  # shows a report's drawings, or hands them on
+
+
 RENDERERS = {
-    "json": ("core.report_json", "format"),
-    "github": ("formats.report.github", "format"),
-    "summary": ("formats.report.markdown", "format_summary"),
-    "markdown": ("formats.report.markdown", "format"),
-    "comment": ("formats.report.comment", "format"),
-    "html": ("formats.report.html.page", "format"),
-    "sarif": ("formats.report.sarif", "format"),
-    "junit": ("formats.report.junit", "format"),
-    "gitlab": ("formats.report.gitlab", "format"),
+    "json": ReportFormat("core.report_json", is_data=True, has_drawings=True),
+    "github": ReportFormat("formats.report.github"),
+    "summary": ReportFormat("formats.report.markdown", "format_summary", has_drawings=True),
+    "markdown": ReportFormat("formats.report.markdown", has_drawings=True),
+    "comment": ReportFormat("formats.report.comment", has_drawings=True),
+    "html": ReportFormat("formats.report.html.page", is_data=True, has_drawings=True),
+    "sarif": ReportFormat("formats.report.sarif", is_data=True),
+    "junit": ReportFormat("formats.report.junit", is_data=True),
+    "gitlab": ReportFormat("formats.report.gitlab", is_data=True),
 }
-"""Format -> module and function that render it. Imported when used: each brings its own libraries."""
+"""The only place besides its own file where a format is named. `text` is no entry: a terminal gives it a width."""
 FORMATS = ("text", *RENDERERS)
-MACHINE_FORMATS = frozenset(("json", "html", "sarif", "junit", "gitlab"))
-"""Formats that programs read, which share standard output with no other."""
-
-
-FORMATS_WITH_DRAWINGS = frozenset(("json", "html", "markdown", "summary", "comment"))
-"""Formats that contain the drawings of a report."""
+MACHINE_FORMATS = frozenset(name for name, renderer in RENDERERS.items() if renderer.is_data)
+FORMATS_WITH_DRAWINGS = frozenset(name for name, renderer in RENDERERS.items() if renderer.has_drawings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +201,8 @@ def render_report(report: Report, format_name: str, *, color: bool, width: int, 
         from onnxgate.formats.report import text
 
         return text.format(report, color=color, width=width, quiet=quiet, verbose=verbose)
-    module, function = RENDERERS[format_name]
-    rendered: str = getattr(importlib.import_module(f"onnxgate.{module}"), function)(report)
+    renderer = RENDERERS[format_name]
+    rendered: str = getattr(importlib.import_module(f"onnxgate.{renderer.module}"), renderer.function)(report)
     return rendered
 
 

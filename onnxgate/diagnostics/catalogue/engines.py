@@ -1,11 +1,11 @@
-"""What other engines say: OpenVINO, tract, OpenCV DNN, ONNX's reference evaluator and ONNX Runtime Web."""
+"""Error texts of other engines: OpenVINO, tract, OpenCV DNN, ONNX's reference evaluator and ONNX Runtime Web."""
 
 from __future__ import annotations
 
 from onnxgate.diagnostics.entry import Entry
 
 _UNSUPPORTED_FIX = "export with operators that every runtime knows, or leave the model out of this target"
-OPENVINO = (
+ENTRIES = (
     Entry(
         name="openvino-operator-unknown",
         says=(
@@ -109,8 +109,6 @@ OPENVINO = (
         rules=("invalid-model", "load-failed"),
         general=True,
     ),
-)
-TRACT = (
     Entry(
         name="tract-operator-unknown",
         says=(r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",),
@@ -155,8 +153,6 @@ TRACT = (
         fix="feed that size, or export again with the axis dynamic",
         rules=("input-shape-narrowed",),
     ),
-)
-OPENCV = (
     Entry(
         name="opencv-operator-unknown",
         says=(r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",),
@@ -185,8 +181,6 @@ OPENCV = (
         rules=("load-failed",),
         general=True,
     ),
-)
-REFERENCE = (
     Entry(
         name="reference-operator-unknown",
         says=(
@@ -217,8 +211,6 @@ REFERENCE = (
         fix="feed all inputs of the graph",
         rules=("input-added",),
     ),
-)
-WEB = (
     Entry(
         name="web-external-data",
         says=(
@@ -232,4 +224,3 @@ WEB = (
         family="ext_missing",
     ),
 )
-ENTRIES = (*OPENVINO, *TRACT, *OPENCV, *REFERENCE, *WEB)

@@ -1,4 +1,4 @@
-"""What PyTorch's two exporters say: the one of `torch.export`, and the older one of TorchScript."""
+"""Error texts of PyTorch's two exporters, by `torch.export` and by TorchScript, and of other exporters."""
 
 from __future__ import annotations
 

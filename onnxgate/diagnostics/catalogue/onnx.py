@@ -1,4 +1,4 @@
-"""What the onnx package says: checker, version converter, helpers, and names that newer releases do not have."""
+"""Error texts of the onnx package: checker, version converter, helpers, and names removed from newer releases."""
 
 from __future__ import annotations
 

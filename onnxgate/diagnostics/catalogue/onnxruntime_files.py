@@ -1,10 +1,10 @@
-"""What ONNX Runtime says of files: external data, files that are no models, libraries and providers."""
+"""Error texts of ONNX Runtime about external data, invalid files, libraries and providers."""
 
 from __future__ import annotations
 
 from onnxgate.diagnostics.entry import Entry
 
-EXTERNAL = (
+ENTRIES = (
     Entry(
         name="external-data-from-bytes",
         says=(
@@ -97,9 +97,6 @@ EXTERNAL = (
         rules=("invalid-model", "external-data-corrupt"),
         family="ext_range",
     ),
-)
-
-FILES = (
     Entry(
         name="not-a-model",
         says=(
@@ -139,9 +136,6 @@ FILES = (
         fix="install the versions of CUDA and cuDNN that this release names, or load a library that is there",
         rules=("provider-not-used", "provider-fallback"),
     ),
-)
-
-PROVIDERS = (
     Entry(
         name="provider-not-created",
         says=(
@@ -190,5 +184,3 @@ PROVIDERS = (
         source="facts: section 4, `CUDA failure 35` of onnxruntime-gpu 1.23.2 without a driver",
     ),
 )
-
-ENTRIES = (*EXTERNAL, *FILES, *PROVIDERS)

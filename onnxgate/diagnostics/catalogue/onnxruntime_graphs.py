@@ -1,10 +1,10 @@
-"""What ONNX Runtime says where it does not take a model for its types, its shapes or its graph."""
+"""Error texts of ONNX Runtime that refuse a model for its types, shapes or graph."""
 
 from __future__ import annotations
 
 from onnxgate.diagnostics.entry import Entry
 
-TYPES = (
+ENTRIES = (
     Entry(
         name="types-differ",
         says=(
@@ -116,9 +116,6 @@ TYPES = (
         rules=("attribute-unsupported", "invalid-model"),
         family="arity",
     ),
-)
-
-GRAPHS = (
     Entry(
         name="name-duplicated",
         says=(
@@ -215,6 +212,3 @@ GRAPHS = (
         general=True,
     ),
 )
-
-
-ENTRIES = (*TYPES, *GRAPHS)

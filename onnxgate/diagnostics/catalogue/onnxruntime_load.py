@@ -1,4 +1,4 @@
-"""What ONNX Runtime says where it does not take a model for its stamps or its operators."""
+"""Error texts of ONNX Runtime that refuse a model for its IR version, opsets or operators."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _fix_opset(captured: CapturedGroups) -> str:
 
 
 def _fix_kernel(captured: CapturedGroups) -> str:
-    found = describe_kernel(captured)
-    return (f"{found}; " if found else "") + suggest_kernel_fix(captured)
+    operator = describe_kernel(captured)
+    return (f"{operator}; " if operator else "") + suggest_kernel_fix(captured)
 
 
 def _fix_operator(captured: CapturedGroups) -> str:
-    found = describe_operator(captured)
-    return (f"{found}; " if found else "") + "export at an opset that has it, or correct its name or domain"
+    operator = describe_operator(captured)
+    return (f"{operator}; " if operator else "") + "export at an opset that has it, or correct its name or domain"
 
 
 def _affected_format(captured: CapturedGroups) -> str:
@@ -45,7 +45,23 @@ def _affected_format(captured: CapturedGroups) -> str:
     return "releases older than the one that wrote the file, and minimal builds"
 
 
-VERSION_FIELDS = (
+def _fix_unregistered(captured: CapturedGroups) -> str:
+    if captured.get("domain") in ("com.microsoft", None):
+        operator = describe_operator({"domain": "com.microsoft", **captured})
+        if operator:
+            return f"{operator}; use a release that has it"
+        if "domain" in captured:
+            missing = f"no release up to onnxruntime {newest_release()} has it"
+            return f"{missing}; correct its name, or export with other operators"
+    if captured.get("domain") == "ai.onnx.contrib":
+        return (
+            "install `onnxruntime-extensions`, and register its library:"
+            " `options.register_custom_ops_library(onnxruntime_extensions.get_library_path())`"
+        )
+    return "register the library with `SessionOptions.register_custom_ops_library`, or export without custom operators"
+
+
+ENTRIES = (
     Entry(
         name="ir-version-too-new",
         says=(r"Unsupported model IR version: (?P<asked>\d{1,9}), max supported IR version: (?P<limit>\d{1,9})",),
@@ -118,9 +134,6 @@ VERSION_FIELDS = (
         fix="convert the `.onnx` file again with the release that loads it",
         rules=("not-a-model",),
     ),
-)
-
-OPERATORS = (
     Entry(
         name="kernel-missing",
         says=(
@@ -164,7 +177,7 @@ OPERATORS = (
         why="it is a custom operator whose library is not loaded, or an operator of `com.microsoft` that this"
         " release does"
         " not have",
-        fix=lambda captured: _fix_unregistered(captured),
+        fix=_fix_unregistered,
         anywhere="register the library with `extensions` of the target, or export with operators that every"
         " runtime knows",
         rules=("unknown-operator", "unknown-domain"),
@@ -199,21 +212,3 @@ OPERATORS = (
         family="deprecated",
     ),
 )
-
-
-def _fix_unregistered(captured: CapturedGroups) -> str:
-    if captured.get("domain") in ("com.microsoft", None):
-        found = describe_operator({"domain": "com.microsoft", **captured})
-        if found:
-            return f"{found}; use a release that has it"
-        if "domain" in captured:
-            return f"no release up to onnxruntime {newest_release()} has it; correct its name, or export with other operators"
-    if captured.get("domain") == "ai.onnx.contrib":
-        return (
-            "install `onnxruntime-extensions`, and register its library:"
-            " `options.register_custom_ops_library(onnxruntime_extensions.get_library_path())`"
-        )
-    return "register the library with `SessionOptions.register_custom_ops_library`, or export without custom operators"
-
-
-ENTRIES = (*VERSION_FIELDS, *OPERATORS)

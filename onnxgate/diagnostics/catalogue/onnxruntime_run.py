@@ -1,4 +1,4 @@
-"""What ONNX Runtime says where a model that loads does not run."""
+"""Error texts of ONNX Runtime about models that load and do not run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NODE_PREFIX = (
 )
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
 """Where in the code of ONNX Runtime; it changes with each release."""
-INPUTS = (
+ENTRIES = (
     Entry(
         name="input-dimension-wrong",
         says=(
@@ -90,9 +90,6 @@ INPUTS = (
         rules=("output-shape-wrong", "dynamic-axis-lost"),
         source="the warning of onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
     ),
-)
-
-NODES = (
     Entry(
         name="reshape-failed",
         says=(
@@ -209,4 +206,3 @@ NODES = (
         general=True,
     ),
 )
-ENTRIES = (*INPUTS, *NODES)

@@ -1,4 +1,4 @@
-"""What pip and uv say where packages cannot be had, and numpy and protobuf where releases do not go together."""
+"""Error texts of pip and uv about unavailable packages, and of numpy and protobuf about incompatible releases."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from onnxgate.diagnostics.entry import CapturedGroups, Entry
 
 
 def _describe_pythons(captured: CapturedGroups) -> str:
-    """Which Python has wheels, where it is a release of ONNX Runtime that none was found of."""
-    asked = captured.get("asked", "")
+    """Return the Python versions with wheels, if the missing package is a release of ONNX Runtime."""
+    requirement = captured.get("asked", "")
     if "wanted" in captured:
         return "loosen one of the two, or put the packages into environments of their own, as onnxgate does"
     offered = captured.get("offered", "").split(", ")
@@ -17,21 +17,21 @@ def _describe_pythons(captured: CapturedGroups) -> str:
             "the index offers no release of it at all for this Python on this platform: look which it has wheels for,"
             " and whether the name is right"
         )
-    if offered != [""] and not asked.startswith("onnxruntime==1."):
+    if offered != [""] and not requirement.startswith("onnxruntime==1."):
         return (
             f"for this Python and platform there is {offered[0]} to {offered[-1]}: take one of these, or the Python"
             " that the release has wheels for"
         )
-    if not asked.startswith("onnxruntime==1."):
+    if not requirement.startswith("onnxruntime==1."):
         return "look at the files of the release on the index: another Python or another release has a wheel"
-    minor = asked.removeprefix("onnxruntime==1.").partition(".")[0]
+    minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
     if not minor.isdigit() or len(minor) > 3:
         return "ask for a release that there is"
-    known = list_releases()
-    if int(minor) > int(known[-1].split(".")[1]):
-        return f"ask for a release that there is: the newest that is known is onnxruntime {known[-1]}"
-    patches = [each for each in known if each.startswith(f"1.{minor}.")]
-    if patches and asked.count(".") == 2 and asked.removeprefix("onnxruntime==") not in patches:
+    releases = list_releases()
+    if int(minor) > int(releases[-1].split(".")[1]):
+        return f"ask for a release that there is: the newest that is known is onnxruntime {releases[-1]}"
+    patches = [release for release in releases if release.startswith(f"1.{minor}.")]
+    if patches and requirement.count(".") == 2 and requirement.removeprefix("onnxruntime==") not in patches:
         return f"ask for a release that there is: of onnxruntime 1.{minor}, {', '.join(patches)} are known"
     having = _package_with_wheel(int(minor))
     return f"onnxruntime 1.{minor} has wheels for {having}: take such a Python, or a release that has one for yours"
@@ -269,7 +269,6 @@ PROTOBUF = (
         rules=("toolchain-drift",),
     ),
 )
-ENTRIES = (*PIP, *UV, *NUMPY, *PROTOBUF)
 
 
 _PACKAGE_OF_MODULE = {
@@ -279,7 +278,7 @@ _PACKAGE_OF_MODULE = {
     "onnx_ir": "onnx-ir",
     "onnxruntime_extensions": "onnxruntime-extensions",
 }
-"""Modules whose package has another name on PyPI."""
+"""Module -> package, if it has another name on PyPI."""
 
 
 def _install_command(captured: CapturedGroups) -> str:

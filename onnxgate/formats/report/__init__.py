@@ -1,1 +1,1 @@
-"""TODO."""
+"""Formats of a report, one module each; `RENDERERS` in cli/shared/outputs.py lists them."""

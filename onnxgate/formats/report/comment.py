@@ -1,7 +1,7 @@
-"""The report as a comment on a pull request: what a reviewer needs to decide, and no more.
+"""The report as a comment on a pull request: the parts that a reviewer needs.
 
-GitHub refuses a comment of more than 65,536 characters (Source: actions/dependency-review-action, comment-pr.ts). Who
-posts it adds what marks it as ours and the link to the run: this leaves room for both.
+GitHub refuses a comment of more than 65,536 characters (Source: actions/dependency-review-action, comment-pr.ts). The
+posting step adds a marker and the link to the run: this leaves space for both.
 """
 
 from __future__ import annotations
@@ -10,25 +10,26 @@ from collections.abc import Iterator
 
 from onnxgate.core.escape import escape_markdown, markdown_code
 from onnxgate.core.report import Finding, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report import markdown as parts
 
 LIMIT_BYTES = 60_000
-"""Bytes, and so characters too."""
-REMARKS_PAGE = parts.Page(room=3_000, longest=500)
-CHANGES_PAGE = parts.Page(room=12_000, differences=6)
-FINDINGS_PAGE = parts.Page(room=24_000, longest=500)
-REST_PAGE = parts.Page(room=9_000, longest=500)
-"""Of what could not be done, and of the table."""
+"""Bytes, and therefore also an upper limit of characters."""
+REMARKS_PAGE = parts.Page(max_bytes=3_000, longest=500)
+CHANGES_PAGE = parts.Page(max_bytes=12_000, differences=6)
+FINDINGS_PAGE = parts.Page(max_bytes=24_000, longest=500)
+REST_PAGE = parts.Page(max_bytes=9_000, longest=500)
+"""Limits of the gaps, and of the table."""
 MAX_FINDINGS = 20
-"""Findings that are shown."""
+"""Findings shown."""
 MAX_OPEN_CELLS = 24
-"""A table of more cells is folded."""
+"""Cells of a table that is not folded."""
 ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 
 def format(report: Report) -> str:
-    """Verdict, what changed, what is wrong and how to repair it, what is not known, and the matrix."""
+    """Render verdict, remarks, changes, findings, gaps and matrix."""
     return parts.join_parts(
         [
             _render_verdict(report),
@@ -49,26 +50,26 @@ def _render_verdict(report: Report) -> Iterator[str]:
 
 
 def _render_findings(report: Report) -> Iterator[str]:
-    """Errors and warnings with their fixes; notes are counted."""
-    spoken = wording.list_active_findings(report)
-    grave = [finding for finding in spoken if finding.level != "note"]
-    if spoken:
+    """Yield errors and warnings with their fixes, and the number of notes."""
+    active = wording.list_active_findings(report)
+    severe = [finding for finding in active if finding.level != "note"]
+    if active:
         yield "\n### Findings\n"
-        shown, left_out = parts.split_fitting(map(_render_finding, grave[:MAX_FINDINGS]), FINDINGS_PAGE)
+        shown, left_out = parts.split_fitting(map(_render_finding, severe[:MAX_FINDINGS]), FINDINGS_PAGE)
         yield from (*shown, "")
-        yield from _render_left_out(left_out + len(grave[MAX_FINDINGS:]), len(spoken) - len(grave))
+        yield from _render_left_out(left_out + len(severe[MAX_FINDINGS:]), len(active) - len(severe))
 
 
 def _render_left_out(findings: int, notes: int) -> Iterator[str]:
-    said = [wording.pluralize(findings, "more finding")] if findings else []
-    said += [wording.pluralize(notes, "note")] if notes else []
-    if said:
-        yield f"… and {' and '.join(said)}: the job summary and the report have all\n"
+    parts_left = [pluralize(findings, "more finding")] if findings else []
+    parts_left += [pluralize(notes, "note")] if notes else []
+    if parts_left:
+        yield f"… and {' and '.join(parts_left)}: the job summary and the report have all\n"
 
 
 def _render_finding(finding: Finding) -> str:
     subject = wording.finding_subject(finding)
-    about = f" in {markdown_code(wording.truncate(subject))}" if subject != finding.place.path else ""
+    about = f" in {markdown_code(truncate(subject))}" if subject != finding.place.path else ""
     return parts.render_finding(finding, FINDINGS_PAGE, about=about)
 
 

@@ -1,4 +1,4 @@
-"""The report as workflow commands: annotations on a pull request, within the limits that GitHub has.
+"""The report as workflow commands: annotations on a pull request, within GitHub's limits.
 
 Limits of GitHub (Source: actions/toolkit docs/problem-matchers.md; actions/runner ExecutionContext.cs): ten
 annotations of each level for one action, 4096 characters for one message.
@@ -11,18 +11,19 @@ from dataclasses import dataclass
 
 from onnxgate.core.escape import escape_command_data, escape_command_property, escape_log_line, escape_unprintable
 from onnxgate.core.report import Finding, Report
+from onnxgate.core.text import pluralize
 from onnxgate.formats import wording
 
 WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 9
-"""Annotations of one level; the tenth says how many more there are."""
+"""Annotations of one level; the tenth counts the others."""
 MAX_MESSAGE_UNITS = 4000
-"""UTF-16 units of a message, as .NET counts; the runner cuts at 4096."""
+"""UTF-16 units of a message, as .NET counts them; the runner cuts at 4096."""
 
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """One workflow command; `message` is visible already and its newlines are ours."""
+    """One workflow command; `message` is escaped except for its newlines."""
 
     level: str
     title: str
@@ -33,7 +34,7 @@ class Annotation:
 
 
 def format(report: Report) -> str:
-    """Annotations, worst first, then lines of the log: remarks, what shows findings again, and the verdict."""
+    """Render annotations, worst first, then lines of the log: remarks, replay commands and the verdict."""
     annotations = [
         *(_annotate_finding(one, report) for one in wording.list_active_findings(report)),
         *_annotate_undecided(report),
@@ -49,13 +50,13 @@ def format(report: Report) -> str:
 
 
 def _annotate_finding(finding: Finding, report: Report) -> Annotation:
-    said = [wording.render_sentence(finding)]
+    lines = [wording.render_sentence(finding)]
     if finding.fix:
-        said.append(f"fix: {finding.fix}")
+        lines.append(f"fix: {finding.fix}")
     return Annotation(
         finding.level,
         finding.rule,
-        _join_message(said),
+        _join_message(lines),
         wording.path_from_root(report, finding.place.path),
         finding.place.line,
         finding.place.end_line,
@@ -63,13 +64,13 @@ def _annotate_finding(finding: Finding, report: Report) -> Annotation:
 
 
 def _annotate_undecided(report: Report) -> Iterator[Annotation]:
-    """What was asked for and not done; an error where that is why there is no verdict."""
+    """Yield an annotation for each undecided check; an error if the exit status is 3."""
     level = "error" if report.exit == 3 else "warning"
     for gap in wording.merge_gaps(report.undecided):
-        said = [f"{gap.about(report)}: {gap.reason}"]
+        lines = [f"{gap.about(report)}: {gap.reason}"]
         if gap.hint:
-            said.append(f"hint: {gap.hint}")
-        yield Annotation(level, "undecided", _join_message(said))
+            lines.append(f"hint: {gap.hint}")
+        yield Annotation(level, "undecided", _join_message(lines))
 
 
 def _join_message(lines: Sequence[str]) -> str:
@@ -86,8 +87,8 @@ def _limit_annotations(level: str, annotations: Sequence[Annotation]) -> Iterato
     yield from (_render_command(annotation) for annotation in annotations[:MAX_ANNOTATIONS])
     more = len(annotations) - MAX_ANNOTATIONS
     if more > 0:
-        said = f"{wording.pluralize(more, f'more {level}')}: the job summary and the report have all"
-        yield _render_command(Annotation(level, "onnxgate", said))
+        message = f"{pluralize(more, f'more {level}')}: the job summary and the report have all"
+        yield _render_command(Annotation(level, "onnxgate", message))
 
 
 def _render_command(annotation: Annotation) -> str:

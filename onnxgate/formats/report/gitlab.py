@@ -1,6 +1,6 @@
-"""The report as GitLab's code quality: a JSON array that a merge request compares with that of its target branch.
+"""The report as GitLab code quality: a JSON array that a merge request compares with that of its target branch.
 
-What the config ignores is left out, since GitLab knows no suppression; what could not be done is an issue of its own.
+Ignored findings are left out, since GitLab has no suppression; undecided checks are issues.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Any
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Finding, Report
 from onnxgate.core.report_json import encode_json
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 SEVERITIES = {"error": "critical", "warning": "minor", "note": "info"}
 UNDECIDED_SEVERITY = "major"
 DEFAULT_PATH = "onnxgate.lock"
-"""Where an issue stands that names no file."""
+"""Path of an issue without a file."""
 
 JsonObject = dict[str, Any]
 
 
 def format(report: Report) -> str:
-    """An array, the worst first; every fingerprint in it is unique, as GitLab drops what has none of its own."""
+    """Render an array, worst first, with unique fingerprints, as GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
     for seed, issue in (*_finding_issues(report), *_undecided_issues(report)):
         fingerprint, again = _fingerprint(seed), 1
@@ -43,28 +44,28 @@ def _fingerprint(seed: str) -> str:
 def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or DEFAULT_PATH
-        said = f"{wording.render_sentence(finding)}{_fix_suffix(finding)}"
-        issue = _render_issue(report, said, finding.rule, SEVERITIES[finding.level], path, finding.place.line)
+        description = f"{wording.render_sentence(finding)}{_fix_suffix(finding)}"
+        issue = _render_issue(report, description, finding.rule, SEVERITIES[finding.level], path, finding.place.line)
         yield f"{finding.rule}|{finding.model}|{finding.node}|{finding.fingerprint}", issue
 
 
 def _fix_suffix(finding: Finding) -> str:
-    return f"; fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}" if finding.fix else ""
+    return f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
 
 
 def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
-        said = f"{gap.about(report)}: {wording.truncate(gap.reason, wording.LONG_LIMIT)}{hint}"
+        description = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"
         path = gap.models[0] if gap.models else DEFAULT_PATH
         seed = "|".join(("undecided", *gap.stages, *gap.models, *gap.runtimes, gap.reason))
-        yield seed, _render_issue(report, said, "undecided", UNDECIDED_SEVERITY, path, 0)
+        yield seed, _render_issue(report, description, "undecided", UNDECIDED_SEVERITY, path, 0)
 
 
-def _render_issue(report: Report, said: str, name: str, severity: str, path: str, line: int) -> JsonObject:
-    """A file without lines is shown from its start."""
+def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int) -> JsonObject:
+    """Render an issue; one without a line is shown at the start of its file."""
     return {
-        "description": escape_unprintable(said),
+        "description": escape_unprintable(description),
         "check_name": escape_unprintable(name),
         "severity": severity,
         "location": {

@@ -1,7 +1,7 @@
 """The report as JUnit XML: a suite for each model, a test for each runtime and for each stage that needs none.
 
-What closes the gate is a failure, what could not be done an error, what need not be done is skipped. There is no clock
-in a report: every time is 0, which some readers want to see.
+A finding that fails the gate is a failure, an undecided check an error. A report has no times: each one is 0, as some
+readers require the attribute.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from xml.etree import ElementTree
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands
 from onnxgate.core.report import Cell, Finding, NotDone, Report
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 PROJECT_SUITE = "onnxgate"
-"""The suite of what is about no model."""
+"""Suite of findings and gaps without a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,12 @@ class JUnitSuite:
     cases: Sequence[JUnitCase]
 
     def count(self, outcome: str) -> int:
-        """How many of them ended so."""
+        """Return the number of cases with this outcome."""
         return sum(case.outcome == outcome for case in self.cases)
 
 
 def format(report: Report) -> str:
-    """An XML document with a newline at its end."""
+    """Render an XML document with a final newline."""
     suites = [JUnitSuite(name, cases) for name, cases in model_cases(report) if cases]
     project = project_cases(report)
     suites += [JUnitSuite(PROJECT_SUITE, project)] if project else []
@@ -58,7 +59,7 @@ def _count_outcomes(every: Sequence[JUnitSuite], *, skipped: bool) -> dict[str, 
 
 
 def _add_suite(root: ElementTree.Element, suite: JUnitSuite) -> None:
-    name = escape_unprintable(wording.truncate(suite.name))
+    name = escape_unprintable(truncate(suite.name))
     element = ElementTree.SubElement(
         root, "testsuite", {"name": name, "time": "0", **_count_outcomes([suite], skipped=True)}
     )
@@ -67,29 +68,29 @@ def _add_suite(root: ElementTree.Element, suite: JUnitSuite) -> None:
 
 
 def _add_case(suite: ElementTree.Element, classname: str, case: JUnitCase) -> None:
-    name = escape_unprintable(wording.truncate(case.name))
+    name = escape_unprintable(truncate(case.name))
     element = ElementTree.SubElement(suite, "testcase", {"classname": classname, "name": name, "time": "0"})
     if case.outcome:
-        said = list(_escape_lines(case.said))
-        shown = ElementTree.SubElement(element, case.outcome, {"message": said[0] if said else case.outcome})
+        lines = list(_escape_lines(case.lines))
+        shown = ElementTree.SubElement(element, case.outcome, {"message": lines[0] if lines else case.outcome})
         if case.outcome != "skipped":
-            shown.attrib["type"] = escape_unprintable(wording.truncate(case.type)) or case.outcome
-        shown.text = "\n".join(said)
+            shown.attrib["type"] = escape_unprintable(truncate(case.type)) or case.outcome
+        shown.text = "\n".join(lines)
     if case.aside:
         ElementTree.SubElement(element, "system-out").text = "\n".join(_escape_lines(case.aside))
 
 
-def _escape_lines(said: Iterable[str]) -> Iterator[str]:
-    """XML holds no control characters, and a log that shows them may hold no commands."""
-    return (neutralize_commands(escape_unprintable(line)) for line in said)
+def _escape_lines(lines: Iterable[str]) -> Iterator[str]:
+    """Escape control characters, which XML excludes, and workflow commands, as logs may show the file."""
+    return (neutralize_commands(escape_unprintable(line)) for line in lines)
 
 
 Item = TypeVar("Item", Finding, NotDone)
 Outcome = Literal["", "failure", "error", "skipped"]
 RUNTIME_STAGES = ("support", "runtime", "parity")
-"""Stages that judge a model on each of its runtimes."""
+"""Stages that check a model on each of its runtimes."""
 MODEL_STAGES = ("file", "lock")
-"""Stages that judge every model; whether another one applies to a model is told where there is something to say."""
+"""Stages that check every model; others get a test only for findings and gaps."""
 OUTCOME_ORDER: tuple[Outcome, ...] = ("", "skipped", "error", "failure")
 CELL_OUTCOMES: dict[str, Outcome] = {
     "fail": "failure",
@@ -97,7 +98,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""How a cell that did not pass shows."""
+"""State of a cell -> outcome of its test, if it is not a pass."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support data; nothing was run",
     "not predicted": "not predicted: there is no support data, or it cannot be told; nothing was run",
@@ -106,25 +107,25 @@ NOT_RUN_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """One test; `said` are lines, `aside` what is told of it besides how it ended."""
+    """One test; `lines` explain its outcome, `aside` are its other lines."""
 
     name: str
     outcome: Outcome = ""
     type: str = ""
-    said: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
     aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CaseContent:
-    """All that is said of one test."""
+    """Findings and gaps of one test."""
 
     findings: Sequence[Finding] = ()
     undecided: Sequence[NotDone] = ()
     skipped: Sequence[NotDone] = ()
 
     def case(self, name: str, closing: frozenset[str], *aside: str) -> JUnitCase:
-        """A failure weighs more than an error, and that more than what was skipped."""
+        """Return the test; its outcome is the worst one: failure, error, skipped, none."""
         worst = [one for one in self.findings if one.level in closing and not one.ignored]
         others = _item_lines(one for one in self.findings if one not in worst)
         undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
@@ -138,7 +139,7 @@ class CaseContent:
 
 
 def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Each model's tests: its stages, then its runtimes."""
+    """Yield each model with its tests: stages, then runtimes."""
     matrix = wording.cells_by_model(report)
     findings = _group_by_model(report.findings)
     undecided, skipped = _group_by_model(report.undecided), _group_by_model(report.skipped)
@@ -150,10 +151,7 @@ def model_cases(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
 
 
 def project_cases(report: Report) -> list[JUnitCase]:
-    """What is about no model: a test for each of its stages; the runtimes that are named stand in the text.
-
-    Remarks are told by one that passes.
-    """
+    """Return a test for each stage with findings or gaps without a model, and one that passes with all remarks."""
     heap = CaseContent(
         _group_by_model(report.findings).get("", ()),
         _group_by_model(report.undecided).get("", ()),
@@ -171,13 +169,13 @@ def _group_by_model(items: Sequence[Item]) -> dict[str, list[Item]]:
 
 
 def _failing_levels(report: Report) -> frozenset[str]:
-    """Errors always; warnings where nothing else can have closed the gate."""
+    """Return the levels that fail the gate: errors, and warnings if the gate fails without an error."""
     errors = any(one.level == "error" and not one.ignored for one in report.findings)
     return frozenset(("error",) if errors or report.verdict != "fail" else ("error", "warning"))
 
 
 def _stage_cases(report: Report, heap: CaseContent, cells: dict[str, Cell]) -> Iterator[JUnitCase]:
-    """Stages that judge every model, and what is said of others without naming a runtime that has a test."""
+    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that no runtime's test contains."""
     states = {cell.state for cell in cells.values()}
     rest = CaseContent(
         [one for one in heap.findings if not set(one.runtimes) & set(cells)],
@@ -188,13 +186,13 @@ def _stage_cases(report: Report, heap: CaseContent, cells: dict[str, Cell]) -> I
         ],
         [one for one in heap.skipped if one.runtime not in cells and not _explains_every_cell(one, "skipped", states)],
     )
-    asked = [stage for stage in report.stages if stage in MODEL_STAGES]
-    for stage in dict.fromkeys((*asked, *_stages_of(rest))):
+    checked = [stage for stage in report.stages if stage in MODEL_STAGES]
+    for stage in dict.fromkeys((*checked, *_stages_of(rest))):
         yield _select_stage(stage, rest).case(stage, _failing_levels(report))
 
 
 def _explains_every_cell(item: NotDone, state: str, states: Container[str]) -> bool:
-    """Whether it is why the model's runtimes have that state, and told there."""
+    """Return True for a gap that the tests of all runtimes with that state contain."""
     return not item.runtime and item.stage in RUNTIME_STAGES and state in states
 
 
@@ -227,34 +225,34 @@ def _runtime_cases(report: Report, heap: CaseContent, cells: dict[str, Cell]) ->
 
 
 def _adjust_to_cell(cell: Cell, case: JUnitCase, heap: CaseContent) -> JUnitCase:
-    """No better than the matrix says; where nothing names this runtime, the model's own findings are the reason."""
+    """Return the test with at least the outcome of its cell, explained by the model's errors if need be."""
     wanted = CELL_OUTCOMES.get(cell.state, "")
     if OUTCOME_ORDER.index(case.outcome) >= OUTCOME_ORDER.index(wanted):
         return case
     errors = [one for one in heap.findings if one.level == "error" and not one.ignored]
-    said = _item_lines(errors) if cell.state == "fail" else ()
-    reason = said or (NOT_RUN_REASONS.get(cell.state, f"the matrix says: {cell.state}"),)
-    return JUnitCase(case.name, wanted, cell.state, reason, (*case.said, *case.aside))
+    lines = _item_lines(errors) if cell.state == "fail" else ()
+    reason = lines or (NOT_RUN_REASONS.get(cell.state, f"the matrix says: {cell.state}"),)
+    return JUnitCase(case.name, wanted, cell.state, reason, (*case.lines, *case.aside))
 
 
 def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
-    """What is said of each, on lines of ours; foreign strings may hold newlines of their own."""
+    """Return the lines of findings and gaps; strings from models may contain more newlines."""
     return tuple(
         line for item in items for line in (_finding_lines(item) if isinstance(item, Finding) else _gap_lines(item))
     )
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
-    where = wording.truncate(wording.format_place(finding.place))
+    where = truncate(wording.format_place(finding.place))
     yield f"{finding.level} {finding.rule} at {where}: {wording.render_message_with_node(finding)}"
     if finding.fix:
-        yield f"  fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}"
+        yield f"  fix: {truncate(finding.fix, LONG_LIMIT)}"
     if finding.ignored:
-        yield f"  ignored: {wording.truncate(finding.ignored)}"
+        yield f"  ignored: {truncate(finding.ignored)}"
 
 
 def _gap_lines(item: NotDone) -> Iterator[str]:
     runtime = f" on {item.runtime}" if item.runtime else ""
-    yield f"{item.stage}{runtime}: {wording.truncate(item.reason, wording.LONG_LIMIT)}"
+    yield f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}"
     if item.hint:
         yield f"  hint: {item.hint}"

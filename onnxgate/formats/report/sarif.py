@@ -1,7 +1,8 @@
-"""Where results stand: on a line of text wherever there is one, with the model and the node beside it.
+"""The report as SARIF 2.1.0 for GitHub code scanning.
 
-A `.onnx` file has no lines. Of a result without a line GitHub makes an alert of the file, and the fingerprint that the
-upload would compute is missing (Source: github/codeql-action, src/fingerprints.ts).
+A result is placed on a line of text if there is one, with the model and the node as related locations. A `.onnx` file
+has no lines. GitHub shows a result without a line as an alert of the file, and the upload computes no fingerprint for
+it (Source: github/codeql-action, src/fingerprints.ts).
 """
 
 from __future__ import annotations
@@ -16,27 +17,27 @@ from urllib.parse import quote
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Finding, Report, ReportedModel
 from onnxgate.core.report_json import encode_json
+from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
-from onnxgate.formats.wording import truncate
 from onnxgate.rules import by_id
 from onnxgate.rules.definition import AnyRule
 
 DEFAULT_PATH = "onnxgate.lock"
-"""Where a finding stands that names neither a place nor a model: GitHub refuses results without any."""
+"""Place of a finding without place and model: GitHub refuses results without a location."""
 
 JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """A file as a URI, and lines of it; a line of 0 is no line."""
+    """A file as a URI, and its lines; 0 for none."""
 
     uri: str
     line: int
     end_line: int = 0
 
     def location(self, finding: Finding) -> JsonObject:
-        """As SARIF has it, with the node that the finding is about."""
+        """Return the SARIF object, with the node of the finding."""
         physical: JsonObject = {"artifactLocation": _artifact_location(self.uri)}
         if self.line:
             end = max(self.line, self.end_line)
@@ -45,7 +46,7 @@ class ResultLocation:
 
 
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
-    """Its place; a text file without a line is shown from its start."""
+    """Return the place of a finding; the first line of a text file if it has no line."""
     place = finding.place
     path = place.path or finding.model or DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
@@ -53,14 +54,14 @@ def locate_finding(finding: Finding, report: Report) -> ResultLocation:
 
 
 def related_locations(findings: Iterable[Finding], where: ResultLocation, report: Report) -> list[JsonObject]:
-    """The models with their nodes, where a finding stands somewhere else or several stand together."""
+    """Return the models with their nodes, unless there is one model and it is the place of the result."""
     about = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
     named = [(path_to_uri(report, model), model, node) for model, node in about]
     return [
         {
             "id": number,
             "physicalLocation": {"artifactLocation": _artifact_location(name)},
-            "message": render_text([f"the node `{wording.truncate(node)}`" if node else "the model"]),
+            "message": render_text([f"the node `{truncate(node)}`" if node else "the model"]),
             **_logical_location(model, node),
         }
         for number, (name, model, node) in enumerate(named, 1)
@@ -71,27 +72,25 @@ def related_locations(findings: Iterable[Finding], where: ResultLocation, report
 def _logical_location(model: str, node: str) -> JsonObject:
     if not node:
         return {}
-    name = escape_unprintable(wording.truncate(node))
+    name = escape_unprintable(truncate(node))
     return {
-        "logicalLocations": [
-            {"name": name, "fullyQualifiedName": f"{escape_unprintable(wording.truncate(model))}::{name}"}
-        ]
+        "logicalLocations": [{"name": name, "fullyQualifiedName": f"{escape_unprintable(truncate(model))}::{name}"}]
     }
 
 
 def describe_artifact(report: Report, model: ReportedModel) -> JsonObject:
-    """A judged model with its hash."""
+    """Return a checked model with its hash."""
     hashes = {"hashes": {"sha-256": escape_unprintable(model.sha256)}} if model.sha256 else {}
     return {"location": _artifact_location(path_to_uri(report, model.path)), "roles": ["analysisTarget"], **hashes}
 
 
 def analysis_category(report: Report) -> str:
-    """Which of several analyses of a repository this is: projects in different folders do not replace each other's."""
+    """Return the category of the analysis, by folder, so that projects of a repository do not replace each other's."""
     return f"onnxgate/{_percent_encode(report.folder)}/" if report.folder else "onnxgate/"
 
 
 def render_text(lines: Iterable[str]) -> JsonObject:
-    """Plain text on lines of ours; `[a](b)` would be a link in it."""
+    """Return a message of plain text; `[a](b)` would be a link."""
     return {"text": "\n".join(escape_unprintable(line) for line in lines).replace("](", "] (")}
 
 
@@ -100,7 +99,7 @@ def _artifact_location(name: str) -> JsonObject:
 
 
 def path_to_uri(report: Report, path: str) -> str:
-    """Relative to git's root, percent-encoded (RFC 3986); of a file outside of the working directory absolute."""
+    """Return the path relative to git's root, percent-encoded (RFC 3986); absolute outside of the working directory."""
     if path.startswith("/"):
         return f"file://{_percent_encode(posixpath.normpath('/' + path.lstrip('/')))}"
     return _percent_encode(posixpath.normpath(wording.path_from_root(report, path)).lstrip("/"))
@@ -119,16 +118,16 @@ MAX_DESCRIPTION = 1024
 MAX_RULE_ID = 255
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
 PREDICTION_STAGE = "support"
-"""The stage that runs nothing: what it says is checked by a real run only where one was asked for."""
+"""Stage without real runs; its findings are less precise."""
 
 
 def rule_identifier(rule: str) -> str:
-    """A rule's id, as results name it."""
+    """Return the id of a rule in results."""
     return escape_unprintable(rule)[:MAX_RULE_ID]
 
 
 def describe_rules(rules: Iterable[str]) -> list[dict[str, Any]]:
-    """The rules of that name; of one that this release does not know, that it is so."""
+    """Return descriptions of the rules, also of those from another release."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 
@@ -149,18 +148,18 @@ def _describe_known_rule(rule: AnyRule) -> dict[str, Any]:
 
 
 def _unwrap(text: str) -> str:
-    """Wrapped lines as one."""
+    """Join wrapped lines."""
     return " ".join(text.split())
 
 
 def _describe_unknown_rule(name: str) -> dict[str, Any]:
     named = truncate(escape_unprintable(name)).replace("](", "] (")  # `[a](b)` would be a link
-    said = {"text": f"`{named}`, a rule of another release of onnxgate"}
+    description = {"text": f"`{named}`, a rule of another release of onnxgate"}
     return {
         "id": rule_identifier(name),
-        "shortDescription": said,
-        "fullDescription": said,
-        "help": said,
+        "shortDescription": description,
+        "fullDescription": description,
+        "help": description,
         "properties": {"precision": "high", "problem.severity": "warning", "tags": ["compatibility", "onnx"]},
     }
 
@@ -168,13 +167,13 @@ def _describe_unknown_rule(name: str) -> dict[str, Any]:
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME_URL = "https://github.com/onnxgate/onnxgate"
 MAX_RESULTS = 25_000
-"""Of one run (Source: GitHub's documentation of SARIF for code scanning)."""
+"""Results of one run (Source: GitHub's documentation of SARIF for code scanning)."""
 MAX_COMPRESSED_BYTES = 10_000_000
 """Bytes of the compressed file (same source)."""
 MAX_FINDINGS_PER_RESULT = 20
-"""Findings of one rule on one line that are said in full; the rest is counted."""
+"""Findings of one rule on one line in full; the others are counted."""
 MAX_NOTIFICATIONS = 1000
-"""Notifications of one kind; the rest is counted."""
+"""Notifications of one kind; the others are counted."""
 NOTIFICATION_KINDS = {
     "undecided": "what was asked for and could not be done",
     "skipped": "what need not be done",
@@ -183,12 +182,11 @@ NOTIFICATION_KINDS = {
     "remark": "what is no finding, and is to be known",
 }
 
-SarifObject = dict[str, Any]
 FindingGroup = tuple[ResultLocation, list[Finding]]
 
 
 def format(report: Report) -> str:
-    """At most as many results and bytes as GitHub takes, the worst first; what is left out is counted."""
+    """Render as many results and bytes as GitHub accepts, worst first; the others are counted."""
     groups = _group_findings(report)
     most = min(len(groups), MAX_RESULTS)
     text = encode_json(_render_log(report, groups, most))
@@ -204,7 +202,7 @@ def _is_too_large(text: str) -> bool:
 
 
 def _group_findings(report: Report) -> list[FindingGroup]:
-    """Findings that are one result, the worst first."""
+    """Group findings to results, worst first."""
     groups: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         where = locate_finding(finding, report)
@@ -213,7 +211,7 @@ def _group_findings(report: Report) -> list[FindingGroup]:
     return list(groups.values())
 
 
-def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> SarifObject:
+def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> JsonObject:
     shown = groups[:most]
     rules = sorted({findings[0].rule for _, findings in shown})
     return {
@@ -232,26 +230,24 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Sa
     }
 
 
-def _describe_driver(report: Report, rules: Sequence[str]) -> SarifObject:
+def _describe_driver(report: Report, rules: Sequence[str]) -> JsonObject:
     return {
         "name": "onnxgate",
         "version": escape_unprintable(report.onnxgate) or "0",
         "informationUri": HOME_URL,
         "rules": describe_rules(rules),
-        "notifications": [_describe_kind(kind, said) for kind, said in NOTIFICATION_KINDS.items()],
+        "notifications": [_describe_kind(kind, meaning) for kind, meaning in NOTIFICATION_KINDS.items()],
     }
 
 
-def _describe_kind(kind: str, said: str) -> SarifObject:
-    text = {"text": said}
+def _describe_kind(kind: str, meaning: str) -> JsonObject:
+    text = {"text": meaning}
     return {"id": kind, "shortDescription": text, "fullDescription": text, "help": text}
 
 
-def _describe_invocation(report: Report, left_out: int) -> SarifObject:
-    """A closed gate is a success of the tool; no verdict is none."""
-    remarks = _limit_notifications(
-        "remark", "note", [[wording.truncate(remark, wording.LONG_LIMIT)] for remark in report.remarks]
-    )
+def _describe_invocation(report: Report, left_out: int) -> JsonObject:
+    """Return the invocation; a failed gate is a success of the tool, a missing verdict is not."""
+    remarks = _limit_notifications("remark", "note", [[truncate(remark, LONG_LIMIT)] for remark in report.remarks])
     notifications = [*_notify_left_out(left_out), *_notify_gaps(report), *_notify_ignored(report), *remarks]
     return {
         "executionSuccessful": report.exit in (0, 1),
@@ -261,13 +257,13 @@ def _describe_invocation(report: Report, left_out: int) -> SarifObject:
     }
 
 
-def _notify_left_out(number: int) -> Iterator[SarifObject]:
+def _notify_left_out(number: int) -> Iterator[JsonObject]:
     if number:
         yield _notification("left-out", "warning", [f"{number} more findings: the report has all"])
 
 
-def _notify_gaps(report: Report) -> Iterator[SarifObject]:
-    """What was asked for and not done; an error where that is why there is no verdict."""
+def _notify_gaps(report: Report) -> Iterator[JsonObject]:
+    """Yield undecided and skipped checks; undecided ones are errors if the exit status is 3."""
     level = "error" if report.exit == 3 else "warning"
     for kind, items, weight in (("undecided", report.undecided, level), ("skipped", report.skipped, "note")):
         yield from _limit_notifications(
@@ -276,31 +272,31 @@ def _notify_gaps(report: Report) -> Iterator[SarifObject]:
 
 
 def _gap_lines(gap: wording.Gap, report: Report) -> Iterator[str]:
-    yield f"{gap.about(report)}: {wording.truncate(gap.reason, wording.LONG_LIMIT)}"
+    yield f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}"
     if gap.hint:
         yield f"hint: {gap.hint}"
 
 
-def _notify_ignored(report: Report) -> Iterator[SarifObject]:
+def _notify_ignored(report: Report) -> Iterator[JsonObject]:
     accepted = [
-        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {wording.truncate(one.ignored)}"]
+        [f"{one.rule}: {wording.render_sentence(one)}", f"ignored: {truncate(one.ignored)}"]
         for one in wording.list_ignored_findings(report)
     ]
     yield from _limit_notifications("ignored", "note", accepted)
 
 
-def _limit_notifications(kind: str, level: str, said: Sequence[Sequence[str]]) -> Iterator[SarifObject]:
-    yield from (_notification(kind, level, lines) for lines in said[:MAX_NOTIFICATIONS])
-    if len(said) > MAX_NOTIFICATIONS:
-        yield _notification(kind, level, [f"{len(said) - MAX_NOTIFICATIONS} more {kind}: the report has all"])
+def _limit_notifications(kind: str, level: str, messages: Sequence[Sequence[str]]) -> Iterator[JsonObject]:
+    yield from (_notification(kind, level, lines) for lines in messages[:MAX_NOTIFICATIONS])
+    if len(messages) > MAX_NOTIFICATIONS:
+        yield _notification(kind, level, [f"{len(messages) - MAX_NOTIFICATIONS} more {kind}: the report has all"])
 
 
-def _notification(kind: str, level: str, lines: Sequence[str]) -> SarifObject:
+def _notification(kind: str, level: str, lines: Sequence[str]) -> JsonObject:
     number = list(NOTIFICATION_KINDS).index(kind)
     return {"descriptor": {"id": kind, "index": number}, "level": level, "message": render_text(lines)}
 
 
-def _render_results(report: Report, groups: Sequence[FindingGroup], rules: Sequence[str]) -> Iterator[SarifObject]:
+def _render_results(report: Report, groups: Sequence[FindingGroup], rules: Sequence[str]) -> Iterator[JsonObject]:
     index = {rule: number for number, rule in enumerate(rules)}
     for where, findings in groups:
         first = findings[0]
@@ -317,24 +313,24 @@ def _render_results(report: Report, groups: Sequence[FindingGroup], rules: Seque
 
 
 def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """Each in one line, with its fix below, which is said once where it is the same."""
+    """Yield a line for each finding, and its fix below; equal fixes once."""
     for finding, after in zip(
         findings[:MAX_FINDINGS_PER_RESULT], [*findings[1:MAX_FINDINGS_PER_RESULT], None], strict=False
     ):
         yield wording.render_sentence(finding)
         if finding.fix and (after is None or after.fix != finding.fix):
-            yield f"fix: {wording.truncate(finding.fix, wording.LONG_LIMIT)}"
+            yield f"fix: {truncate(finding.fix, LONG_LIMIT)}"
     if len(findings) > MAX_FINDINGS_PER_RESULT:
         yield f"… and {len(findings) - MAX_FINDINGS_PER_RESULT} more of `{findings[0].rule}` here: the report has all"
 
 
-def _runtime_properties(findings: Sequence[Finding]) -> SarifObject:
+def _runtime_properties(findings: Sequence[Finding]) -> JsonObject:
     names = dict.fromkeys(escape_unprintable(name) for finding in findings for name in finding.runtimes)
     return {"runtimes": list(names)} if names else {}
 
 
-def _fingerprints(where: ResultLocation, findings: Sequence[Finding]) -> SarifObject:
-    """GitHub's own is made by the upload of what stands on the line, and by us only where there is no line."""
+def _fingerprints(where: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
+    """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload computes its own."""
     from hashlib import sha256
 
     identity = "\0".join(sorted(f"{one.rule}|{one.model}|{one.node}|{one.fingerprint}" for one in findings))

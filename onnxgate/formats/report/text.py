@@ -1,4 +1,4 @@
-"""The report as a person reads it in a terminal or a log: what is wrong, what became of each model, the verdict."""
+"""The report as text for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from onnxgate.core.escape import escape_unprintable, neutralize_commands, quote_name
 from onnxgate.core.report import Cell, Finding, Measured, NotDone, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.terminal import Column, Terminal
 
@@ -21,15 +22,15 @@ LEGEND = {
     "-": "-: not asked for",
 }
 BODY_COLUMN = 11
-"""The column where a finding's text begins: after its level."""
+"""Column of a finding's text, after its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
-"""Stands for the folder of stored inputs where a report is not read on the machine that made it."""
+"""Stands for the folder of stored inputs in reports that are read on another machine."""
 MAX_DIFFERENCES = 6
-"""So many differences of a model since the baseline are said; the rest is counted."""
+"""Differences shown of a model since the baseline; the others are counted."""
 MAX_LISTED = 20
-"""From here on, models that are alike everywhere are counted and not listed; of figures so many are said."""
+"""With more models, those with equal cells are counted instead of listed; also the limit of figures."""
 UNIFORM_ROWS = {"pass": "pass wherever promised", "predicted": "predicted wherever promised"}
-"""What is said of models that are not listed, by the state of all their cells."""
+"""State of all cells of models that are not listed -> words."""
 
 
 def format(
@@ -42,7 +43,7 @@ def format(
     inputs: Path = STORED_INPUTS_PLACEHOLDER,
     snippets: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """The report. `width` is the terminal's, 0 where lines are left whole; `quiet` leaves the last line alone.
+    """Render the report. `width` is the terminal's, 0 does not wrap lines; with `quiet`, only the last line.
 
     `inputs` is the folder in which inputs are stored; `snippets` are the lines that would accept a finding in the
     config, by its fingerprint.
@@ -63,30 +64,30 @@ def format(
 
 
 def render_verdict(report: Report, *, color: bool = False) -> str:
-    """The last line alone."""
+    """Render the last line."""
     word, colon, rest = wording.render_verdict(report).partition(":")
     return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{escape_unprintable(rest)}")
 
 
 def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
-    """What became of models since the baseline: those with the gravest findings, and the first differences of each."""
+    """Yield the changes since the baseline: models with the worst findings, and the first differences of each."""
     title = wording.changes_title(report)
     if not title:
         return
     yield paper.ink(title, "heading")
     every = wording.sort_changes(report)
     for change in every[:MAX_LISTED]:
-        yield from paper.wrapped(f"{quote_name(wording.truncate(change.model))} {wording.describe_change(change)}", 2)
+        yield from paper.wrapped(f"{quote_name(truncate(change.model))} {wording.describe_change(change)}", 2)
         for difference in wording.list_differences(change, MAX_DIFFERENCES):
             yield from paper.wrapped(difference, 4)
     if len(every) > MAX_LISTED:
-        yield f"  and {wording.pluralize(len(every) - MAX_LISTED, 'more model')}"
+        yield f"  and {pluralize(len(every) - MAX_LISTED, 'more model')}"
     yield ""
 
 
 def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
-        yield paper.ink(quote_name(wording.truncate(subject)), "heading")
+        yield paper.ink(quote_name(truncate(subject)), "heading")
         for finding in findings:
             yield from _render_finding(finding, paper)
             yield from _render_snippet(snippets.get(finding.fingerprint, ()), paper)
@@ -94,7 +95,7 @@ def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Seq
 
 
 def _render_snippet(lines: Sequence[str], paper: Terminal) -> Iterator[str]:
-    """What to paste, whatever the terminal's width."""
+    """Yield the lines to paste into the config; they are never wrapped."""
     if lines:
         yield f"{' ' * BODY_COLUMN}{paper.ink('to accept it, paste into the config:', 'quiet')}"
         yield from (f"{' ' * BODY_COLUMN}{escape_unprintable(line)}" for line in lines)
@@ -102,17 +103,17 @@ def _render_snippet(lines: Sequence[str], paper: Terminal) -> Iterator[str]:
 
 def _render_finding(finding: Finding, paper: Terminal) -> Iterator[str]:
     level = paper.ink(finding.level, finding.level) + " " * (7 - len(finding.level))
-    where = paper.ink(wording.truncate(wording.format_place(finding.place)), "quiet")
+    where = paper.ink(truncate(wording.format_place(finding.place)), "quiet")
     yield f"  {level}  {paper.ink(finding.rule, 'heading')}  {where}"
     yield from paper.wrapped(wording.render_message(finding), BODY_COLUMN)
     if finding.node and finding.node not in finding.message:
-        yield from paper.wrapped(wording.truncate(finding.node), BODY_COLUMN, "node: ")
+        yield from paper.wrapped(truncate(finding.node), BODY_COLUMN, "node: ")
     if finding.fix:
         yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
 
 
 def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[str]:
-    """Commands in one line each, whatever the terminal's width, so that they can be copied."""
+    """Yield the commands that reproduce findings; they are never wrapped, so that they can be copied."""
     if not report.replays:
         return
     yield paper.ink("replay", "heading")
@@ -132,23 +133,21 @@ def _render_matrix(report: Report, paper: Terminal, verbose: bool) -> Iterator[s
     if rows:
         yield from paper.table([_model_column(rows), *columns], STYLES)
     yield from (
-        f"{wording.pluralize(alike[state], 'more model')}: {UNIFORM_ROWS[state]}"
-        for state in UNIFORM_ROWS
-        if alike[state]
+        f"{pluralize(alike[state], 'more model')}: {UNIFORM_ROWS[state]}" for state in UNIFORM_ROWS if alike[state]
     )
     yield ""
     yield from _render_legend({*alike, *(word for column in columns for word in column.cells)}, report, paper, verbose)
 
 
 def _render_legend(shown: set[str], report: Report, paper: Terminal, verbose: bool) -> Iterator[str]:
-    """What the words mean, and how near to their bounds the outputs came."""
+    """Yield the meaning of the words in the table, and how near outputs came to their bounds."""
     lines = [paper.ink(meaning, "quiet") for word, meaning in LEGEND.items() if word in shown]
     lines += _render_comparisons(report, paper, verbose)
     yield from [*lines, ""] if lines else []
 
 
 def _select_rows(report: Report) -> tuple[CellTable, Counter[str]]:
-    """The models to list with their cells, and how many are not listed, by what all their cells say."""
+    """Return the models to list with their cells, and the number of the others by their uniform state."""
     matrix = wording.cells_by_model(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, Counter()
@@ -158,13 +157,13 @@ def _select_rows(report: Report) -> tuple[CellTable, Counter[str]]:
 
 
 def _uniform_state(row: Mapping[str, Cell]) -> str:
-    """What all its cells say; "" where they differ, or there is none."""
+    """Return the state of all cells; "" if they differ or there are none."""
     states = {cell.state for cell in row.values()}
     return states.pop() if len(states) == 1 else ""
 
 
 def _model_column(rows: CellTable) -> Column:
-    return Column("", "", [quote_name(wording.truncate(model)) for model in rows])
+    return Column("", "", [quote_name(truncate(model)) for model in rows])
 
 
 def _runtime_column(runtime: str, rows: CellTable) -> Column:
@@ -178,7 +177,7 @@ def _state_word(cell: Cell | None) -> str:
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbose: bool) -> Iterator[str]:
-    """How many outputs were compared; with `verbose` every figure, else of each model the one nearest to its bound."""
+    """Yield the comparisons; with `verbose` all figures, by default the one of each model nearest to its bound."""
     for sentence in wording.describe_comparisons(report):
         yield from paper.wrapped(sentence, 0, style="quiet")
     yield from _render_measurements(
@@ -187,13 +186,13 @@ def _render_comparisons(report: Report, paper: Terminal, verbose: bool) -> Itera
 
 
 def _render_measurements(every: Sequence[Measured], paper: Terminal, verbose: bool) -> Iterator[str]:
-    """All where they are few or asked for, else those that came nearest to their bounds."""
-    whole = verbose or len(every) <= MAX_LISTED
-    for figure in every if whole else sorted(every, key=wording.bound_usage, reverse=True)[:MAX_LISTED]:
+    """Yield all figures if they are few or with `verbose`, or else those nearest to their bounds."""
+    complete = verbose or len(every) <= MAX_LISTED
+    for figure in every if complete else sorted(every, key=wording.bound_usage, reverse=True)[:MAX_LISTED]:
         case = f", {figure.case}" if verbose else ""
         yield from paper.wrapped(f"{wording.describe_measurement(figure)}{case}", 2, style="quiet")
-    if not whole:
-        more = wording.pluralize(len(every) - MAX_LISTED, "more figure")
+    if not complete:
+        more = pluralize(len(every) - MAX_LISTED, "more figure")
         yield from paper.wrapped(f"and {more}; `-v` shows all", 2, style="quiet")
 
 
@@ -207,8 +206,8 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
     if accepted:
         yield paper.ink("ignored", "heading")
         for finding in accepted:
-            said = f"{finding.rule} in {wording.truncate(wording.finding_subject(finding))}: {finding.ignored}"
-            yield from paper.wrapped(said, 2)
+            line = f"{finding.rule} in {truncate(wording.finding_subject(finding))}: {finding.ignored}"
+            yield from paper.wrapped(line, 2)
         yield ""
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.file_hashes import sha256_of
+from onnxgate.core.spelling import join_quoted
 from onnxgate.model.equality.graph_comparison import GraphComparison, WeightPair
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.external_data import is_external
@@ -135,17 +136,13 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
 
 def _compare_names(role: str, old: list[str], new: list[str]) -> Iterator[str]:
     if sorted(old) == sorted(new):
-        yield f"{role}s are in the order {_format_names(new)}, were {_format_names(old)}"
+        yield f"{role}s are in the order {join_quoted(new)}, were {join_quoted(old)}"
         return
     if len(old) == len(new):
         yield from (f"{role} `{b}`, was `{a}`" for a, b in zip(old, new, strict=True) if a != b)
         return
     yield from (f"{role} `{name}` is new" for name in new if name not in old)
     yield from (f"{role} `{name}` is gone" for name in old if name not in new)
-
-
-def _format_names(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:

@@ -15,6 +15,7 @@ from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
+from onnxgate.core.spelling import join_quoted
 from onnxgate.diagnostics.engine_limits import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.model.numeric_traits import NumericTraits
@@ -230,16 +231,12 @@ def _explain_no_comparison(model: ParityModel, runs: OutputsByRuntime) -> tuple[
         return "", ""
     random = model.comparability.random
     if all(model.comparability.is_random(name) for name in _output_names(runs)):
-        return f"its outputs are random by design ({_quote_names(random)})", ""
+        return f"its outputs are random by design ({join_quoted(random)})", ""
     return "", ""
 
 
 def _output_names(runs: OutputsByRuntime) -> set[str]:
     return {name for levels in runs.values() for outputs in levels.values() for name in outputs.names}
-
-
-def _quote_names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def _compare_with_source(
@@ -357,7 +354,7 @@ def _compare_output(
     """One output held against its reference; None, with the reason noted, where nothing can be compared."""
     output = key[1]
     if gathered.model.comparability.is_random(output):
-        drawn = _quote_names(gathered.model.comparability.random)
+        drawn = join_quoted(gathered.model.comparability.random)
         reason = f"output `{output}` is random by design ({drawn})"
         gathered.reasons[reason] = ""
         gathered.by_design.add(reason)

@@ -18,8 +18,16 @@ from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock import writer
 
 ESCAPES = (
-    *("visible", "neutral", "named", "log_line", "command_data", "command_property", "json_text", "code", "prose"),
-    "diagram_label",
+    "escape_unprintable",
+    "neutralize_commands",
+    "quote_name",
+    "escape_log_line",
+    "escape_command_data",
+    "escape_command_property",
+    "escape_json",
+    "markdown_code",
+    "escape_markdown",
+    "escape_mermaid_label",
 )
 
 
@@ -37,7 +45,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
     def take(name: str) -> None:
         original = getattr(escape, name)
-        for module in [each for key, each in sys.modules.items() if key.startswith("onnxgate.")]:
+        for module in [module for key, module in sys.modules.items() if key.startswith("onnxgate.")]:
             if getattr(module, name, None) is original:
                 monkeypatch.setattr(module, name, lambda text: text)
 

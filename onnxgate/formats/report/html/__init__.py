@@ -1,1 +1,1 @@
-"""TODO."""
+"""The report as one HTML page with its style and script."""

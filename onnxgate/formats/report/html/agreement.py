@@ -1,4 +1,4 @@
-"""What was measured: for each model its plots, and every figure in a table."""
+"""Measurements: the plots of each model, and every figure in a table."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from onnxgate.core.report import Measured, Report
+from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report.html.markup import Markup, escape_html, join_lines, join_markup, render_code, tag
 
 MAX_TABLE_ROWS = 10_000
-"""Figures in tables; of more those that come nearest to their bounds, and the rest is counted."""
+"""Figures in tables; of more, those nearest to their bounds, and a count of the others."""
 LEAD_TEXT = "Each mark is a figure, or several that look alike; the bars beside them are their bounds, case by case."
 TABLE_HEAD = ("case", "metric", "value", "bound", "bound from")
 
 
 def render_agreement(report: Report) -> Markup | None:
-    """Agreement; None where nothing was measured."""
+    """Render all measurements; None if there are none."""
     if not report.measured:
         return None
     tabled = {id(figure) for figure in _select_table_rows(report.measured)}
@@ -58,9 +59,9 @@ def _render_model(model: str, figures: Sequence[Measured], tabled: Set[int]) -> 
     tables = join_lines(_render_table(output, of_output) for output, of_output in outputs.items())
     return tag(
         "section",
-        tag("h3", render_code(wording.truncate(model))),
+        tag("h3", render_code(truncate(model))),
         tag("div", render_plots(figures), class_="plots"),
-        tag("details", tag("summary", wording.pluralize(shown, "figure")), tables) if shown else None,
+        tag("details", tag("summary", pluralize(shown, "figure")), tables) if shown else None,
         class_="model",
     )
 
@@ -71,8 +72,8 @@ def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
         pairs.setdefault(figure.pair, []).append(figure)
     table = tag(
         "table",
-        tag("caption", "output ", render_code(wording.truncate(output))) if output else tag("caption", "budgets"),
-        tag("thead", tag("tr", (tag("th", each, scope="col") for each in TABLE_HEAD))),
+        tag("caption", "output ", render_code(truncate(output))) if output else tag("caption", "budgets"),
+        tag("thead", tag("tr", (tag("th", head, scope="col") for head in TABLE_HEAD))),
         (_render_pair(pair, of_pair) for pair, of_pair in pairs.items()),
         class_="figures",
     )
@@ -83,27 +84,27 @@ def _render_pair(pair: str, figures: Sequence[Measured]) -> Markup:
     cases: dict[str, list[Measured]] = {}
     for figure in figures:
         cases.setdefault(figure.case, []).append(figure)
-    head = tag("tr", tag("th", wording.truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
+    head = tag("tr", tag("th", truncate(pair), scope="rowgroup", colspan=len(TABLE_HEAD)))
     return tag("tbody", head, join_lines(row for case in cases.values() for row in _render_table_rows(case)))
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
-    """What was held against a bound has a row; what is told beside it is one more."""
-    held = [figure for figure in figures if figure.bound is not None]
-    told = [figure for figure in figures if figure.bound is None]
-    case = wording.truncate(figures[0].case)
-    for figure in held:
+    """Yield a row for each figure with a bound, and one row for all others of the case."""
+    bounded = [figure for figure in figures if figure.bound is not None]
+    unbounded = [figure for figure in figures if figure.bound is None]
+    case = truncate(figures[0].case)
+    for figure in bounded:
         cells = (
             case,
-            wording.truncate(figure.metric),
+            truncate(figure.metric),
             _format_value(figure.value),
             _format_value(figure.bound),
             figure.bound_from,
         )
         yield tag("tr", (tag("td", cell) for cell in cells))
-    if told:
-        said = " · ".join(f"{wording.truncate(figure.metric)} {_format_value(figure.value)}" for figure in told)
-        yield tag("tr", tag("td", case), tag("td", said, colspan=len(TABLE_HEAD) - 1, class_="quiet"))
+    if unbounded:
+        values = " · ".join(f"{truncate(figure.metric)} {_format_value(figure.value)}" for figure in unbounded)
+        yield tag("tr", tag("td", case), tag("td", values, colspan=len(TABLE_HEAD) - 1, class_="quiet"))
 
 
 def _format_value(value: float | None) -> str:
@@ -111,9 +112,9 @@ def _format_value(value: float | None) -> str:
 
 
 MAX_PLOT_ROWS = 24
-"""Pairs of one plot; those that come nearest to their bounds."""
+"""Pairs in one plot; of more, those nearest to their bounds."""
 ROW_HEIGHT, ROW_BASELINE = 36, 24
-"""Pixels: the height of a row, and how far below its top its figures stand."""
+"""Pixels: the height of a row, and the distance of its figures from its top."""
 METRIC_NAMES = {
     "worst_abs": "largest difference",
     "sqnr_db": "signal to noise, dB",
@@ -125,15 +126,15 @@ METRIC_NAMES = {
 
 
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
-    """One for each output and metric of one model that was held against a bound."""
+    """Yield a plot for each output and metric of one model with a bound."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     for figure in measured:
         if figure.bound is not None and figure.metric not in wording.BUDGET_INTERVAL_METRICS:
             groups.setdefault((figure.output, figure.metric), []).append(figure)
     spread = {
-        (each.pair, each.case, each.metric): each.value
-        for each in measured
-        if each.metric in wording.BUDGET_INTERVAL_METRICS
+        (figure.pair, figure.case, figure.metric): figure.value
+        for figure in measured
+        if figure.metric in wording.BUDGET_INTERVAL_METRICS
     }
     return (_render_plot(figures, spread) for figures in groups.values())
 
@@ -141,13 +142,13 @@ def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
 def _render_plot(figures: Sequence[Measured], spread: dict[tuple[str, str, str], float | None]) -> Markup:
     first = figures[0]
     worst = max(figures, key=bound_nearness)
-    metric = METRIC_NAMES.get(first.metric, wording.truncate(first.metric, 60))
-    title = join_markup((render_code(wording.truncate(first.output, 80)), f" · {metric}") if first.output else metric)
+    metric = METRIC_NAMES.get(first.metric, truncate(first.metric, 60))
+    title = join_markup((render_code(truncate(first.output, 80)), f" · {metric}") if first.output else metric)
     scale = fit_scale(figures)
     rows = _group_by_pair(figures)
-    kept = _select_plot_rows(rows)
-    more = len(rows) - len(kept)
-    left_out = f"{wording.pluralize(more, 'more pair')}, further below the bounds" if more else ""
+    selected = _select_plot_rows(rows)
+    more = len(rows) - len(selected)
+    left_out = f"{pluralize(more, 'more pair')}, further below the bounds" if more else ""
     return tag(
         "figure",
         tag(
@@ -155,14 +156,14 @@ def _render_plot(figures: Sequence[Measured], spread: dict[tuple[str, str, str],
             tag("strong", title),
             tag("span", _describe_worst(worst), class_="bad" if _exceeds_bound(worst) else "quiet"),
         ),
-        _render_axis(scale, kept, worst, spread) if scale is not None else None,
+        _render_axis(scale, selected, worst, spread) if scale is not None else None,
         tag("p", left_out, class_="quiet") if left_out else None,
         class_="plot",
     )
 
 
 def _describe_worst(worst: Measured) -> str:
-    """What came nearest to its bound, or went beyond it."""
+    """Describe the figure nearest to its bound, or furthest beyond it."""
     value = "not finite" if worst.value is None else f"{worst.value:.3g}"
     needed = "needed" if worst.metric in wording.RATIO_METRICS else "allowed"
     if worst.value == 0 and worst.bound == 0:
@@ -171,7 +172,7 @@ def _describe_worst(worst: Measured) -> str:
 
 
 def _exceeds_bound(figure: Measured) -> bool:
-    """Whether a figure is on the wrong side of its bound."""
+    """Return True for a figure on the wrong side of its bound."""
     if figure.value is None or figure.bound is None:
         return True
     return figure.value < figure.bound if figure.metric in wording.RATIO_METRICS else figure.value > figure.bound
@@ -198,10 +199,10 @@ def _render_axis(
     height = len(rows) * ROW_HEIGHT
     figures = [figure for row in rows for figure in row]
     over = sum(map(_exceeds_bound, figures))
-    said = f"{wording.pluralize(len(figures), 'figure')} of {wording.pluralize(len(rows), 'pair')}; {over} beyond the bound"
+    extent = f"{pluralize(len(figures), 'figure')} of {pluralize(len(rows), 'pair')}; {over} beyond the bound"
     return tag(
         "svg",
-        tag("title", f"{said}; {_describe_worst(worst)}"),
+        tag("title", f"{extent}; {_describe_worst(worst)}"),
         tag("g", (_render_tick(at, text, height) for at, text in _list_ticks(scale, figures)), class_="ticks"),
         (tag("g", marks, class_=kind) for kind, marks in _render_marks(scale, rows, spread).items()),
         _render_worst_label(scale, rows, worst),
@@ -228,20 +229,20 @@ def _render_tick(at: float, text: str, height: int) -> Markup:
 def _render_marks(
     scale: Scale, rows: Sequence[Sequence[Measured]], spread: dict[tuple[str, str, str], float | None]
 ) -> dict[str, list[Markup]]:
-    """By their kind, which says how they look; those that look alike are one."""
+    """Return marks by their CSS class; figures at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
         y = top * ROW_HEIGHT + ROW_BASELINE
         within = {scale.at(figure.value) for figure in row if not _exceeds_bound(figure)}
         over = {scale.at(figure.value) for figure in row if _exceeds_bound(figure)}
         bounds = {scale.at(figure.bound) for figure in row}
-        marks["pair"].append(tag("text", wording.truncate(row[0].pair, 80), y=y - 11))
+        marks["pair"].append(tag("text", truncate(row[0].pair, 80), y=y - 11))
         marks["base"].append(tag("rect", y=y))
         marks["bound"] += (tag("rect", x=_percent_attribute(at), y=y - 7) for at in sorted(bounds))
         marks["spread"] += _render_whiskers(scale, row, y, spread)
         marks["within"] += (tag("circle", cx=_percent_attribute(at), cy=y) for at in sorted(within))
         marks["over"] += (_render_diamond(at, y) for at in sorted(over))
-    return {kind: found for kind, found in marks.items() if found}
+    return {kind: elements for kind, elements in marks.items() if elements}
 
 
 def _render_diamond(at: float, y: int) -> Markup:
@@ -251,7 +252,7 @@ def _render_diamond(at: float, y: int) -> Markup:
 def _render_whiskers(
     scale: Scale, row: Sequence[Measured], y: int, spread: dict[tuple[str, str, str], float | None]
 ) -> Iterator[Markup]:
-    """How far a figure is certain, where that is known."""
+    """Yield the interval of each figure that has one."""
     for figure in row:
         ends = [spread.get((figure.pair, figure.case, f"{figure.metric}, {end}")) for end in ("low", "high")]
         if None not in ends:
@@ -262,14 +263,14 @@ def _render_whiskers(
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:
-    """The worst figure in numbers, beside its mark."""
-    row = next((index for index, each in enumerate(rows) if worst in each), None)
-    if row is None or worst.value is None:
+    """Render the value of the worst figure next to its mark."""
+    number = next((index for index, row in enumerate(rows) if worst in row), None)
+    if number is None or worst.value is None:
         return None
-    at, y = scale.at(worst.value), row * ROW_HEIGHT + ROW_BASELINE + 4
+    at, y = scale.at(worst.value), number * ROW_HEIGHT + ROW_BASELINE + 4
     left = at > 14 if worst.metric in wording.RATIO_METRICS else at > 86
-    style, beside = ("worst left", -9) if left else ("worst", 9)
-    return tag("text", f"{worst.value:.2g}", x=_percent_attribute(at), y=y, dx=beside, class_=style)
+    style, offset = ("worst left", -9) if left else ("worst", 9)
+    return tag("text", f"{worst.value:.2g}", x=_percent_attribute(at), y=y, dx=offset, class_=style)
 
 
 def _percent_attribute(at: float) -> str:
@@ -277,7 +278,7 @@ def _percent_attribute(at: float) -> str:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Where the smallest and the largest figure stand; 0 and what is not finite have their own places outside."""
+"""Per cent: positions of the smallest and the largest figure; 0 and non-finite values lie outside."""
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -285,14 +286,14 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From `low` to `high`, both in decades where it is logarithmic."""
+    """An axis from `low` to `high`, both in decades if it is logarithmic."""
 
     low: float
     high: float
     logarithmic: bool
 
     def at(self, value: float | None) -> float:
-        """In steps of half a per cent, so that what looks alike is alike."""
+        """Return the position in per cent, in steps of a half, so that marks can be merged."""
         if value is None or not math.isfinite(value):
             return NOT_FINITE_POSITION
         if self.logarithmic and value <= 0:
@@ -304,14 +305,14 @@ class Scale:
         return round((AXIS_START + place * (AXIS_END - AXIS_START)) * 2) / 2
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Places with what stands there."""
+        """Return positions with their labels."""
         if self.logarithmic:
             step = max(1, math.ceil((self.high - self.low) / MAX_TICKS))
             return [
                 (self._place(power), _format_power(power)) for power in range(int(self.low), int(self.high) + 1, step)
             ]
-        each = (self.high - self.low) / (MAX_TICKS - 1)
-        return [(self.at(value), f"{value:.4g}") for value in (self.low + each * n for n in range(MAX_TICKS))]
+        step_size = (self.high - self.low) / (MAX_TICKS - 1)
+        return [(self.at(value), f"{value:.4g}") for value in (self.low + step_size * n for n in range(MAX_TICKS))]
 
 
 def _format_power(power: int) -> str:
@@ -319,9 +320,9 @@ def _format_power(power: int) -> str:
 
 
 def fit_scale(figures: Sequence[Measured]) -> Scale | None:
-    """For figures of one metric and their bounds; None where there is nothing but 0 and what is not finite."""
+    """Return the axis of one metric's figures and bounds; None if all are 0 or not finite."""
     metric = figures[0].metric
-    numbers = [each for figure in figures for each in (figure.value, figure.bound) if each is not None]
+    numbers = [number for figure in figures for number in (figure.value, figure.bound) if number is not None]
     numbers = [number for number in numbers if math.isfinite(number)]
     if metric in wording.RATIO_METRICS or metric in wording.BUDGET_METRICS:
         low, high = min(numbers, default=0.0), max(numbers, default=1.0)
@@ -336,7 +337,7 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 
 
 def bound_nearness(figure: Measured) -> float:
-    """The larger, the nearer to its bound or the further beyond it; comparable within one metric."""
+    """Return a number that grows towards the bound and beyond it; comparable within one metric."""
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value
     return wording.bound_usage(figure)

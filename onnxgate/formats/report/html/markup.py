@@ -1,4 +1,4 @@
-"""HTML and SVG as values: what is not markup of ours is escaped where it is put in, and cannot be forgotten."""
+"""HTML and SVG as values that escape every other string on insertion, and the marks and anchors of the page."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.report import Cell, Drawing, Finding, Report
 from onnxgate.formats import wording
 
-VOID_ELEMENTS = frozenset({"meta", "br", "input", "line", "circle", "rect", "path", "col"})
-"""Elements without content; those of SVG are closed for it."""
+VOID_ELEMENTS = frozenset({"meta", "input"})
+SVG_SHAPES = frozenset({"circle", "rect", "path"})
+"""Elements of SVG without content; unlike those of HTML they must be closed."""
 
 
 class Markup(str):
@@ -21,31 +22,31 @@ class Markup(str):
 
 
 Child = str | Iterable[str] | None
-AttributeValue = str | int | float | bool | None
+AttributeValue = str | int | bool | None
 
 
 def escape_html(text: str) -> Markup:
-    """Foreign text in an element or in a quoted attribute; visible, and no command to a runner that logs the page."""
+    """Escape a text for an element or a quoted attribute, and keep it from being a workflow command in a log."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(escape_unprintable(text)).replace("##[", "#&#35;["))
 
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
-    """An element. `class_` is `class`, and `_` in other names is `-`; None and False are no attribute."""
-    given = "".join(_render_attribute(key, value) for key, value in attributes.items())
-    if name in VOID_ELEMENTS:
-        return Markup(f"<{name}{given}/>" if name in ("line", "circle", "rect", "path") else f"<{name}{given}>")
-    return Markup(f"<{name}{given}>{join_markup(children)}</{name}>")
+    """Return an element. `class_` is `class`, `_` in other names is `-`; None and False omit the attribute."""
+    start = f"<{name}{''.join(_render_attribute(key, value) for key, value in attributes.items())}"
+    if name in SVG_SHAPES:
+        return Markup(f"{start}/>")
+    return Markup(f"{start}>" if name in VOID_ELEMENTS else f"{start}>{join_markup(children)}</{name}>")
 
 
 def join_markup(children: Iterable[Child], between: str = "") -> Markup:
-    """Children one after the other; text is escaped, and iterables are gone through. One text is one child."""
+    """Join children, nested iterables included; text is escaped. A single text is one child."""
     return Markup(between.join(_flatten((children,) if isinstance(children, str) else children)))
 
 
 def join_lines(*children: Child) -> Markup:
-    """Each on its own line, so that a page can be read and compared."""
+    """Join children by newlines, so that a page can be read and compared."""
     return join_markup(children, "\n")
 
 
@@ -61,16 +62,11 @@ def _render_attribute(key: str, value: AttributeValue) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{escape_html(format_number(value))}"'
-
-
-def format_number(value: AttributeValue) -> str:
-    """A coordinate with one digit after the point, and none where it is 0; text as it is."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    return f" {name}" if value is True else f' {name}="{escape_html(str(value))}"'
 
 
 def render_prose(text: str) -> Markup:
-    """Text of ours with foreign literals in back-ticks, which are set as code."""
+    """Render a sentence; literals in back-ticks become code."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # an unpaired back-tick
         return escape_html(text)
@@ -78,7 +74,7 @@ def render_prose(text: str) -> Markup:
 
 
 def render_code(text: str) -> Markup:
-    """A literal."""
+    """Render a literal."""
     return tag("code", text)
 
 
@@ -107,13 +103,13 @@ VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": 
 
 
 def state_class(state: str) -> str:
-    """`not-asked`; only of words that are ours."""
+    """Return the CSS class of a state, such as `not-asked`; unknown states get that one."""
     return state.replace(" ", "-") if state in STATE_MARKS else "not-asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Where the findings of a page stand, and what belongs to each."""
+    """Numbers of the findings of a page, for links, and the drawings of their nodes."""
 
     findings: Sequence[Finding]  # those that count, worst first
     by_model: Mapping[str, Sequence[int]]
@@ -121,7 +117,7 @@ class Anchors:
     first: Mapping[tuple[str, str], int]  # by model and node
 
     def of_cell(self, cell: Cell) -> list[int]:
-        """The findings that a cell's state comes from: of its runtime, or of none in particular."""
+        """Return the findings that explain a cell: those of its runtime, or without a runtime."""
         about = self.by_model.get(cell.model, ())
         return [
             index
@@ -130,16 +126,16 @@ class Anchors:
         ]
 
     def drawing_of(self, finding: Finding) -> Drawing | None:
-        """The one that shows the node which a finding names."""
+        """Return the drawing of the node that a finding names."""
         return self.drawings.get(_drawing_key(finding))
 
     def drawn_first(self, finding: Finding) -> int:
-        """The first finding that names the same node: it has the picture."""
+        """Return the first finding of the same node, which contains the drawing."""
         return self.first[_drawing_key(finding)]
 
 
 def collect_anchors(report: Report) -> Anchors:
-    """Of one report."""
+    """Number the active findings of a report."""
     findings = wording.list_active_findings(report)
     by_model: dict[str, list[int]] = {}
     for index, finding in enumerate(findings):
@@ -152,6 +148,6 @@ def collect_anchors(report: Report) -> Anchors:
 
 
 def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """A drawing's model and node; a node without a name is called by the value that the message says it makes."""
-    made = finding.message.partition("that makes `")[2].partition("`")[0]
-    return finding.model, finding.node or made
+    """Return model and node of a drawing; a node without a name is identified by its output, from the message."""
+    output = finding.message.partition("that makes `")[2].partition("`")[0]
+    return finding.model, finding.node or output

@@ -1,4 +1,4 @@
-"""The report as one file for a browser: nothing is fetched, and no string of a model acts in it."""
+"""The report as one HTML file that fetches nothing, and in which no string of a model is markup."""
 
 from __future__ import annotations
 
@@ -8,10 +8,21 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from onnxgate.core.report import Cell, Change, Finding, NotDone, Replay, Report, ReportedModel, ReportedRuntime
+from onnxgate.core.report import (
+    Cell,
+    Change,
+    Drawing,
+    DrawnNode,
+    Finding,
+    NotDone,
+    Replay,
+    Report,
+    ReportedModel,
+    ReportedRuntime,
+)
+from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.report.html import agreement
-from onnxgate.formats.report.html.drawing import render_drawing
 from onnxgate.formats.report.html.markup import (
     LEVEL_MARKS,
     STATE_MARKS,
@@ -82,7 +93,7 @@ def _render_head(report: Report, style: str, script: str) -> Markup:
         f"default-src 'none'; style-src '{_csp_digest(style)}'; script-src '{_csp_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    title = f"{VERDICT_MARKS[report.verdict][1]}: {wording.pluralize(len(report.models), 'model')} - onnxgate"
+    title = f"{VERDICT_MARKS[report.verdict][1]}: {pluralize(len(report.models), 'model')} - onnxgate"
     return tag(
         "head",
         join_lines(
@@ -110,13 +121,13 @@ def _csp_digest(text: str) -> str:
 
 STAGES = ("file", "lock", "support", "runtime", "parity", "export")
 GATE_STAGE = "gate"
-"""What is undecided of no stage alone: nobody judged some models."""
+"""Stage of a gap that concerns all stages, such as models of a missing shard."""
 MAX_DIFFERENCES = 40
-"""Differences that are said of one model."""
+"""Differences shown of one model."""
 
 
 def render_banner(report: Report) -> Markup:
-    """The verdict in one word and in one sentence, and what it rests on."""
+    """Render the verdict as a word and as a sentence, the stages, and the extent of the check."""
     mark, word = VERDICT_MARKS[report.verdict]
     return tag(
         "header",
@@ -124,7 +135,7 @@ def render_banner(report: Report) -> Markup:
         tag("h1", tag("span", mark, class_="mark", aria_hidden="true"), word),
         tag("p", render_prose(wording.render_verdict(report).partition(": ")[2]), class_="verdict"),
         tag("ul", (_render_stage(stage, report) for stage in _list_stages(report)), class_="stages"),
-        tag("ul", (tag("li", said) for said in _render_extent(report)), class_="extent"),
+        tag("ul", (tag("li", item) for item in _render_extent(report)), class_="extent"),
         class_=f"banner {report.verdict}",
     )
 
@@ -134,21 +145,21 @@ def _list_stages(report: Report) -> tuple[str, ...]:
 
 
 def _render_stage(stage: str, report: Report) -> Markup:
-    mark, said, style = _stage_progress(stage, report)
+    mark, progress, style = _stage_progress(stage, report)
     shown = tag("span", mark, aria_hidden="true")
-    return tag("li", shown, f" {stage} ", tag("span", said, class_="how"), class_=style)
+    return tag("li", shown, f" {stage} ", tag("span", progress, class_="how"), class_=style)
 
 
 def _stage_progress(stage: str, report: Report) -> tuple[str, str, str]:
-    """Of a lost shard no stage is whole."""
+    """Return the mark, the words and the CSS class of a stage; with a missing shard no stage is complete."""
     if stage not in report.stages:
         return "–", "not asked for", "not-ran"
-    left_open = {each.stage for each in (*report.undecided, *report.skipped)}
+    left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
     return ("◐", "in part", "part") if left_open & {stage, GATE_STAGE} else ("✓", "checked", "ran")
 
 
 def _render_extent(report: Report) -> Iterator[Markup]:
-    """What was and was not looked at, beyond the stages."""
+    """Yield comparisons, links to what was not done or is ignored, and remarks."""
     yield from map(render_prose, wording.describe_comparisons(report))
     for count, word, anchor in (
         (len(report.undecided), "could not be decided", "undecided"),
@@ -157,11 +168,11 @@ def _render_extent(report: Report) -> Iterator[Markup]:
     ):
         if count:
             yield tag("a", f"{count} {word}", href=f"#{anchor}")
-    yield from (render_prose(wording.truncate(remark)) for remark in report.remarks)
+    yield from (render_prose(truncate(remark)) for remark in report.remarks)
 
 
 def render_changes(report: Report) -> Markup | None:
-    """What became of models since the baseline."""
+    """Render the changes of models since the baseline."""
     title = wording.changes_title(report)
     if not title:
         return None
@@ -176,17 +187,17 @@ def render_changes(report: Report) -> Markup | None:
 
 
 def _render_change(change: Change) -> Markup:
-    said = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
+    differences = [render_prose(difference) for difference in wording.list_differences(change, MAX_DIFFERENCES)]
     return tag(
         "li",
-        render_code(wording.truncate(change.model)),
+        render_code(truncate(change.model)),
         f" {wording.describe_change(change)}",
-        tag("ul", (tag("li", each) for each in said)) if said else None,
+        tag("ul", (tag("li", difference) for difference in differences)) if differences else None,
     )
 
 
 def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
-    """Models x runtimes; a cell leads to what is wrong there."""
+    """Render the table of models x runtimes; a cell links to its finding or to the reasons."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
@@ -221,7 +232,7 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
 
 
 def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
-    """Engines, and below them their releases."""
+    """Yield a row of engines and a row of their releases."""
     parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
     engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
     corner = tag("th", "model", scope="col", rowspan=2)
@@ -231,17 +242,17 @@ def _render_matrix_heads(runtimes: Sequence[str]) -> Iterator[Markup]:
 
 def _render_matrix_row(model: str, cells: Sequence[Cell | None], anchors: Anchors) -> Markup:
     first = next(iter(anchors.by_model.get(model, ())), None)
-    name = render_code(wording.truncate(model))
+    name = render_code(truncate(model))
     head = tag("a", name, href=f"#finding-{first}") if first is not None else name
     return tag("tr", tag("th", head, scope="row"), (_render_matrix_cell(cell, anchors) for cell in cells))
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     state = cell.state if cell else "not asked"
-    said = STATE_MEANINGS[state]
-    found = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
-    where = f"finding-{found[0]}" if found else state if state in ("undecided", "skipped") else ""
-    named = f"{said}; {wording.pluralize(len(found), 'finding')}" if found else said
+    meaning = STATE_MEANINGS[state]
+    findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
+    where = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
+    named = f"{meaning}; {pluralize(len(findings), 'finding')}" if findings else meaning
     if not where:
         return tag("td", STATE_MARKS[state], class_=_cell_class(cell, state), aria_label=named)
     return tag(
@@ -261,7 +272,7 @@ def _render_legend(state: str, count: int) -> Markup:
 
 
 def render_findings(report: Report, anchors: Anchors) -> Markup | None:
-    """Those that count, by model; each with its picture."""
+    """Render the active findings by model, each with the drawing of its node."""
     if not anchors.findings:
         return None
     numbers = {id(finding): index for index, finding in enumerate(anchors.findings)}
@@ -270,7 +281,7 @@ def render_findings(report: Report, anchors: Anchors) -> Markup | None:
         tag("h2", "Findings"),
         _render_controls(anchors.findings),
         join_lines(
-            _render_group(subject, [(numbers[id(each)], each) for each in group], report, anchors)
+            _render_group(subject, [(numbers[id(finding)], finding) for finding in group], report, anchors)
             for subject, group in wording.group_by_subject(anchors.findings)
         ),
         id="findings",
@@ -278,12 +289,12 @@ def render_findings(report: Report, anchors: Anchors) -> Markup | None:
 
 
 def _render_controls(findings: Sequence[Finding]) -> Markup:
-    """Shown by the script alone, which they need."""
+    """Render the filter; hidden without the script, which it needs."""
     boxes = (
         tag(
             "label",
             tag("input", type="checkbox", checked=True, data_level=level),
-            f" {wording.pluralize(count, level)}",
+            f" {pluralize(count, level)}",
         )
         for level in wording.LEVELS
         if (count := sum(finding.level == level for finding in findings))
@@ -299,9 +310,9 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
     )
 
 
-def _render_group(subject: str, found: Sequence[tuple[int, Finding]], report: Report, anchors: Anchors) -> Markup:
-    cards = join_lines(_render_finding(index, finding, report, anchors) for index, finding in found)
-    return tag("section", tag("h3", render_code(wording.truncate(subject))), cards, class_="group")
+def _render_group(subject: str, numbered: Sequence[tuple[int, Finding]], report: Report, anchors: Anchors) -> Markup:
+    cards = join_lines(_render_finding(index, finding, report, anchors) for index, finding in numbered)
+    return tag("section", tag("h3", render_code(truncate(subject))), cards, class_="group")
 
 
 def _render_finding(index: int, finding: Finding, report: Report, anchors: Anchors) -> Markup:
@@ -315,7 +326,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
         "article",
         head,
         tag("p", render_prose(wording.render_message(finding)), class_="message"),
-        tag("p", tag("strong", "Fix "), render_prose(wording.truncate(finding.fix, wording.LONG_LIMIT)), class_="fix")
+        tag("p", tag("strong", "Fix "), render_prose(truncate(finding.fix, LONG_LIMIT)), class_="fix")
         if finding.fix
         else None,
         tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in _finding_facts(finding, report))),
@@ -327,7 +338,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
 
 
 def _render_finding_drawing(index: int, finding: Finding, anchors: Anchors) -> Markup | None:
-    """Where its node stands in the model; drawn once, however many findings name it."""
+    """Render the drawing of a finding's node; further findings of the same node link to the first one."""
     drawing = anchors.drawing_of(finding)
     if drawing is None:
         return None
@@ -339,20 +350,87 @@ def _render_finding_drawing(index: int, finding: Finding, anchors: Anchors) -> M
     )
 
 
+MAX_BOXES = 49
+"""Boxes shown of a drawing that another program wrote; onnxgate's own have fewer."""
+
+BoxSources = dict[int, dict[int, list[str]]]
+"""Box -> boxes that feed it, by number -> names of the values that flow."""
+
+
+def render_drawing(drawing: Drawing) -> Markup:
+    """Return the nodes around a failing one as a list in the order of the data flow, each with its sources."""
+    nodes = drawing.nodes[:MAX_BOXES]
+    sources: BoxSources = {number: {} for number in range(len(nodes))}
+    for edge in drawing.edges:
+        if edge.source in sources and edge.target in sources and edge.source != edge.target:
+            sources[edge.target].setdefault(edge.source, []).append(edge.value)
+    boxes = (_render_box(number, nodes, sources[number]) for number in _sort_boxes(sources))
+    caption = tag("figcaption", _describe_drawing(drawing, nodes, sources))
+    return tag("figure", caption, tag("ol", join_lines(boxes)), class_="drawing", aria_label="drawing")
+
+
+def _sort_boxes(sources: BoxSources) -> list[int]:
+    """Return the boxes' numbers, sources right before the first box that they feed; a cycle is cut anywhere."""
+    order: list[int] = []
+    visited: set[int] = set()
+
+    def visit(number: int) -> None:
+        if number not in visited:
+            visited.add(number)
+            for source in sources[number]:
+                visit(source)
+            order.append(number)
+
+    for number in sources:
+        visit(number)
+    return order
+
+
+def _describe_drawing(drawing: Drawing, nodes: Sequence[DrawnNode], sources: BoxSources) -> str:
+    """Return the drawing in one sentence, such as `conv in m.onnx; fed by input x; feeds Relu relu`."""
+    pairs = [(nodes[source], nodes[target]) for target, feeding in sources.items() for source in feeding]
+    feeding = [_box_label(source) for source, target in pairs if target.kind == "failing"]
+    fed = [_box_label(target) for source, target in pairs if source.kind == "failing"]
+    parts = [f"{truncate(drawing.node)} in {truncate(drawing.model)}"]
+    parts += [f"fed by {', '.join(feeding)}"] if feeding else []
+    parts += [f"feeds {', '.join(fed)}"] if fed else []
+    return "; ".join(parts)
+
+
+def _box_label(node: DrawnNode) -> str:
+    return truncate(" ".join(filter(None, _box_texts(node))))
+
+
+def _box_texts(node: DrawnNode) -> tuple[str, str]:
+    """Return a box's operator, or its kind if it is a value, and its name."""
+    return node.operator or (node.kind if node.kind in ("input", "output", "weight") else ""), node.name
+
+
+def _render_box(number: int, nodes: Sequence[DrawnNode], sources: dict[int, list[str]]) -> Markup:
+    title, name = map(truncate, _box_texts(nodes[number]))
+    arrows = (
+        tag("span", _box_label(nodes[source]), class_="arrow", title=", ".join(filter(None, values)) or None)
+        for source, values in sources.items()
+    )
+    parts = [tag("strong", title) if title else None, render_code(name) if name else None]
+    parts += [join_markup(("from ", join_markup(arrows, ", ")))] if sources else []
+    return tag("li", join_markup(filter(None, parts), " ") or "unnamed", class_=f"box {nodes[number].kind}")
+
+
 def _render_aside(word: str, text: str) -> Markup | None:
-    """A line that a word introduces; none where there is nothing to say."""
+    """Render a line that a word introduces; None for an empty text."""
     if not text:
         return None
-    return tag("p", tag("strong", f"{word} "), render_prose(wording.truncate(text, wording.LONG_LIMIT)), class_="fix")
+    return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")
 
 
 def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Child]]:
-    """What is known of a finding beside its message, by what it is called."""
-    yield "at", render_code(wording.truncate(wording.format_place(finding.place)))
+    """Yield label and value of a finding's place, node, runtimes, releases, stage and fingerprint."""
+    yield "at", render_code(truncate(wording.format_place(finding.place)))
     if finding.node:
-        yield "node", render_code(wording.truncate(finding.node))
+        yield "node", render_code(truncate(finding.node))
     if finding.runtimes:
-        yield "runtimes", wording.truncate(wording.describe_runtimes(finding.runtimes, report), wording.LONG_LIMIT)
+        yield "runtimes", truncate(wording.describe_runtimes(finding.runtimes, report), LONG_LIMIT)
     if finding.works_since:
         yield "works since", finding.works_since
     if finding.works_until:
@@ -363,7 +441,7 @@ def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Chil
 
 
 def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Report) -> Markup | None:
-    """What was not done, each reason once."""
+    """Render undecided or skipped checks, each reason once."""
     if not items:
         return None
     return tag(
@@ -373,7 +451,7 @@ def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Repor
 
 def _render_gap_items(items: Iterable[NotDone], report: Report) -> Iterator[Markup]:
     for gap in wording.merge_gaps(items):
-        about, reason = gap.about(report), wording.truncate(gap.reason, wording.LONG_LIMIT)
+        about, reason = gap.about(report), truncate(gap.reason, LONG_LIMIT)
         yield tag(
             "li",
             tag("p", render_prose(about), class_="about"),
@@ -383,7 +461,7 @@ def _render_gap_items(items: Iterable[NotDone], report: Report) -> Iterator[Mark
 
 
 def render_ignored(report: Report) -> Markup | None:
-    """What the config accepts, and why."""
+    """Render the ignored findings with their reasons."""
     accepted = wording.list_ignored_findings(report)
     if not accepted:
         return None
@@ -396,15 +474,13 @@ def render_ignored(report: Report) -> Markup | None:
 
 
 def _render_ignored_finding(finding: Finding) -> Markup:
-    rule = join_markup(
-        (render_code(finding.rule), " in ", render_code(wording.truncate(wording.finding_subject(finding))))
-    )
-    said = tag("p", render_prose(wording.render_message(finding)))
-    return tag("li", tag("p", rule, class_="about"), said, _render_aside("Reason", finding.ignored))
+    rule = join_markup((render_code(finding.rule), " in ", render_code(truncate(wording.finding_subject(finding)))))
+    message = tag("p", render_prose(wording.render_message(finding)))
+    return tag("li", tag("p", rule, class_="about"), message, _render_aside("Reason", finding.ignored))
 
 
 def render_replays(report: Report) -> Markup | None:
-    """Commands that show findings again."""
+    """Render the commands that reproduce findings."""
     if not report.replays:
         return None
     where = join_markup(("in ", render_code(report.folder))) if report.folder else "in the repository's folder"
@@ -420,18 +496,18 @@ def render_replays(report: Report) -> Markup | None:
 def _render_replay(replay: Replay) -> Markup:
     rules = join_markup((render_code(rule) for rule in replay.rules), ", ")
     command = tag("pre", render_code(replay.command), tabindex=0)
-    return tag("div", tag("p", render_code(wording.truncate(replay.model)), ": ", rules), command, class_="replay")
+    return tag("div", tag("p", render_code(truncate(replay.model)), ": ", rules), command, class_="replay")
 
 
 def render_inventory(report: Report) -> Markup:
-    """Which files and which runtimes this is about, exactly."""
+    """Render all models with their hashes, and all runtimes."""
     return tag(
         "section",
         tag("h2", "Models and runtimes"),
-        tag("details", tag("summary", wording.pluralize(len(report.models), "model")), _render_models(report.models)),
+        tag("details", tag("summary", pluralize(len(report.models), "model")), _render_models(report.models)),
         tag(
             "details",
-            tag("summary", wording.pluralize(len(report.runtimes), "runtime")),
+            tag("summary", pluralize(len(report.runtimes), "runtime")),
             _render_runtimes(report.runtimes),
         ),
         id="inventory",
@@ -439,7 +515,7 @@ def render_inventory(report: Report) -> Markup:
 
 
 def _render_models(models: Sequence[ReportedModel]) -> Markup:
-    rows = ((render_code(wording.truncate(model.path)), render_code(model.sha256 or "-")) for model in models)
+    rows = ((render_code(truncate(model.path)), render_code(model.sha256 or "-")) for model in models)
     return _render_table(("model", "sha256"), rows)
 
 
@@ -460,6 +536,6 @@ def _render_runtimes(runtimes: Sequence[ReportedRuntime]) -> Markup:
 
 def _render_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     body = join_lines(tag("tr", (tag("td", cell) for cell in row)) for row in rows)
-    head = tag("thead", tag("tr", (tag("th", each, scope="col") for each in heads)))
+    head = tag("thead", tag("tr", (tag("th", head, scope="col") for head in heads)))
     table = tag("table", head, tag("tbody", body), class_="figures")
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=heads[0])

@@ -1,0 +1,38 @@
+"""Words, lists and numbers as sentences contain them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SHORT_LIMIT = 300
+"""Characters of a name from a model or a runtime that a person reads; only `json` has all of them."""
+LONG_LIMIT = 4000
+"""Characters of a message that a person reads."""
+SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 model`, `2 models`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
+    """Return the text, or its first characters and how many it has."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def join_phrases(phrases: Sequence[str], most: int = 0) -> str:
+    """Return `a`, `a and b`, `a, b and c`; of at least two more than `most`, the first ones and `3 more`."""
+    if most and len(phrases) > most + 1:
+        phrases = [*phrases[:most], f"{len(phrases) - most:,} more"]
+    if len(phrases) < 2:
+        return "".join(phrases)
+    return f"{', '.join(phrases[:-1])} and {phrases[-1]}"
+
+
+def format_size(size_bytes: int) -> str:
+    """Return `512 B`, `12.3 MiB`."""
+    value, unit = float(size_bytes), 0
+    while value >= 1024 and unit < len(SIZE_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {SIZE_UNITS[unit]}" if unit else f"{size_bytes} B"
