@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -45,8 +45,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
             f"the inputs of {cases} cannot be run: {why}",
             model=subject.model,
             fix=_suggest_fix(attempts[0], subject),
-            runtime=subject.runtime,
-            detail=f"says `{shorten_failure(attempts[0].failure)}`",
+            on=OnRuntime(subject.runtime, f"says `{shorten_failure(attempts[0].failure)}`"),
         )
     yield from _find_all_nan(subject)
 
@@ -64,7 +63,7 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
             f"the inputs of {listed} tell nothing of output `{output}`: its source gives NaN everywhere, too",
             model=runs.model,
             fix='give real inputs (`inputs = "samples/*.npz"`)',
-            runtime=runs.runtime,
+            on=OnRuntime(runs.runtime),
         )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.core.findings import Claim, Hit, HitReference, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
+from onnxgate.core.relations import HitReference, confirms, explained_by
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -76,8 +78,8 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
     """
     if subject.alone and attempt.family in NODE_FAMILIES:
         causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
-        return tuple(Claim(cause.rule, cause.claim) for cause in causes)
-    return RULES_BY_FAMILY.get(attempt.family, ())
+        return tuple(HitReference(cause.rule, cause.claim) for cause in causes)
+    return tuple(map(HitReference, RULES_BY_FAMILY.get(attempt.family, ())))
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
@@ -85,17 +87,18 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    explained = (_find_predictions(attempt, subject) for attempt in attempts)
+    predictions = (_find_predictions(attempt, subject) for attempt in attempts)
     return Hit(
         find_failing_place(subject, node),
         f"does not load{memory}{at_node}",
         model=subject.model,
         node=node,
         fix=MEMORY_FIX if memory else attempts[0].fix or DEFAULT_FIX,
-        runtime=subject.runtime,
-        detail=_describe_refusal(attempts, subject),
-        explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
-        confirms=_confirmed_claims(subject),
+        on=OnRuntime(subject.runtime, _describe_refusal(attempts, subject)),
+        relations=(
+            *explained_by(*dict.fromkeys(itertools.chain.from_iterable(predictions))),
+            *confirms(*_list_confirmed_predictions(subject)),
+        ),
         identity=f"{attempts[0].family} {mask_numbers(node)}",
     )
 
@@ -110,8 +113,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
                 model=subject.model,
                 node=each.node,
                 fix=OPERATOR_FIX,
-                runtime=subject.runtime,
-                detail=_describe_refusal([attempt], subject),
+                on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
                 identity=f"operator {each.operator}",
             )
 
@@ -125,9 +127,11 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
         model=subject.model,
         node=alone.node,
         fix=alone.fix or DEFAULT_FIX,
-        runtime=subject.runtime,
-        detail=_describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.failure)}`",
-        confirms=_confirmed_claims(subject),
+        on=OnRuntime(
+            subject.runtime,
+            _describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.failure)}`",
+        ),
+        relations=confirms(*_list_confirmed_predictions(subject)),
         identity=f"{alone.family} operator {alone.operator}",
     )
 
@@ -142,6 +146,8 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     return f"says `{shorten_failure(attempts[0].failure)}`{meaning} with optimisation `{min(levels)}`"
 
 
-def _confirmed_claims(subject: ModelRuns) -> tuple[Claim, ...]:
+def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
     """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
-    return tuple(Claim(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused")
+    return tuple(
+        HitReference(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused"
+    )

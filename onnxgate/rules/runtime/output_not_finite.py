@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, is_proven_fault, select_worst_attempts
@@ -37,8 +37,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         f"{_name_outputs(attempts)} NaN or infinity {_describe_place(attempts[0])}",
         model=subject.model,
         fix=FIX if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
-        runtime=subject.runtime,
-        detail=f"gives them{at}" if (at := describe_level(attempts, subject)) else "",
+        on=OnRuntime(subject.runtime, f"gives them{at}" if (at := describe_level(attempts, subject)) else ""),
         level=None if proven else Level.WARNING,
         identity=_name_outputs(attempts),
     )

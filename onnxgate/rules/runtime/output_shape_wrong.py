@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes, select_worst_attempts
@@ -42,8 +42,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             f"{has}; the file declares {wrong.declared}",
             model=subject.model,
             fix="compute the shape from the input, declare the axis dynamic, and export again",
-            runtime=subject.runtime,
-            detail=f"gives it{at}" if at else "",
+            on=OnRuntime(subject.runtime, f"gives it{at}" if at else ""),
             identity=wrong.output,
         )
 

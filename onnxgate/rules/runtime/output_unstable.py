@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.relations import explained_by, follows_from
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
@@ -55,9 +56,8 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
         f"{_join_names(names)} {are} when the input is reused or freed",
         model=subject.model,
         fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
-        runtime=subject.runtime,
-        detail=_describe_detail("returns it", attempts, subject),
-        explained_by=("input-passthrough",),
+        on=OnRuntime(subject.runtime, _describe_detail("returns it", attempts, subject)),
+        relations=explained_by("input-passthrough"),
     )
 
 
@@ -72,9 +72,8 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
         f"{_join_names(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
         model=subject.model,
         fix="export the model in `eval()` mode" if training else "look at operators that keep a state or draw numbers",
-        runtime=subject.runtime,
-        detail=_describe_detail("does so", attempts, subject),
-        follows_from=("training-mode-left",) if training else (),
+        on=OnRuntime(subject.runtime, _describe_detail("does so", attempts, subject)),
+        relations=follows_from("training-mode-left") if training else (),
     )
 
 

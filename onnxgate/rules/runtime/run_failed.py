@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -42,8 +42,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         node=node,
         fix=_suggest_fix(attempts[0].origin, memory),
-        runtime=subject.runtime,
-        detail=describe_failure(attempts, subject),
+        on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
