@@ -42,14 +42,14 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _unstable_outputs(subject: ModelRuns) -> list[str]:
-    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.unstable))
+    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.outputs.unstable))
 
 
 def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
-    attempts = [attempt for attempt in subject.attempts if attempt.aliased]
+    attempts = [attempt for attempt in subject.attempts if attempt.outputs.aliased]
     if not attempts:
         return
-    names = list(dict.fromkeys(name for attempt in attempts for name in attempt.aliased))
+    names = list(dict.fromkeys(name for attempt in attempts for name in attempt.outputs.aliased))
     are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
     yield Hit(
         subject.place,
@@ -64,7 +64,7 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
 def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
     if not names:
         return
-    attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.unstable)]
+    attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.outputs.unstable)]
     training = names[0] in subject.drawn
     why = ": a `Dropout` is left in training mode" if training else ""
     yield Hit(

@@ -40,7 +40,7 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
 def _is_loaded(subject: ModelRuns) -> bool:
     """Whether the model loads at every level, whatever happens when it is run."""
     return bool(subject.attempts) and all(
-        attempt.case or attempt.outcome == "completed" for attempt in subject.attempts
+        attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts
     )
 
 

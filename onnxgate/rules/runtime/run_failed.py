@@ -35,13 +35,15 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    case = f" on {_name_cases(attempts)}" if attempts[0].sizes or _is_completed_elsewhere(subject, attempts) else ""
+    case = (
+        f" on {_name_cases(attempts)}" if attempts[0].case.sizes or _is_completed_elsewhere(subject, attempts) else ""
+    )
     yield Hit(
         find_failing_place(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=_suggest_fix(attempts[0].origin, memory),
+        fix=_suggest_fix(attempts[0].case.origin, memory),
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
     )
@@ -55,7 +57,7 @@ def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> 
 
 def _name_cases(attempts: Sequence[Attempt]) -> str:
     """The cases with the sizes that they have."""
-    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
+    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
 
 
 def _suggest_fix(origin: str, memory: str) -> str:

@@ -33,10 +33,10 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         return
     yield Hit(
         subject.place,
-        f"makes the runtime's process die {_describe_phase(attempts[0].during, attempts[0].case)}",
+        f"makes the runtime's process die {_describe_phase(attempts[0].end.during, attempts[0].case.name)}",
         model=subject.model,
         fix=FIX,
-        on=OnRuntime(subject.runtime, f"ends with {attempts[0].signal}{describe_level(attempts, subject)}"),
+        on=OnRuntime(subject.runtime, f"ends with {attempts[0].end.signal}{describe_level(attempts, subject)}"),
     )
 
 

@@ -26,10 +26,10 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     if not attempts or attempts[0].outcome != "timed-out":
         return
     first = attempts[0]
-    doing = f"running on `{first.case}`" if first.case else "loading"
+    doing = f"running on `{first.case.name}`" if first.case.name else "loading"
     yield Hit(
         subject.place,
-        f"is not done {doing} after {first.limit_s:g} s",
+        f"is not done {doing} after {first.end.limit_s:g} s",
         model=subject.model,
         fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
         on=OnRuntime(subject.runtime, f"was ended{at}" if (at := describe_level(attempts, subject)) else ""),
