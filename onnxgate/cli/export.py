@@ -154,8 +154,8 @@ def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
     """What the fresh file has otherwise; its IR version is a reason to write it, and none to call the old one stale."""
     if made.subject is None:
         return ()
-    restamped = made.subject.restamped
-    return (*((restamped,) if restamped and not check else ()), *made.subject.differences)
+    restamped = made.subject.committed.ir_change
+    return (*((restamped,) if restamped and not check else ()), *made.subject.committed.differences)
 
 
 def _find_errors(made: ExportOutcome) -> Iterator[Hit]:
