@@ -127,8 +127,8 @@ def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
     """Return what differs in the fresh file. A new IR version alone is a reason to write it, but not stale."""
     if made.subject is None:
         return ()
-    restamped = made.subject.restamped
-    return (*((restamped,) if restamped and not check else ()), *made.subject.differences)
+    restamped = made.subject.committed.ir_change
+    return (*((restamped,) if restamped and not check else ()), *made.subject.committed.differences)
 
 
 def _find_errors(made: ExportOutcome) -> Iterator[Hit]:

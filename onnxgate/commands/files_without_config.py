@@ -242,4 +242,4 @@ def _unique_reasons(judged: Sequence[RuleHit]) -> tuple[Reason, ...]:
 
 def _make_reason(judged: RuleHit) -> Reason:
     hit = judged.hit
-    return Reason(rule=judged.rule, node=hit.node, message=hit.message, detail=hit.detail)
+    return Reason(rule=judged.rule, node=hit.node, message=hit.message, detail=hit.on.detail if hit.on else "")

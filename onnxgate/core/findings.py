@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from packaging.version import InvalidVersion, Version
 
+from onnxgate.core.relations import Relation
 from onnxgate.core.text import join_phrases as join_phrases
 
 
@@ -48,24 +49,21 @@ class Place:
     end_line: int = 0
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Claim:
-    """One thing that a rule says of a model on a runtime, among others of the same rule: what its hit is `about`."""
+@dataclass(frozen=True, slots=True)
+class OnRuntime:
+    """The runtime that a hit is about, and what holds for this runtime alone."""
 
-    rule: str
-    about: str
-
-
-HitReference = str | Claim
-"""What an observation answers: all that a rule says, by its name, or one claim of it."""
+    name: str
+    detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
+    works_since: str = ""
+    works_until: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What a rule yields: one problem of one model, on at most one runtime.
+    """One problem of one model, on at most one runtime, as a rule yields it.
 
-    `message` does not name the runtime; `detail` is the verb phrase that this runtime adds ("implements up to 19").
-    Hits that differ only in `runtime` and `detail` become one finding.
+    `message` does not name the runtime. Hits that differ only in `on` become one finding.
     """
 
     place: Place
@@ -73,27 +71,18 @@ class Hit:
     model: str = ""
     node: str = ""
     fix: str = ""
-    runtime: str = ""
-    detail: str = ""
-    works_since: str = ""
-    works_until: str = ""
-    awaits_run: bool = False  # says what could not be predicted: dropped where the model was run on that runtime
-    runs_anyway: bool = False  # a fault of the file that keeps nothing from running it: how it shows, a run tells
-    about: str = ""  # tells a prediction from others of its rule, so that an observation can answer it alone
-    # What predicts what this hit observed. Where one of them hit the same model on the same runtime, at least as
-    # gravely, that finding is confirmed and this hit is not said a second time.
-    explained_by: tuple[HitReference, ...] = ()
-    # Rules whose fault has this one as a consequence. Where one of them hit the same model (on the same runtime, or
-    # naming none), at least as gravely and not ignored, only the cause is said.
-    follows_from: tuple[HitReference, ...] = ()
-    # What this hit contradicts, or confirms without being explained by it, for the same model and runtime; the
-    # observation decides.
-    contradicts: tuple[HitReference, ...] = ()
-    confirms: tuple[HitReference, ...] = ()
+    on: OnRuntime | None = None  # None: the hit is about the model as a whole
+    topic: str = ""  # distinguishes predictions of one rule, so that an observation can answer one of them
+    relations: tuple[Relation, ...] = ()
     level: Level | None = None  # None: the rule's own level
-    # What the problem is, in words that stay when the model is exported again: names of operators, inputs and outputs,
-    # and no numbered nodes, figures or baselines. "": the message is that, without its node.
+    # The problem in words that stay the same when the model is exported again: names of operators, inputs and outputs,
+    # without numbered nodes, figures and baselines. "": the message without its node.
     identity: str = ""
+
+    @property
+    def runtime(self) -> str:
+        """The name of the runtime, or an empty string."""
+        return self.on.name if self.on else ""
 
 
 @dataclass(frozen=True, slots=True)

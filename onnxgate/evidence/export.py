@@ -58,35 +58,74 @@ class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
     outputs_written: tuple[str, ...] = ()
 
 
+class ExportFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """How an export ended that wrote no usable file."""
+
+    failure: Failure | None = None
+    timed_out_s: float = 0.0
+    crashed: str = ""  # "SIGSEGV during export"
+
+
+class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The opsets that the config pins, and those of the file."""
+
+    requested: dict[str, int] = {}
+    written: dict[str, int] = {}
+    nearest: int | None = None  # to the requested one, of those that the exporter writes and every target supports
+
+
+class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """The committed file compared with the fresh export, both normalised."""
+
+    differences: tuple[str, ...] = ()  # the first few, in words
+    rounded: tuple[str, ...] = ()  # weights that differ by rounding alone
+    # "IR version 8, was 10": not a difference of the model; rules about the committed file check its own.
+    ir_change: str = ""
+
+
+class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """The interface of the file compared with what the source requests."""
+
+    names: InterfaceNames = InterfaceNames()
+    lost_axes: tuple[LostAxis, ...] = ()
+
+
+class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
+    """What the source does when it is called and exported."""
+
+    exporter: str = ""  # "dynamo", "TorchScript"; "" if it is not known
+    was_training: bool = False  # the source returned the module in `train()`
+    training_nodes: tuple[TrainingNode, ...] = ()
+    returned: tuple[ReturnedValue, ...] = ()
+    mutated: tuple[str, ...] = ()  # buffers that a call changes
+    remembers: bool = False  # a second call gives other outputs
+    fixed: tuple[FixedValue, ...] = ()
+
+
+class SecondExport(msgspec.Struct, frozen=True, kw_only=True):
+    """A second export compared with the first."""
+
+    differences: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+
 class Reexport(msgspec.Struct, frozen=True, kw_only=True):
     """One model, exported again from its source or by its command."""
 
     model: str
-    place: Place  # the source's line where it is known, else the model's entry in the config
+    place: Place  # the source's line if it is known, else the model's entry in the config
     source: str  # "export/classifier.py:build", or the command's words
-    failure: Failure | None = None
-    timed_out_s: float = 0.0
-    crashed: str = ""
-    opsets_asked: dict[str, int] = {}
-    opsets_written: dict[str, int] = {}
-    # What differs between the committed and the fresh export, normalised; the first few, in words.
-    differences: tuple[str, ...] = ()
-    # "IR version 8, was 10": no difference of the model; rules about the committed file judge its own.
-    restamped: str = ""
-    log: str = ""
-    exporter: str = ""  # "dynamo", "TorchScript", "" where that is not known
-    nearest_opset: int | None = None  # to what was asked for, of those that the exporter writes and every target takes
-    names: InterfaceNames = InterfaceNames()
-    lost: tuple[LostAxis, ...] = ()
-    was_training: bool = False  # the module was handed over in `train()`
-    training: tuple[TrainingNode, ...] = ()
-    returned: tuple[ReturnedValue, ...] = ()
-    mutated: tuple[str, ...] = ()  # buffers that a call of the source changes
-    remembers: bool = False  # a second call of the source gives other outputs
-    fixed: tuple[FixedValue, ...] = ()
-    rounded: tuple[str, ...] = ()  # weights that differ from the committed ones by rounding alone
-    unstable: tuple[str, ...] = ()  # what differs when it is exported a second time
-    failed_again: Failure | None = None  # it was exported once and not a second time
+    end: ExportFailure | None = None  # None: there is a file
+    opsets: OpsetRequest = OpsetRequest()
+    committed: CommittedComparison = CommittedComparison()
+    interface: ExportedInterface = ExportedInterface()
+    behaviour: SourceBehaviour = SourceBehaviour()
+    second: SecondExport = SecondExport()
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that ended the export."""
+        return self.end.failure if self.end else None
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):

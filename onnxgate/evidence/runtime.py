@@ -27,53 +27,73 @@ class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None = None  # the source line that made it
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to one model on one runtime at one optimisation level in one case."""
+class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
+    """The case that was run."""
 
-    optimization: Literal["all", "disabled"]
-    # "provider-not-used": the session silently runs on other providers than those that were asked for.
-    outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out", "provider-not-used"]
-    case: str = ""  # "" where it ended before a case began
+    name: str = ""  # "" if the attempt ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
     sizes: dict[str, int] = {}
-    guessed: tuple[str, ...] = ()  # axes whose size nobody told
-    leading: tuple[str, ...] = ()  # those of them that are the first of an input: any size should do
+    guessed: tuple[str, ...] = ()  # axes whose size nothing determines
+    leading: tuple[str, ...] = ()  # those of them that are the first axis of an input: any size should work
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The failure with which a runtime refused a model or a case, and what its text means."""
+
     failure: Failure | None = None
-    family: str = ""  # of the failure's text: "ir", "opset", "no_kernel", "run_node", …; "" for none that is known
-    means: str = ""  # what the failure's text means, where it is a known one that says it badly
-    fix: str = ""  # what is to be done about it, whatever the release
-    node: str = ""  # the model's own node that the failure names
+    family: str = ""  # of the text: "ir", "opset", "no_kernel", "run_node", …; "" if it is not a known one
+    means: str = ""  # the meaning of a known text that is unclear
+    fix: str = ""  # the fix, whatever the release
+    node: str = ""  # the model's own node that the text names
+    unsupported: tuple[UnsupportedOperator, ...] = ()  # if the text lists all operators that the engine does not have
+    known_limit: str = ""  # of the engine, if the text shows it
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker that crashed or ran out of time ended."""
+
     signal: str = ""
     during: str = ""
     limit_s: float = 0.0
-    # Outputs that hold NaN or infinity; where there is a source, only at places where the source is finite.
-    not_finite: tuple[str, ...] = ()
-    reference_finite: bool | None = None  # the source is finite at those places; None: the source gave nothing
-    blank: tuple[str, ...] = ()  # outputs that are NaN everywhere, here and in the source
-    reference_failed: bool = False  # the source itself failed on this case
-    unstable: tuple[str, ...] = ()  # outputs that differed when the same case was run again in the same session
-    aliased: tuple[str, ...] = ()  # outputs that lie in the memory of what was fed
+
+
+class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of a case's outputs that are not as they should be."""
+
+    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at elements where it is finite
+    blank: tuple[str, ...] = ()  # are NaN everywhere, here and in the source
+    unstable: tuple[str, ...] = ()  # differed when the same case was run again in the same session
+    aliased: tuple[str, ...] = ()  # lie in the memory of an input
     wrong_shapes: tuple[WrongShape, ...] = ()
-    unsupported: tuple[
-        UnsupportedOperator, ...
-    ] = ()  # all operators that the engine does not have, where its text lists them
-    known_limit: str = ""  # of the engine, where the failure's text tells of it
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One model on one runtime at one optimisation level in one case."""
+
+    optimization: Literal["all", "disabled"]
+    # "provider-not-used": the session silently runs on other providers than the requested ones.
+    outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out", "provider-not-used"]
+    case: AttemptCase = AttemptCase()
+    # The source on the same case: not run, failed, or run; then "finite" unless NaN and infinity are only in outputs
+    # of the runtime that are not finite at the same elements of the source's.
+    source: Literal["none", "failed", "finite", "not-finite"] = "none"
+    refusal: Refusal = Refusal()
+    end: Interruption = Interruption()
+    outputs: OutputFaults = OutputFaults()
 
 
 class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What loading one kind of node of a refused model alone says of why the model is refused."""
+    """One kind of node of a refused model, loaded alone to find the cause of the refusal."""
 
-    operator: str  # "Det", or with its domain where that is not the default one
+    operator: str  # "Det", or with its domain if that is not the default one
     words: str  # "node `det`, and 3 more"
     outcome: Literal["refused", "loads", "unknown"]  # unknown: it decides nothing
     node: str = ""  # the first one's name
     place: Place | None = None  # the source line that made it
-    rule: str = ""  # that predicted that it is refused; "" for one that nobody predicted
-    claim: str = ""  # what that prediction is about
-    explains: tuple[str, ...] = ()  # the levels at which the model is refused for what this node is refused for
-    failure: Failure | None = None
-    family: str = ""  # of the failure's text
-    fix: str = ""  # what is to be done about it, whatever the release
+    rule: str = ""  # the rule that predicted its refusal; "" if none did
+    claim: str = ""  # the topic of that prediction
+    explains: tuple[str, ...] = ()  # the levels at which the model is refused for the same reason
+    refusal: Refusal = Refusal()
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):

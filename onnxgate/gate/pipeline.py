@@ -60,7 +60,7 @@ def _run_stages(request: GateRequest, examiner: StaticAnalyzer) -> GateOutcome:
     blocked = frozenset(resolution.find_broken_models(request, gathered))
     gathered.undone += _undone_static_stages(request, gathered, blocked)
     _run_dynamic_stages(request, planned, blocked, gathered)
-    gathered.judged = [each for each in gathered.judged if not _is_answered(each, gathered.execution)]
+    gathered.judged = resolution.drop_answered_hits(gathered.judged, gathered.execution.ran)
     if request.stages & {Stage.LOCK, Stage.RUNTIME}:
         gathered.skipped += find_unlocked_builds(request.project, request.lock, request.models)
     return resolution.build_outcome(request, planned, gathered, blocked)
@@ -72,11 +72,6 @@ def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
     if blocked != outcome.blocked:
         return run(request)
     return resolution.build_outcome(request, outcome.planned, outcome.gathered, blocked)
-
-
-def _is_answered(judged: RuleHit, execution: ExecutionResult) -> bool:
-    """Whether what could not be predicted was seen: the model was run there."""
-    return judged.hit.awaits_run and (judged.hit.model, judged.hit.runtime) in execution.ran
 
 
 def _with_lock_places(request: GateRequest) -> tuple[SelectedModel, ...]:

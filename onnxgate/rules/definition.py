@@ -22,6 +22,7 @@ class Rule(Generic[Subject]):
     level: Level
     since: str
     judge: CheckFunction[Subject]
+    blocks_run: bool = True  # of the file stage: a model with such an error is not run
 
     @property
     def stage(self) -> Stage:
@@ -40,12 +41,12 @@ class Rule(Generic[Subject]):
 
 
 def rule(
-    subject: type[Subject], id: str, *, level: Level, since: str
+    subject: type[Subject], id: str, *, level: Level, since: str, blocks_run: bool = True
 ) -> Callable[[CheckFunction[Subject]], Rule[Subject]]:
     """Make a `Rule` of a generator function."""
 
     def decorate(judge: CheckFunction[Subject]) -> Rule[Subject]:
-        return Rule(id, subject, level, since, judge)
+        return Rule(id, subject, level, since, judge, blocks_run)
 
     return decorate
 

@@ -7,16 +7,25 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 
 PLACE = Place("onnxgate.lock", 7)
 RUNTIMES = ("onnxruntime 1.9.0", "onnxruntime 1.18.1", "onnxruntime 1.31.1")
 
 
-def judged(message: str = "is amiss", *, silent: bool = False, place: Place = PLACE, **more: str) -> RuleHit:
+def judged(
+    message: str = "is amiss",
+    *,
+    silent: bool = False,
+    place: Place = PLACE,
+    runtime: str = "",
+    detail: str = "",
+    **more: str,
+) -> RuleHit:
     """One hit of a rule in a model."""
-    hit = Hit(place, message, model="m.onnx", **more)  # type: ignore[arg-type]
+    on = OnRuntime(runtime, detail) if runtime else None
+    hit = Hit(place, message, model="m.onnx", on=on, **more)  # type: ignore[arg-type]
     return RuleHit("load-failed", Stage.RUNTIME, Level.ERROR, hit, silent=silent)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from onnxgate.core import report_json
-from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Change, Measured, Replay, Report
 from onnxgate.gate.request import ExecutionResult, GateOutcome, GateRequest, GateState
 from onnxgate.gate.results import report_builder, resolution
@@ -101,9 +101,13 @@ def judged_by(rules: dict[str, Stage], models: st.SearchStrategy[str]) -> st.Sea
         model=models,
         node=st.sampled_from(["", "n"]),
         fix=st.sampled_from(["", "mend it"]),
-        runtime=names,
-        detail=st.sampled_from(["", "implements up to 19"]),
-        works_since=st.sampled_from(["", "1.20.1"]),
+        on=st.none()
+        | st.builds(
+            OnRuntime,
+            names.filter(bool),
+            st.sampled_from(["", "implements up to 19"]),
+            works_since=st.sampled_from(["", "1.20.1"]),
+        ),
     )
     return st.builds(
         lambda rule, level, hit: RuleHit(rule, rules[rule], level, hit),

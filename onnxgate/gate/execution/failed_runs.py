@@ -210,9 +210,9 @@ def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
     """Why nothing is known of how a model runs, and what would help; ("", "") where a case ran or none was unusable."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [each for each, model in attempts if is_unusable(each, model)]
-    if not unusable or any(each.outcome == "completed" and each.case for each, _ in attempts):
+    if not unusable or any(each.outcome == "completed" and each.case.name for each, _ in attempts):
         return "", ""
-    if not unusable[0].sizes:
+    if not unusable[0].case.sizes:
         return "its inputs cannot be run", REAL_INPUTS_HINT
     sized = f"{REAL_INPUTS_HINT}, or sizes that the model takes: `sizes`"
     return "its inputs cannot be run at any of the sizes that were tried", sized
@@ -221,7 +221,7 @@ def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
 def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
     """Cases of which it is not known whether the model gives the right outputs; mere guesses are not promised."""
     return {
-        attempt.case
+        attempt.case.name
         for model in runs
         for attempt in model.attempts
         if is_unusable(attempt, model) and not has_guessed_sizes(attempt, model)

@@ -217,14 +217,14 @@ class Exporter:
         project, planned = self._work.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
         made = export_stage.collect_evidence(project, planned, first, again)
-        failed = made.subject.failed_again if made.subject else None
+        failed = made.subject.second.failure if made.subject else None
         if failed is None or not jobs.is_relocated(planned):
             return made
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
         seat = jobs.create_second_toolchain_spec(self._python())
         made = export_stage.collect_evidence(project, planned, first, self._host.submit(seat, planned.again).result())
-        if made.subject is not None and made.subject.failed_again is None:
+        if made.subject is not None and made.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
             self._done.skipped.append(IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason))
         return made

@@ -272,7 +272,7 @@ def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) ->
     if isinstance(subject, ModelRuns):
         return msgspec.structs.replace(
             subject,
-            attempts=tuple(attempt for attempt in subject.attempts if attempt.case in ("", *names)),
+            attempts=tuple(attempt for attempt in subject.attempts if attempt.case.name in ("", *names)),
             usable_cases=tuple(name for name in subject.usable_cases if name in names),
         )
     first = subject.first if subject.first is not None and subject.first.case in names else None

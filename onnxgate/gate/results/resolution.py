@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxgate import rules
 from onnxgate.core.findings import (
     ALL_STAGES,
     STATIC_STAGES,
-    Claim,
     Hit,
-    HitReference,
     IncompleteCheck,
     Level,
+    OnRuntime,
     Place,
     RuleHit,
     Stage,
@@ -23,6 +22,7 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.fingerprints import assign_fingerprints
+from onnxgate.core.relations import OPEN_UNTIL_RUN, HitReference, RelationKind
 from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.gate.request import GateOutcome, GateRequest, GateState
 from onnxgate.gate.results import ignore_matching
@@ -37,18 +37,23 @@ LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
 def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[RuleHit]:
-    """Every rule on every subject of its type. `levels` is the config's `[rules]`.
+    """Apply each rule to each subject of its type. `levels` is the config's `[rules]`.
 
-    A rule that is off says nothing; what it saw answers predictions all the same.
+    Of a rule that is off, only hits that answer a prediction are kept, as silent ones.
+
+    Raises:
+        TypeError: no rule reads a subject's type.
     """
     by_type: dict[type, list[AnyRule]] = {}
     for rule in rules:
         by_type.setdefault(rule.subject, []).append(rule)
     for subject in subjects:
-        for rule in by_type.get(type(subject), ()):
+        if type(subject) not in by_type:
+            raise TypeError(f"no rule reads evidence of the type `{type(subject).__name__}`")
+        for rule in by_type[type(subject)]:
             off = levels.get(rule.id) == "off"
             for hit in rule.judge(subject):
-                if not off or hit.contradicts or hit.confirms:
+                if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
                     yield RuleHit(rule.id, rule.stage, _resolve_level(rule, hit, levels), hit, silent=off)
 
 
@@ -61,60 +66,121 @@ def _resolve_level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedHit:
-    """A hit with what observations said of it."""
+    """A hit that remains, and whether an observation confirmed it."""
 
     judged: RuleHit
     confirmed: bool
 
 
-HitKey = tuple[HitReference, str, str]  # rule or claim, model, runtime
+@dataclass(frozen=True, slots=True)
+class RelationEffect:
+    """What a relation of one kind does if the hit that it names exists.
+
+    An observation names hits on its own runtime, and counts even if its rule is off. Any other relation also names hits
+    on the model as a whole, or from such a hit those on any runtime; they must be at least as severe as its source.
+    """
+
+    is_observation: bool = False
+    drops_target: bool = False
+    confirms_target: bool = False
+    drops_source: bool = False
+    is_void_if_ignored: bool = False  # without effect if an ignore accepts the target
+
+
+RELATION_EFFECTS = {
+    RelationKind.CONTRADICTS: RelationEffect(is_observation=True, drops_target=True),
+    RelationKind.CONFIRMS: RelationEffect(is_observation=True, confirms_target=True),
+    RelationKind.EXPLAINED_BY: RelationEffect(confirms_target=True, drops_source=True),
+    RelationKind.FOLLOWS_FROM: RelationEffect(drops_source=True, is_void_if_ignored=True),
+    RelationKind.OPEN_UNTIL_RUN: RelationEffect(),  # `drop_answered_hits`
+}
+
+HitKey = tuple[HitReference, str, str]  # rule and topic, model, runtime
 ANY_RUNTIME = "*"  # in place of a runtime
 
 
+def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
+    """Drop hits that were open until the model was run on their runtime. `observed` has pairs of model and runtime."""
+    return [
+        rule_hit
+        for rule_hit in judged
+        if (rule_hit.hit.model, rule_hit.hit.runtime) not in observed or OPEN_UNTIL_RUN not in rule_hit.hit.relations
+    ]
+
+
 def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] = lambda _: False) -> list[ResolvedHit]:
-    """Drop what an observation contradicts, what only confirms a prediction, and what only follows from a cause.
+    """Drop and confirm hits by their relations. `accepts` returns whether an ignore of the config accepts a hit."""
+    return _HitRelations(assign_fingerprints(judged), accepts).resolve()
 
-    `accepts` tells which hits an ignore of the config is about: what somebody accepted does not hide what follows.
-    """
-    judged = assign_fingerprints(judged)
-    contradicted = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.contradicts}
-    confirmed = {(claim, each.hit.model, each.hit.runtime) for each in judged for claim in each.hit.confirms}
-    standing = [each for each in judged if not each.silent and contradicted.isdisjoint(_identifying_keys(each))]
-    said: dict[HitKey, list[RuleHit]] = {}
-    for each in standing:
-        for key in _identifying_keys(each):
-            said.setdefault(key, []).append(each)
-    kept = []
-    for each in standing:
-        hit = each.hit
-        explains = {key for key in _related_keys(hit.explained_by, hit) if _at_least_as_severe(said.get(key, ()), each)}
-        causes = [
-            cause
-            for key in _related_keys(hit.follows_from, hit)
-            for cause in _at_least_as_severe(said.get(key, ()), each)
+
+class _HitRelations:
+    """The hits of a check, found by what relations name: rule, topic, model and runtime."""
+
+    def __init__(self, judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool]) -> None:
+        self._accepts = accepts
+        self._confirmed: set[HitKey] = set()
+        contradicted: set[HitKey] = set()
+        for rule_hit in judged:
+            for effect, target in _iterate_effects(rule_hit.hit):
+                key = (target, rule_hit.hit.model, rule_hit.hit.runtime)
+                if effect.is_observation and effect.drops_target:
+                    contradicted.add(key)
+                if effect.is_observation and effect.confirms_target:
+                    self._confirmed.add(key)
+        self._standing = [
+            rule_hit
+            for rule_hit in judged
+            if not rule_hit.silent and contradicted.isdisjoint(_list_identifying_keys(rule_hit))
         ]
-        confirmed |= explains
-        if not explains and all(accepts(cause) for cause in causes):
-            kept.append(each)
-    return [ResolvedHit(each, not confirmed.isdisjoint(_identifying_keys(each))) for each in kept]
+        self._by_key: dict[HitKey, list[RuleHit]] = {}
+        for rule_hit in self._standing:
+            for key in _list_identifying_keys(rule_hit):
+                self._by_key.setdefault(key, []).append(rule_hit)
+
+    def resolve(self) -> list[ResolvedHit]:
+        """Return the hits that remain. All of them are looked up as causes, also those that are dropped."""
+        remaining = [rule_hit for rule_hit in self._standing if not self._is_redundant(rule_hit)]
+        return [
+            ResolvedHit(rule_hit, not self._confirmed.isdisjoint(_list_identifying_keys(rule_hit)))
+            for rule_hit in remaining
+        ]
+
+    def _is_redundant(self, rule_hit: RuleHit) -> bool:
+        """Return whether one of its relations drops the hit, and confirm what explains it."""
+        is_redundant = False
+        for effect, target in _iterate_effects(rule_hit.hit):
+            if effect.is_observation:
+                continue
+            for key in _list_target_keys(target, rule_hit.hit):
+                causes = _select_as_severe(self._by_key.get(key, ()), rule_hit)
+                if causes and effect.confirms_target:
+                    self._confirmed.add(key)
+                if effect.drops_source and any(
+                    not (effect.is_void_if_ignored and self._accepts(cause)) for cause in causes
+                ):
+                    is_redundant = True
+        return is_redundant
 
 
-def _identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """How others may speak of a hit: as one of its rule, or by what it is about; on its runtime, or on any."""
+def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
+    for relation in hit.relations:
+        if relation.to is not None:
+            yield RELATION_EFFECTS[relation.kind], relation.to
+
+
+def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
+    """Return the keys by which relations may name a hit: with or without its topic, on its runtime or on any."""
     hit = judged.hit
-    names: tuple[HitReference, ...] = (judged.rule, Claim(judged.rule, hit.about)) if hit.about else (judged.rule,)
+    names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
 
 
-def _related_keys(names: Iterable[HitReference], hit: Hit) -> set[HitKey]:
-    """Where such rules would speak of the same: on the hit's runtime, or of the model as a whole.
-
-    What is about the model as a whole is the same as what they say of it on any runtime.
-    """
-    return {(name, hit.model, runtime) for name in names for runtime in (hit.runtime or ANY_RUNTIME, "")}
+def _list_target_keys(target: HitReference, hit: Hit) -> set[HitKey]:
+    """Return the keys of hits on the same runtime and on the model as a whole. From the latter, any runtime."""
+    return {(target, hit.model, runtime) for runtime in (hit.runtime or ANY_RUNTIME, "")}
 
 
-def _at_least_as_severe(causes: Iterable[RuleHit], consequence: RuleHit) -> list[RuleHit]:
+def _select_as_severe(causes: Iterable[RuleHit], consequence: RuleHit) -> list[RuleHit]:
     return [cause for cause in causes if LEVELS.index(cause.level) <= LEVELS.index(consequence.level)]
 
 
@@ -132,19 +198,21 @@ def _merge_group(group: list[ResolvedHit], known: Sequence[str]) -> Finding:
     first = group[0].judged
     hits = sorted({each.judged.hit for each in group}, key=lambda hit: runtime_sort_key(hit.runtime))
     runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
-    since, until = _sorted_versions(hit.works_since for hit in hits), _sorted_versions(hit.works_until for hit in hits)
+    states = [hit.on for hit in hits if hit.on]
+    since = _sorted_versions(on.works_since for on in states)[-1]
+    until = _sorted_versions(on.works_until for on in states)[0]
     return Finding(
         rule=first.rule,
         level=first.level.value,
         stage=first.stage.value,
-        message=_compose_message(first.hit.message, hits, known, since[-1], until[0]),
+        message=_compose_message(first.hit.message, states, known, since, until),
         fix=first.hit.fix,
         model=first.hit.model,
         node=next((hit.node for hit in hits if hit.node), ""),
         runtimes=runtimes,
         place=_report_place(first.hit.place),
-        works_since=since[-1],
-        works_until=until[0],
+        works_since=since,
+        works_until=until,
         confirmed=bool(runtimes) and all(each.confirmed for each in group),
         fingerprint=first.fingerprint,
     )
@@ -164,9 +232,9 @@ def _sorted_versions(versions: Iterable[str]) -> list[str]:
     return sorted(set(versions), key=version_sort_key) or [""]
 
 
-def _compose_message(message: str, hits: Sequence[Hit], known: Sequence[str], since: str, until: str) -> str:
+def _compose_message(message: str, states: Sequence[OnRuntime], known: Sequence[str], since: str, until: str) -> str:
     said = [message]
-    on_runtimes = _describe_runtimes([hit for hit in hits if hit.runtime], known)
+    on_runtimes = _describe_runtimes(states, known)
     if on_runtimes:
         said.append(on_runtimes)
     if until:
@@ -176,13 +244,13 @@ def _compose_message(message: str, hits: Sequence[Hit], known: Sequence[str], si
     return "; ".join(said)
 
 
-def _describe_runtimes(hits: Sequence[Hit], known: Sequence[str]) -> str:
+def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str:
     """What each runtime adds: "onnxruntime 1.16.3 implements up to 19 and 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
-    for hit in hits:
-        runtimes = groups.setdefault(hit.detail, [])
-        if hit.runtime not in runtimes:
-            runtimes.append(hit.runtime)
+    for on in states:
+        runtimes = groups.setdefault(on.detail, [])
+        if on.name not in runtimes:
+            runtimes.append(on.name)
     phrases: list[str] = []
     engine = verb = ""
     for detail, runtimes in groups.items():
@@ -208,7 +276,7 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
     """
     kept = resolve_hits(judged, ignores.accepts)
     errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
-    findings = merge_runtimes([error for error in errors if not error.judged.hit.runs_anyway], ())
+    findings = merge_runtimes([error for error in errors if rules.by_id[error.judged.rule].blocks_run], ())
     weighed, _ = ignores.apply(findings)
     return {finding.model for finding in weighed if not finding.ignored}
 
@@ -284,7 +352,7 @@ def _observed_errors(gathered: GateState, findings: Sequence[Finding]) -> frozen
 
 
 def _cause_rules(hit: Hit) -> set[str]:
-    return {said.rule if isinstance(said, Claim) else said for said in (*hit.explained_by, *hit.follows_from)}
+    return {target.rule for effect, target in _iterate_effects(hit) if effect.drops_source}
 
 
 def determine_scope(

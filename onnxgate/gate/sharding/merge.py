@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
@@ -309,10 +309,9 @@ def _restore_hit(said: SharedHit) -> RuleHit:
         model=said.model,
         node=said.node,
         fix=said.fix,
-        runtime=said.runtime,
-        detail=said.detail,
-        works_since=said.works_since,
-        works_until=said.works_until,
+        on=OnRuntime(said.runtime, said.detail, works_since=said.works_since, works_until=said.works_until)
+        if said.runtime
+        else None,
         identity=said.identity,
     )
     return RuleHit(said.rule, Stage(said.stage), Level(said.level), hit)

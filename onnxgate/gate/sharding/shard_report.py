@@ -93,9 +93,9 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 model=hit.model,
                 node=hit.node,
                 runtime=hit.runtime,
-                detail=hit.detail,
-                works_since=hit.works_since,
-                works_until=hit.works_until,
+                detail=hit.on.detail if hit.on else "",
+                works_since=hit.on.works_since if hit.on else "",
+                works_until=hit.on.works_until if hit.on else "",
                 identity=hit.identity,
                 confirmed=resolve_hit.confirmed,
             )

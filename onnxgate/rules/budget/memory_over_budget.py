@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.budget import Raced
 from onnxgate.rules.definition import rule
 
@@ -31,7 +31,6 @@ def memory_over_budget(subject: Raced) -> Iterator[Hit]:
             f"takes more memory than its budget: it may take {subject.budget:g} times that of {subject.baseline}",
             model=subject.model,
             fix="find what takes the memory, or raise `memory-over-baseline` in its `budget`",
-            runtime=subject.runtime,
-            detail=f"takes {subject.figures} times as much at its peak",
+            on=OnRuntime(subject.runtime, f"takes {subject.figures} times as much at its peak"),
             identity="memory",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.budget import Raced
 from onnxgate.rules.definition import rule
 
@@ -32,7 +32,6 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
             f"is slower than its budget: it may take {subject.budget:g} times as long as {subject.baseline}",
             model=subject.model,
             fix="find what takes the time, or raise `slower-than-baseline` in its `budget`",
-            runtime=subject.runtime,
-            detail=f"takes {subject.figures} times as long",
+            on=OnRuntime(subject.runtime, f"takes {subject.figures} times as long"),
             identity="time",
         )

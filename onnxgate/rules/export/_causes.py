@@ -1,6 +1,6 @@
 """Why exports fail: what is known by class and text of the error, and what to write instead.
 
-Source: messages of torch 2.13, both exporters, provoked again by `tests/runtimes/exporters/test_torch_failure_causes.py`.
+Source: messages of both exporters of torch 2.13, provoked by `tests/runtimes/exporters/test_torch_failure_causes.py`.
 """
 
 from __future__ import annotations

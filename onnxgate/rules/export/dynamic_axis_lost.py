@@ -27,7 +27,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     Leave sizes symbolic in `forward` (`x.shape[0]`, `-1` and `flatten` instead of `int(...)` and numbers), name the
     axes by strings in `dynamic_shapes`, and give the example a size of at least 2 on each of them.
     """
-    for lost in subject.lost:
+    for lost in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(lost)
         yield Hit(
             subject.place,

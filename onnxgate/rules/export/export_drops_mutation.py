@@ -24,18 +24,22 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Give the state as an input and return the new one as an output, or do not change it in `eval()`.
     """
-    if not subject.mutated and not subject.remembers:
+    if not subject.behaviour.mutated and not subject.behaviour.remembers:
         return
-    shown = [f"`{name}`" for name in subject.mutated[:MAX_SHOWN]]
-    more = len(subject.mutated) - MAX_SHOWN
-    what = f"buffer{'s' * (len(subject.mutated) > 1)} {join_phrases(shown)}" if shown else "what the module holds"
+    shown = [f"`{name}`" for name in subject.behaviour.mutated[:MAX_SHOWN]]
+    more = len(subject.behaviour.mutated) - MAX_SHOWN
+    what = (
+        f"buffer{'s' * (len(subject.behaviour.mutated) > 1)} {join_phrases(shown)}"
+        if shown
+        else "what the module holds"
+    )
     what += f" and {more} more" if more > 0 else ""
-    effect = ", and a second call gives other outputs" if subject.remembers else ""
+    effect = ", and a second call gives other outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
         f"a call of `{subject.source}` changes {what}{effect}; the export drops the change",
         model=subject.model,
         fix="take the state as an input and return the new one, or leave it as it is in `eval()`",
-        level=None if subject.remembers else Level.WARNING,
-        identity=" ".join(subject.mutated),
+        level=None if subject.behaviour.remembers else Level.WARNING,
+        identity=" ".join(subject.behaviour.mutated),
     )

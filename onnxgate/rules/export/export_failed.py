@@ -40,13 +40,13 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
 def _describe_failure(subject: Reexport) -> str:
     if subject.failure and not _is_source_failure(subject):
         return f"failed: {subject.failure.type}: {subject.failure.text}"
-    if subject.timed_out_s:
-        return f"did not end within {subject.timed_out_s:g} s"
-    return f"crashed: {subject.crashed}" if subject.crashed else ""
+    if subject.end and subject.end.timed_out_s:
+        return f"did not end within {subject.end.timed_out_s:g} s"
+    return f"crashed: {subject.end.crashed}" if subject.end and subject.end.crashed else ""
 
 
 def _suggest_fix(subject: Reexport) -> str:
-    if subject.timed_out_s:
+    if subject.end and subject.end.timed_out_s:
         return "make it faster, or raise `time-s` of `[limits]`"
     if subject.failure is None:
         return f"run `{subject.source}` by itself to see where it ends"
@@ -60,7 +60,9 @@ def _suggest_fix(subject: Reexport) -> str:
 
 
 def _find_cause(subject: Reexport) -> ExportErrorCause | None:
-    return find_cause(subject.failure.type, subject.failure.text, subject.exporter) if subject.failure else None
+    return (
+        find_cause(subject.failure.type, subject.failure.text, subject.behaviour.exporter) if subject.failure else None
+    )
 
 
 def _is_source_failure(subject: Reexport) -> bool:
@@ -72,8 +74,8 @@ def _is_source_failure(subject: Reexport) -> bool:
 def _suggest_opset(subject: Reexport) -> str:
     """What to pin instead, where the opset is the likely reason: it was refused, or made the file invalid."""
     failure = subject.failure
-    if subject.nearest_opset is None or failure is None:
+    if subject.opsets.nearest is None or failure is None:
         return ""
     if failure.type != "invalid model" and "opset_version" not in failure.text:
         return ""
-    return f"pin opset {subject.nearest_opset}: the nearest that this exporter writes and every target takes"
+    return f"pin opset {subject.opsets.nearest}: the nearest that this exporter writes and every target takes"

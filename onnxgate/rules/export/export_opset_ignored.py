@@ -23,9 +23,9 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     Pin an opset that the exporter really writes (`opset` in `onnxgate.toml`) and that all targets take, or export by a
     `command` that converts the file and checks it.
     """
-    for domain, asked in sorted(subject.opsets_asked.items()):
-        written = subject.opsets_written.get(domain)
-        if not subject.opsets_written or written == asked:
+    for domain, asked in sorted(subject.opsets.requested.items()):
+        written = subject.opsets.written.get(domain)
+        if not subject.opsets.written or written == asked:
             continue
         wrote = f"{written}" if written is not None else "none"
         yield Hit(
@@ -37,6 +37,6 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
 
 
 def _suggest_fix(subject: Reexport, domain: str, asked: int, written: int | None) -> str:
-    if domain == "ai.onnx" and subject.nearest_opset is not None:
-        return f"pin opset {subject.nearest_opset}: the nearest that this exporter writes and every target takes"
+    if domain == "ai.onnx" and subject.opsets.nearest is not None:
+        return f"pin opset {subject.opsets.nearest}: the nearest that this exporter writes and every target takes"
     return f"pin opset {written}, or use an exporter that writes {asked}" if written else ""

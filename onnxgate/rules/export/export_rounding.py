@@ -24,13 +24,13 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Nothing. To have the bytes of one machine, export the model there: `onnxgate export MODEL`.
     """
-    if subject.differences or not subject.rounded:
+    if subject.committed.differences or not subject.committed.rounded:
         return
-    more = len(subject.rounded) - MAX_SHOWN
+    more = len(subject.committed.rounded) - MAX_SHOWN
     yield Hit(
         subject.place,
         f"the committed file is what `{subject.source}` exports but for rounding of at most 4 ULP: "
-        + ", ".join(subject.rounded[:MAX_SHOWN])
+        + ", ".join(subject.committed.rounded[:MAX_SHOWN])
         + (f" and {more} more" if more > 0 else ""),
         model=subject.model,
         identity="rounding",

@@ -25,10 +25,10 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
     Export the model again and lock it: `onnxgate export MODEL`, then `onnxgate lock MODEL`. If the file is the one that
     is right, correct the source. If only the toolchain changed, `toolchain-drift` says so: export with the locked one.
     """
-    if not subject.differences:
+    if not subject.committed.differences:
         return
-    shown = "; ".join(subject.differences[:MAX_SHOWN])
-    more = len(subject.differences) - MAX_SHOWN
+    shown = "; ".join(subject.committed.differences[:MAX_SHOWN])
+    more = len(subject.committed.differences) - MAX_SHOWN
     yield Hit(
         subject.place,
         f"the committed file is not what `{subject.source}` exports: {shown}"

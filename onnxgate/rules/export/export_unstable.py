@@ -25,14 +25,14 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
     Load weights instead of drawing them, or seed the generator in the source itself; sort what comes from a `set` or
     from `os.listdir`; leave clocks and paths out of what is exported.
     """
-    if subject.unstable:
-        shown = "; ".join(subject.unstable[:MAX_SHOWN])
-        more = len(subject.unstable) - MAX_SHOWN
+    if subject.second.differences:
+        shown = "; ".join(subject.second.differences[:MAX_SHOWN])
+        more = len(subject.second.differences) - MAX_SHOWN
         said = f"exporting `{subject.source}` twice gives two models: {shown}"
         said += f"; and {more} more" if more > 0 else ""
-    elif subject.failed_again:
+    elif subject.second.failure:
         said = f"`{subject.source}` is exported once, and fails when that is repeated: "
-        said += f"{subject.failed_again.type}: {subject.failed_again.text}"
+        said += f"{subject.second.failure.type}: {subject.second.failure.text}"
     else:
         return
     yield Hit(

@@ -23,14 +23,14 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Return a tuple of tensors, and name each of them by `output_names`: then nothing can move unseen.
     """
-    names = subject.names
+    names = subject.interface.names
     for name in names.outputs:
         if names.outputs_written and name not in names.outputs_written:
             yield _create_hit(
                 subject, f"`output_names` asks for `{name}`, which the file does not have", _suggest_fix(subject)
             )
-    tensors = sum(each.kind == "tensor" for each in subject.returned)
-    if subject.returned and len(names.outputs_written) < tensors:
+    tensors = sum(each.kind == "tensor" for each in subject.behaviour.returned)
+    if subject.behaviour.returned and len(names.outputs_written) < tensors:
         said = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
         yield _create_hit(subject, said, "return each tensor once, and not what was given")
     elif not names.outputs:
@@ -39,7 +39,7 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_moved(subject: Reexport) -> Iterator[Hit]:
-    kinds = [each.kind for each in subject.returned]
+    kinds = [each.kind for each in subject.behaviour.returned]
     for index, kind in enumerate(kinds):
         if kind != "tensor":
             moved = "tensor" in kinds[index + 1 :]
@@ -54,8 +54,8 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
-    keys = [each.key for each in subject.returned if each.kind == "tensor"]
-    written = subject.names.outputs_written
+    keys = [each.key for each in subject.behaviour.returned if each.kind == "tensor"]
+    written = subject.interface.names.outputs_written
     if not keys or not all(keys) or tuple(keys) == written:
         return
     yield _create_hit(

@@ -39,25 +39,25 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     yield from _find_unsupported(subject)
     yield from _find_missing(subject)
     yield from _find_renamed(subject)
-    named = {name for name in subject.names.inputs if name not in subject.names.inputs_written}
+    named = {name for name in subject.interface.names.inputs if name not in subject.interface.names.inputs_written}
     yield from (
         _create_fixed_hit(subject, each)
-        for each in subject.fixed
+        for each in subject.behaviour.fixed
         if not any(f"`{name}`" in each.what for name in named)
     )
 
 
 def _find_unsupported(subject: Reexport) -> Iterator[Hit]:
     failure = subject.failure
-    cause = find_cause(failure.type, failure.text, subject.exporter) if failure else None
+    cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and cause and cause.exportable is False:
         said = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
         yield Hit(subject.place, said, model=subject.model, fix=cause.advice)
 
 
 def _find_missing(subject: Reexport) -> Iterator[Hit]:
-    written = subject.names.inputs_written
-    for name in subject.names.inputs:
+    written = subject.interface.names.inputs_written
+    for name in subject.interface.names.inputs:
         if written and name not in written:
             yield Hit(
                 subject.place,
@@ -69,7 +69,7 @@ def _find_missing(subject: Reexport) -> Iterator[Hit]:
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     """An output may take the name of the input that it is."""
-    names = subject.names
+    names = subject.interface.names
     pairs = zip(names.parameters, names.inputs_written, strict=False)
     if len(names.parameters) != len(names.inputs_written):
         return

@@ -25,7 +25,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     Return the module after `.eval()`, and pass `training=self.training` to functions such as `dropout`.
     """
-    for node in subject.training:
+    for node in subject.behaviour.training_nodes:
         yield Hit(
             node.place or subject.place,
             f"export by `{subject.source}`: `{node.operator}` is left in training mode",
@@ -34,7 +34,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
             fix="pass `training=self.training` where the source calls it, or leave it out",
             identity=node.operator,
         )
-    if subject.was_training:
+    if subject.behaviour.was_training:
         yield Hit(
             subject.place,
             f"`{subject.source}` returns a module in `train()`; it is exported and compared in `eval()`",

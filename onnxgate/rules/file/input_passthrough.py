@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, version_sort_key
+from onnxgate.core.findings import Hit, Level, OnRuntime, version_sort_key
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
 
-@rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0")
+@rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0", blocks_run=False)
 def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     """
     A graph input is a graph output too, with no node between.
@@ -38,8 +38,7 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
                 model=subject.path,
                 fix="put an `Identity` between (in PyTorch, return `x.clone()`; in the file, `onnxgate fix --unsafe`), "
                 "or drop the output",
-                runtime=runtime,
-                runs_anyway=True,
+                on=OnRuntime(runtime) if runtime else None,
                 level=Level.WARNING if subject.runtimes and not affected else None,
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
@@ -57,7 +58,6 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         node=subject.node,
         fix=_FIXES.get(subject.about, "export the model again; if the exporter wrote this, ask it for another opset"),
         level=Level.WARNING if subject.loads_anyway else None,
-        follows_from=RULES_BY_SUBJECT.get(subject.about, ()),
-        # The checker stops at its first fault; all that are of operators are told by the rules that it follows from.
+        relations=follows_from(*RULES_BY_SUBJECT.get(subject.about, ())),
         identity=subject.about if subject.about in RULES_BY_SUBJECT else mask_numbers(subject.checker_error),
     )

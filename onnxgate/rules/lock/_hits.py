@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onnxgate.core.findings import Hit, HitReference, Level, join_phrases
+from onnxgate.core.findings import Hit, Level, join_phrases
+from onnxgate.core.relations import HitReference, follows_from
 from onnxgate.evidence.lock import ModelChange
 
 ACCEPT_HINT = "or accept it with an `[[ignore]]` that has this content's `sha256`"
@@ -14,7 +15,7 @@ LOCK_BASELINE_RULES = ("model-changed",)
 
 
 def create_breaking_hit(
-    change: ModelChange, message: str, fix: str, *, level: Level | None = None, about: str = ""
+    change: ModelChange, message: str, fix: str, *, level: Level | None = None, topic: str = ""
 ) -> Hit:
     """What callers of the model stumble over. `fix` says how to keep what they have."""
     return Hit(
@@ -22,17 +23,24 @@ def create_breaking_hit(
         message,
         model=change.after.path,
         fix=f"{fix}, {ACCEPT_HINT}",
-        follows_from=LOCK_BASELINE_RULES if change.from_lock else (),
+        relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
         level=level,
-        about=about,
+        topic=topic,
         identity=message.replace(change.baseline, ""),
     )
 
 
-def create_note_hit(change: ModelChange, message: str, identity: str, *, unless: tuple[HitReference, ...] = ()) -> Hit:
+def create_note_hit(change: ModelChange, message: str, identity: str, *, unless: HitReference | None = None) -> Hit:
     """What a reviewer should know, and no caller stumbles over. `unless`: what says it already."""
-    said = (*LOCK_BASELINE_RULES, *unless) if change.from_lock else unless
-    return Hit(change.place, message, model=change.after.path, follows_from=said, level=Level.NOTE, identity=identity)
+    causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
+    return Hit(
+        change.place,
+        message,
+        model=change.after.path,
+        relations=follows_from(*causes),
+        level=Level.NOTE,
+        identity=identity,
+    )
 
 
 def quote_names(names: Sequence[str]) -> str:

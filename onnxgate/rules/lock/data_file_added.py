@@ -32,6 +32,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
         noun = "data file" if len(new) == 1 else "data files"
         yield create_breaking_hit(
             subject,
-            f"needs the {noun} {quote_names(new)}; it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
+            f"needs the {noun} {quote_names(new)}; "
+            f"it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
             "export under the old name" if had else "export into one file (`external_data=False`)",
         )

@@ -46,13 +46,15 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
         if is_narrowed(pair):
             yield create_breaking_hit(
                 subject,
-                f"input `{pair.after.name}` takes {format_shape(pair.after)}; it took {format_shape(pair.before)} {subject.baseline}",
+                f"input `{pair.after.name}` takes {format_shape(pair.after)}; "
+                f"it took {format_shape(pair.before)} {subject.baseline}",
                 _suggest_fix(pair),
             )
     for axes in find_new_shared_sizes(pairs):
         yield create_breaking_hit(
             subject,
-            f"{_describe_shared_size(axes)} are declared to be of one size, `{axes.symbol}`; {_describe_previous_sizes(axes)} {subject.baseline}",
+            f"{_describe_shared_size(axes)} are declared to be of one size, `{axes.symbol}`; "
+            f"{_describe_previous_sizes(axes)} {subject.baseline}",
             "give axes that may differ names of their own",
             level=None if axes.were_named else Level.WARNING,
         )

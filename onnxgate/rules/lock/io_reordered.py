@@ -47,7 +47,7 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
             f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quote_names(new)}; "
             f"it was at position {first.was + 1} {subject.baseline}",
             "put new outputs at the end",
-            about="outputs",
+            topic="outputs",
         )
 
 
@@ -60,7 +60,8 @@ def _create_order_hit(subject: ModelChange, kind: str, found: InterfaceMatch) ->
     order = quote_names([pair.after.name for pair in stood])
     return create_breaking_hit(
         subject,
-        f"{kind} stand in the order {quote_names([pair.after.name for pair in stand])}; it was {order} {subject.baseline}",
+        f"{kind} stand in the order {quote_names([pair.after.name for pair in stand])}; "
+        f"it was {order} {subject.baseline}",
         f"export them in the order {order}",
-        about=kind,
+        topic=kind,
     )

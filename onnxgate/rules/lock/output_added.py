@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Claim, Hit, Level
+from onnxgate.core.findings import Hit, Level
+from onnxgate.core.relations import HitReference
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import rule
 from onnxgate.rules.lock._hits import create_note_hit
@@ -29,7 +30,8 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
         before_others = any(single.position < pair.now for pair in moved)
         yield create_note_hit(
             subject,
-            f"output `{single.value.name}` ({format_type(single.value)}) is new; there was no such output {subject.baseline}",
+            f"output `{single.value.name}` ({format_type(single.value)}) is new; "
+            f"there was no such output {subject.baseline}",
             f"output {single.value.name}",
-            unless=(Claim("io-reordered", "outputs"),) if before_others else (),
+            unless=HitReference("io-reordered", "outputs") if before_others else None,
         )

@@ -42,8 +42,8 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
         if changed or has_lost_size(pair, inputs):
             yield create_breaking_hit(
                 subject,
-                f"output `{pair.after.name}` is {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; it was {format_shape(pair.before)} "
-                f"{subject.baseline}",
+                f"output `{pair.after.name}` is {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; "
+                f"it was {format_shape(pair.before)} {subject.baseline}",
                 f"export it as {format_shape(pair.before)}",
                 level=None if changed else Level.WARNING,
             )

@@ -131,7 +131,8 @@ def _describe_difference(difference: Difference) -> str:
             )
         case "top1":
             needed = f"{difference.bound:.3g} is needed {_requirement_source(difference)}"
-            return f"keeps the largest element in a share of {difference.value:.3g}{_describe_figures(difference)}, where {needed},"
+            share = f"{difference.value:.3g}{_describe_figures(difference)}"
+            return f"keeps the largest element in a share of {share}, where {needed},"
         case _:
             return f"gives {difference.detail}"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.parity import Comparison
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
@@ -47,9 +48,8 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
         model=subject.model,
         node=find_first_node(subject),
         fix=f"keep the model away from the target, narrow it to releases that agree, or {suggest_acceptance(found)}",
-        runtime=subject.runtime,
-        detail=describe_worst(subject) + describe_first_values(subject),
-        follows_from=("export-stale",) if subject.reference == "the source" else (),
+        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
+        relations=follows_from("export-stale") if subject.reference == "the source" else (),
         identity=create_identity(subject),
     )
 

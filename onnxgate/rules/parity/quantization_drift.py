@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, Place, join_phrases
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, join_phrases
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.parity import Comparison, Layer
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst, find_mismatches
@@ -44,9 +45,8 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
         model=subject.model,
         node=subject.layers[0].node if subject.layers else "",
         fix=_suggest_fix(subject),
-        runtime=subject.runtime,
-        detail=describe_worst(subject),
-        follows_from=("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
+        on=OnRuntime(subject.runtime, describe_worst(subject)),
+        relations=follows_from("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
         identity=create_identity(subject),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.file import InvalidQuantization, ModelFile
 from onnxgate.rules.definition import rule
 
@@ -33,7 +34,7 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
             model=subject.path,
             node=bad.node,
             fix="quantize the model again with data that reach this node, or leave the node in float",
-            follows_from=() if bad.kind == "value" else ("invalid-model",),
+            relations=() if bad.kind == "value" else follows_from("invalid-model"),
             identity=f"{bad.operator} {mask_numbers(bad.node)} {bad.kind}",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.parity import Comparison
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
@@ -44,7 +44,6 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
         model=subject.model,
         node=find_first_node(subject),
         fix=f"narrow the target to releases that agree, or {suggest_acceptance(found)}",
-        runtime=subject.runtime,
-        detail=describe_worst(subject) + describe_first_values(subject),
+        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
@@ -49,10 +50,11 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
         model=subject.model,
         node=find_first_node(subject),
         fix=_suggest_fix(subject, found),
-        runtime=subject.runtime,
-        detail=describe_worst(subject) + describe_first_values(subject),
+        on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
-        follows_from=("export-stale", *(["output-not-finite"] if all(_is_not_finite(each) for each in found) else [])),
+        relations=follows_from(
+            "export-stale", *(["output-not-finite"] if all(_is_not_finite(each) for each in found) else [])
+        ),
     )
 
 

@@ -55,10 +55,10 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     That is so where the source fails on them too, and where nothing proves generated inputs and a value is out of
     bounds, or their sizes are a mere guess.
     """
-    if attempt.outcome != "run-refused" or attempt.failure is None:
+    if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
     return (
-        attempt.reference_failed
+        attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
         or (_is_unproven(attempt, runs) and _is_out_of_range(attempt))
     )
@@ -70,18 +70,18 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
     Where a case runs on some runtime, the sizes that it has of the axes behind the leading ones are proven, and any
     size of a leading axis should do.
     """
-    if attempt.outcome != "run-refused" or not attempt.guessed or not _is_unproven(attempt, runs):
+    if attempt.outcome != "run-refused" or not attempt.case.guessed or not _is_unproven(attempt, runs):
         return False
-    doubtful = [axis for axis in attempt.guessed if axis not in attempt.leading]
+    doubtful = [axis for axis in attempt.case.guessed if axis not in attempt.case.leading]
     return not any(
-        all(accepted_attempt.sizes.get(axis) == attempt.sizes[axis] for axis in doubtful)
+        all(accepted_attempt.case.sizes.get(axis) == attempt.case.sizes[axis] for axis in doubtful)
         for accepted_attempt in _accepted_attempts(runs)
     )
 
 
 def is_proven_fault(attempt: Attempt) -> bool:
     """Whether an output that is not finite is the model's fault: its source gives numbers there, or inputs are real."""
-    return attempt.reference_finite is True or attempt.origin in ("user", "source")
+    return attempt.source == "finite" or attempt.case.origin in ("user", "source")
 
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
@@ -93,7 +93,7 @@ def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
         for attempt in model.attempts
         if is_proven_fault(attempt)
     ]
-    return frozenset((attempt.case, output) for attempt in attempts for output in attempt.not_finite)
+    return frozenset((attempt.case.name, output) for attempt in attempts for output in attempt.outputs.not_finite)
 
 
 def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
@@ -101,7 +101,7 @@ def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
     return [
         attempt
         for attempt in runs.attempts
-        if attempt.case and (_is_completed(attempt) or attempt.case in runs.usable_cases)
+        if attempt.case.name and (_is_completed(attempt) or attempt.case.name in runs.usable_cases)
     ]
 
 
@@ -111,8 +111,8 @@ def _is_completed(attempt: Attempt) -> bool:
 
 def explain_unusable(attempt: Attempt) -> str:
     """Why the inputs of a case cannot be run, in words."""
-    text = attempt.failure.text if attempt.failure is not None else ""
-    if attempt.reference_failed:
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    if attempt.source == "failed":
         return "its source fails on them too"
     if _OUT_OF_BOUNDS.search(text):
         return "an index is out of bounds"
@@ -123,13 +123,17 @@ def explain_unusable(attempt: Attempt) -> str:
 
 def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
     """Whether neither the source, nor another runtime, nor another level took the generated inputs."""
-    if attempt.origin != "generated" or attempt.reference_finite is not None or attempt.case in runs.usable_cases:
+    if (
+        attempt.case.origin != "generated"
+        or attempt.source in ("finite", "not-finite")
+        or attempt.case.name in runs.usable_cases
+    ):
         return False
-    return not any(each.outcome == "completed" and each.case == attempt.case for each in runs.attempts)
+    return not any(each.outcome == "completed" and each.case.name == attempt.case.name for each in runs.attempts)
 
 
 def _is_out_of_range(attempt: Attempt) -> bool:
-    text = attempt.failure.text if attempt.failure is not None else ""
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))
 
 
@@ -148,17 +152,19 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     None where not every failure is told from the cases that run by an axis, or where the memory limit was hit.
     """
     bad = select_refused_attempts(runs)
-    failing = {each.case for each in bad}
+    failing = {each.case.name for each in bad}
     good = [
         attempt
         for attempt in runs.attempts
-        if attempt.outcome == "completed" and attempt.case not in failing and attempt.sizes
+        if attempt.outcome == "completed" and attempt.case.name not in failing and attempt.case.sizes
     ]
-    if not good or any(each.failure is not None and each.failure.memory for each in bad):
+    if not good or any(each.refusal.failure is not None and each.refusal.failure.memory for each in bad):
         return ()
     found: dict[frozenset[str], list[Attempt]] = {}
     for each in bad:
-        axes = (axis for axis, size in each.sizes.items() if size not in {other.sizes.get(axis) for other in good})
+        axes = (
+            axis for axis, size in each.case.sizes.items() if size not in {other.case.sizes.get(axis) for other in good}
+        )
         found.setdefault(frozenset(axes), []).append(each)
     if frozenset() in found:
         return ()
@@ -167,15 +173,17 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
 
 
 def _create_broken_sizes(attempts: Sequence[Attempt], axes: frozenset[str], good: Sequence[Attempt]) -> BrokenSizes:
-    named = [axis for axis in attempts[0].sizes if axis in axes]
-    fails_at, runs_at = ({axis: each.sizes[axis] for axis in named} for each in (attempts[0], good[0]))
+    named = [axis for axis in attempts[0].case.sizes if axis in axes]
+    fails_at, runs_at = ({axis: each.case.sizes[axis] for axis in named} for each in (attempts[0], good[0]))
     return BrokenSizes(tuple(attempts), fails_at, runs_at)
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
     """The node that the attempts name: that of the unoptimised graph where they differ, since fusion renames nodes."""
-    named = [attempt for attempt in attempts if attempt.node]
-    return next((each.node for each in named if each.optimization == "disabled"), named[0].node if named else "")
+    named = [attempt for attempt in attempts if attempt.refusal.node]
+    return next(
+        (each.refusal.node for each in named if each.optimization == "disabled"), named[0].refusal.node if named else ""
+    )
 
 
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
@@ -196,9 +204,9 @@ def shorten_failure(failure: Failure | None) -> str:
 
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
     """The detail of a failure: what the runtime says, and at which level where another went well."""
-    meaning = attempts[0].known_limit or attempts[0].means
+    meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
     known = f" ({meaning})" if meaning else ""
-    return f"says `{shorten_failure(attempts[0].failure)}`{known}{describe_level(attempts, runs)}"
+    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{known}{describe_level(attempts, runs)}"
 
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
@@ -210,7 +218,7 @@ def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
     """The end of a sentence about a memory limit that was hit; "" where none was."""
-    if not any(attempt.failure is not None and attempt.failure.memory for attempt in attempts):
+    if not any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in attempts):
         return ""
     return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else ": memory runs out"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -39,8 +39,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
             model=subject.model,
             node=node,
             fix=f"{computed}, or give {_name_axes(broken.fails_at)} a fixed size",
-            runtime=subject.runtime,
-            detail=describe_failure(broken.attempts, subject),
+            on=OnRuntime(subject.runtime, describe_failure(broken.attempts, subject)),
             identity=f"{_name_axes(broken.fails_at)} {mask_numbers(node)}",
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -39,14 +39,13 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
         if is_unusable(attempt, subject):
             reasons.setdefault(explain_unusable(attempt), []).append(attempt)
     for why, attempts in reasons.items():
-        cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
+        cases = ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
         yield Hit(
             subject.place,
             f"the inputs of {cases} cannot be run: {why}",
             model=subject.model,
             fix=_suggest_fix(attempts[0], subject),
-            runtime=subject.runtime,
-            detail=f"says `{shorten_failure(attempts[0].failure)}`",
+            on=OnRuntime(subject.runtime, f"says `{shorten_failure(attempts[0].refusal.failure)}`"),
         )
     yield from _find_all_nan(subject)
 
@@ -55,8 +54,8 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
     """Outputs of which both sides are NaN everywhere: alike, and no agreement."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
-        for output in attempt.blank:
-            outputs.setdefault(output, {})[attempt.case] = None
+        for output in attempt.outputs.blank:
+            outputs.setdefault(output, {})[attempt.case.name] = None
     for output, cases in outputs.items():
         listed = ", ".join(f"`{case}`" for case in cases)
         yield Hit(
@@ -64,13 +63,13 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
             f"the inputs of {listed} tell nothing of output `{output}`: its source gives NaN everywhere, too",
             model=runs.model,
             fix='give real inputs (`inputs = "samples/*.npz"`)',
-            runtime=runs.runtime,
+            on=OnRuntime(runs.runtime),
         )
 
 
 def _suggest_fix(attempt: Attempt, runs: ModelRuns) -> str:
     if has_guessed_sizes(attempt, runs) and any(each.outcome == "completed" for each in runs.attempts):
         return "give `sizes` if the model is meant to take these, or `inputs`"
-    if attempt.sizes:
+    if attempt.case.sizes:
         return 'give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)'
     return 'give real inputs (`inputs = "samples/*.npz"`)'

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.core.findings import Claim, Hit, HitReference, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
+from onnxgate.core.relations import HitReference, confirms, explained_by
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -64,7 +66,7 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     explained = [attempt for attempt in attempts if _find_predictions(attempt, subject)]
     rest = [attempt for attempt in attempts if attempt not in explained and attempt.optimization not in told]
     yield from _create_operator_hits(rest, subject)
-    rest = [each for each in rest if not each.unsupported]
+    rest = [each for each in rest if not each.refusal.unsupported]
     yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
     yield from (_create_node_hit(each, attempts, subject) for each in found)
 
@@ -74,10 +76,10 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
 
     Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
     """
-    if subject.alone and attempt.family in NODE_FAMILIES:
+    if subject.alone and attempt.refusal.family in NODE_FAMILIES:
         causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
-        return tuple(Claim(cause.rule, cause.claim) for cause in causes)
-    return RULES_BY_FAMILY.get(attempt.family, ())
+        return tuple(HitReference(cause.rule, cause.claim) for cause in causes)
+    return tuple(map(HitReference, RULES_BY_FAMILY.get(attempt.refusal.family, ())))
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
@@ -85,33 +87,33 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    explained = (_find_predictions(attempt, subject) for attempt in attempts)
+    predictions = (_find_predictions(attempt, subject) for attempt in attempts)
     return Hit(
         find_failing_place(subject, node),
         f"does not load{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=MEMORY_FIX if memory else attempts[0].fix or DEFAULT_FIX,
-        runtime=subject.runtime,
-        detail=_describe_refusal(attempts, subject),
-        explained_by=tuple(dict.fromkeys(said for each in explained for said in each)),
-        confirms=_confirmed_claims(subject),
-        identity=f"{attempts[0].family} {mask_numbers(node)}",
+        fix=MEMORY_FIX if memory else attempts[0].refusal.fix or DEFAULT_FIX,
+        on=OnRuntime(subject.runtime, _describe_refusal(attempts, subject)),
+        relations=(
+            *explained_by(*dict.fromkeys(itertools.chain.from_iterable(predictions))),
+            *confirms(*_list_confirmed_predictions(subject)),
+        ),
+        identity=f"{attempts[0].refusal.family} {mask_numbers(node)}",
     )
 
 
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
     """Each operator that an engine which lists them all does not have."""
     for attempt in attempts[:1]:
-        for each in attempt.unsupported:
+        for each in attempt.refusal.unsupported:
             yield Hit(
                 each.place or subject.place,
                 f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
                 model=subject.model,
                 node=each.node,
                 fix=OPERATOR_FIX,
-                runtime=subject.runtime,
-                detail=_describe_refusal([attempt], subject),
+                on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
                 identity=f"operator {each.operator}",
             )
 
@@ -124,11 +126,13 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
         f"does not load: `{alone.operator}` is refused: {alone.words}",
         model=subject.model,
         node=alone.node,
-        fix=alone.fix or DEFAULT_FIX,
-        runtime=subject.runtime,
-        detail=_describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.failure)}`",
-        confirms=_confirmed_claims(subject),
-        identity=f"{alone.family} operator {alone.operator}",
+        fix=alone.refusal.fix or DEFAULT_FIX,
+        on=OnRuntime(
+            subject.runtime,
+            _describe_refusal(stopping, subject) if stopping else f"says `{shorten_failure(alone.refusal.failure)}`",
+        ),
+        relations=confirms(*_list_confirmed_predictions(subject)),
+        identity=f"{alone.refusal.family} operator {alone.operator}",
     )
 
 
@@ -138,10 +142,12 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
         return describe_failure(attempts, subject)
-    meaning = f" ({attempts[0].means})" if attempts[0].means else ""
-    return f"says `{shorten_failure(attempts[0].failure)}`{meaning} with optimisation `{min(levels)}`"
+    meaning = f" ({attempts[0].refusal.means})" if attempts[0].refusal.means else ""
+    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{meaning} with optimisation `{min(levels)}`"
 
 
-def _confirmed_claims(subject: ModelRuns) -> tuple[Claim, ...]:
+def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
     """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
-    return tuple(Claim(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused")
+    return tuple(
+        HitReference(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused"
+    )

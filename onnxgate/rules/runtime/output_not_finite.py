@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, is_proven_fault, select_worst_attempts
@@ -27,7 +27,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     Keep the nodes that overflow in single precision, or subtract the maximum before an exponential. Give real inputs
     with `inputs` in `onnxgate.toml` to know whether it happens in use.
     """
-    attempts = [attempt for attempt in subject.attempts if attempt.not_finite]
+    attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]
     if not attempts or select_worst_attempts(subject):
         return
     proven = [attempt for attempt in attempts if is_proven_fault(attempt)]
@@ -37,20 +37,19 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         f"{_name_outputs(attempts)} NaN or infinity {_describe_place(attempts[0])}",
         model=subject.model,
         fix=FIX if proven else "give real inputs with `inputs`, or a `source`, to know whether this happens in use",
-        runtime=subject.runtime,
-        detail=f"gives them{at}" if (at := describe_level(attempts, subject)) else "",
+        on=OnRuntime(subject.runtime, f"gives them{at}" if (at := describe_level(attempts, subject)) else ""),
         level=None if proven else Level.WARNING,
         identity=_name_outputs(attempts),
     )
 
 
 def _name_outputs(attempts: Sequence[Attempt]) -> str:
-    names = sorted({name for attempt in attempts for name in attempt.not_finite})
+    names = sorted({name for attempt in attempts for name in attempt.outputs.not_finite})
     listed = ", ".join(f"`{name}`" for name in names)
     return f"output {listed} holds" if len(names) == 1 else f"outputs {listed} hold"
 
 
 def _describe_place(attempt: Attempt) -> str:
-    if attempt.reference_finite:
+    if attempt.source == "finite":
         return "where its source gives numbers"
-    return "on generated inputs" if attempt.origin == "generated" else f"on `{attempt.case}`"
+    return "on generated inputs" if attempt.case.origin == "generated" else f"on `{attempt.case.name}`"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes, select_worst_attempts
@@ -31,10 +31,10 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         return
     first: dict[str, tuple[Attempt, WrongShape]] = {}
     for attempt in subject.attempts:
-        for wrong in attempt.wrong_shapes:
+        for wrong in attempt.outputs.wrong_shapes:
             first.setdefault(wrong.output, (attempt, wrong))
     for attempt, wrong in first.values():
-        here = [each for each in subject.attempts if wrong.output in {one.output for one in each.wrong_shapes}]
+        here = [each for each in subject.attempts if wrong.output in {one.output for one in each.outputs.wrong_shapes}]
         at = describe_level(here, subject)
         has = f"output `{wrong.output}` has the shape {wrong.shape} {_describe_case(attempt)}"
         yield Hit(
@@ -42,11 +42,10 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             f"{has}; the file declares {wrong.declared}",
             model=subject.model,
             fix="compute the shape from the input, declare the axis dynamic, and export again",
-            runtime=subject.runtime,
-            detail=f"gives it{at}" if at else "",
+            on=OnRuntime(subject.runtime, f"gives it{at}" if at else ""),
             identity=wrong.output,
         )
 
 
 def _describe_case(attempt: Attempt) -> str:
-    return f"at {format_sizes(attempt.sizes)}" if attempt.sizes else f"on `{attempt.case}`"
+    return f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"on `{attempt.case.name}`"

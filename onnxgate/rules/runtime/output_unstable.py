@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.relations import explained_by, follows_from
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
@@ -41,30 +42,29 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _unstable_outputs(subject: ModelRuns) -> list[str]:
-    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.unstable))
+    return list(dict.fromkeys(name for attempt in subject.attempts for name in attempt.outputs.unstable))
 
 
 def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
-    attempts = [attempt for attempt in subject.attempts if attempt.aliased]
+    attempts = [attempt for attempt in subject.attempts if attempt.outputs.aliased]
     if not attempts:
         return
-    names = list(dict.fromkeys(name for attempt in attempts for name in attempt.aliased))
+    names = list(dict.fromkeys(name for attempt in attempts for name in attempt.outputs.aliased))
     are = "is the caller's own memory: it changes" if len(names) == 1 else "are the caller's own memory: they change"
     yield Hit(
         subject.place,
         f"{_join_names(names)} {are} when the input is reused or freed",
         model=subject.model,
         fix="put an `Identity` between (in PyTorch, return `x.clone()`), or drop the output",
-        runtime=subject.runtime,
-        detail=_describe_detail("returns it", attempts, subject),
-        explained_by=("input-passthrough",),
+        on=OnRuntime(subject.runtime, _describe_detail("returns it", attempts, subject)),
+        relations=explained_by("input-passthrough"),
     )
 
 
 def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[Hit]:
     if not names:
         return
-    attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.unstable)]
+    attempts = [attempt for attempt in subject.attempts if set(names) & set(attempt.outputs.unstable)]
     training = names[0] in subject.drawn
     why = ": a `Dropout` is left in training mode" if training else ""
     yield Hit(
@@ -72,9 +72,8 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
         f"{_join_names(names)} {'differs' if len(names) == 1 else 'differ'} when the same inputs are run again{why}",
         model=subject.model,
         fix="export the model in `eval()` mode" if training else "look at operators that keep a state or draw numbers",
-        runtime=subject.runtime,
-        detail=_describe_detail("does so", attempts, subject),
-        follows_from=("training-mode-left",) if training else (),
+        on=OnRuntime(subject.runtime, _describe_detail("does so", attempts, subject)),
+        relations=follows_from("training-mode-left") if training else (),
     )
 
 

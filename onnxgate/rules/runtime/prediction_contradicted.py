@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Claim, Hit, HitReference, Level, Place
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place
+from onnxgate.core.relations import HitReference, contradicts
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 
@@ -26,27 +27,27 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     Report it to onnxgate with the model's operators, and run the runtime stage until it is repaired.
     """
     if subject.predicted and _is_loaded(subject):
-        named = ", ".join(f"`{each}`" for each in sorted(set(subject.predicted)))
-        said = tuple(sorted(set(subject.predicted)))
-        yield _create_hit(subject, f"loads, though {named} said that it would be refused", said)
+        predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
+        named = ", ".join(f"`{prediction.rule}`" for prediction in predictions)
+        yield _create_hit(subject, f"loads, though {named} said that it would be refused", predictions)
     for each in subject.alone:
         if each.rule and each.outcome == "loads":
             message = f"`{each.operator}` loads alone, though `{each.rule}` said that it would be refused: {each.words}"
             identity = f"{each.rule} {each.operator}"
-            yield _create_hit(subject, message, (Claim(each.rule, each.claim),), each.place, each.node, identity)
+            yield _create_hit(subject, message, (HitReference(each.rule, each.claim),), each.place, each.node, identity)
 
 
 def _is_loaded(subject: ModelRuns) -> bool:
     """Whether the model loads at every level, whatever happens when it is run."""
     return bool(subject.attempts) and all(
-        attempt.case or attempt.outcome == "completed" for attempt in subject.attempts
+        attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts
     )
 
 
 def _create_hit(
     subject: ModelRuns,
     message: str,
-    contradicts: tuple[HitReference, ...],
+    predictions: tuple[HitReference, ...],
     place: Place | None = None,
     node: str = "",
     identity: str = "",
@@ -57,7 +58,7 @@ def _create_hit(
         model=subject.model,
         node=node,
         fix="report it to onnxgate: the observation decides, but a check without the runtime is wrong",
-        runtime=subject.runtime,
-        contradicts=contradicts,
+        on=OnRuntime(subject.runtime),
+        relations=contradicts(*predictions),
         identity=identity,
     )

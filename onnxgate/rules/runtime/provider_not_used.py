@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 
@@ -34,5 +34,5 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
         f"is not run by {named}: the session silently takes other providers",
         model=subject.model,
         fix="install the libraries that the provider needs, or set `required = false` for the target",
-        runtime=subject.runtime,
+        on=OnRuntime(subject.runtime),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
@@ -35,15 +35,16 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
-    case = f" on {_name_cases(attempts)}" if attempts[0].sizes or _is_completed_elsewhere(subject, attempts) else ""
+    case = (
+        f" on {_name_cases(attempts)}" if attempts[0].case.sizes or _is_completed_elsewhere(subject, attempts) else ""
+    )
     yield Hit(
         find_failing_place(subject, node),
         f"loads but does not run{case}{memory}{at_node}",
         model=subject.model,
         node=node,
-        fix=_suggest_fix(attempts[0].origin, memory),
-        runtime=subject.runtime,
-        detail=describe_failure(attempts, subject),
+        fix=_suggest_fix(attempts[0].case.origin, memory),
+        on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
         identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
@@ -56,7 +57,7 @@ def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> 
 
 def _name_cases(attempts: Sequence[Attempt]) -> str:
     """The cases with the sizes that they have."""
-    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case for attempt in attempts))
+    return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
 
 
 def _suggest_fix(origin: str, memory: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
@@ -33,11 +33,10 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         return
     yield Hit(
         subject.place,
-        f"makes the runtime's process die {_describe_phase(attempts[0].during, attempts[0].case)}",
+        f"makes the runtime's process die {_describe_phase(attempts[0].end.during, attempts[0].case.name)}",
         model=subject.model,
         fix=FIX,
-        runtime=subject.runtime,
-        detail=f"ends with {attempts[0].signal}{describe_level(attempts, subject)}",
+        on=OnRuntime(subject.runtime, f"ends with {attempts[0].end.signal}{describe_level(attempts, subject)}"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
@@ -26,13 +26,12 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     if not attempts or attempts[0].outcome != "timed-out":
         return
     first = attempts[0]
-    doing = f"running on `{first.case}`" if first.case else "loading"
+    doing = f"running on `{first.case.name}`" if first.case.name else "loading"
     yield Hit(
         subject.place,
-        f"is not done {doing} after {first.limit_s:g} s",
+        f"is not done {doing} after {first.end.limit_s:g} s",
         model=subject.model,
         fix="raise `time-s` in `[limits]` if it may take that long; else look at its loops",
-        runtime=subject.runtime,
-        detail=f"was ended{at}" if (at := describe_level(attempts, subject)) else "",
+        on=OnRuntime(subject.runtime, f"was ended{at}" if (at := describe_level(attempts, subject)) else ""),
         identity=doing,
     )

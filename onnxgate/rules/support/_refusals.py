@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, strip_versions
+from onnxgate.core.findings import Hit, OnRuntime, strip_versions
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.support.suggestions.kinds import (
     AttributeAddition,
@@ -22,7 +23,7 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 
 
 def create_refusal_hits(
-    subject: RefusedOperation, rule: str, otherwise: str, *, follows_from: Sequence[str] = ()
+    subject: RefusedOperation, rule: str, otherwise: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
     """The hit of the rule that the refusal is of; `otherwise` is the fix where no way out was found."""
     if subject.rule != rule:
@@ -33,12 +34,9 @@ def create_refusal_hits(
         model=subject.model,
         node=subject.nodes.name,
         fix=suggest_fix(subject, otherwise),
-        runtime=subject.runtime,
-        about=subject.problem,
-        detail=subject.detail,
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=tuple(follows_from) if subject.opset_too_new else (),
+        on=OnRuntime(subject.runtime, subject.detail, works_since=subject.works_since, works_until=subject.works_until),
+        topic=subject.problem,
+        relations=follows_from(*causes) if subject.opset_too_new else (),
         identity=strip_versions(subject.problem),
     )
 

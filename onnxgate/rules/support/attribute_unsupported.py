@@ -28,5 +28,5 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
         subject,
         "attribute-unsupported",
         "export it as the definition of the imported opset has it",
-        follows_from=OPSET_RULES,
+        causes=OPSET_RULES,
     )

@@ -24,5 +24,5 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     `ScatterElements` for `Scatter`.
     """
     yield from create_refusal_hits(
-        subject, "deprecated-operator", "use the operator that took its place", follows_from=OPSET_RULES
+        subject, "deprecated-operator", "use the operator that took its place", causes=OPSET_RULES
     )

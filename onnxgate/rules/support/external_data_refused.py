@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.relations import follows_from
 from onnxgate.evidence.support import ExternalDataOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -35,11 +36,13 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         f"keeps weights in `{subject.location}` {LAYOUT_PHRASES[subject.layout]} ({_count_tensors(subject.tensors)})",
         model=subject.model,
         fix=_suggest_fix(subject),
-        runtime=subject.runtime,
-        detail="does not read them there",
-        works_since=subject.works_since,
-        works_until=subject.works_until,
-        follows_from=("external-data-escapes",),
+        on=OnRuntime(
+            subject.runtime,
+            "does not read them there",
+            works_since=subject.works_since,
+            works_until=subject.works_until,
+        ),
+        relations=follows_from("external-data-escapes"),
         identity=f"{subject.layout} {subject.location}",
     )
 

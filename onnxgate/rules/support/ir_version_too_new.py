@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -29,11 +29,9 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         subject.place,
         f"is stamped with IR version {subject.model.ir_version}",
         model=subject.model.path,
-        runtime=subject.runtime.name,
-        detail=f"reads up to {subject.runtime.max_ir}",
+        on=OnRuntime(subject.runtime.name, f"reads up to {subject.runtime.max_ir}", works_since=subject.ir_works_since),
         fix=f"run `onnxgate fix`: it saves it with IR version {subject.common_ir}, which all its runtimes read, if "
         f"nothing in it needs more; or {_suggest_release(subject)}",
-        works_since=subject.ir_works_since,
     )
 
 

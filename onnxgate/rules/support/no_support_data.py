@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
+from onnxgate.core.relations import OPEN_UNTIL_RUN, follows_from
 from onnxgate.evidence.support import PredictionGap
 from onnxgate.rules.definition import rule
 
@@ -33,10 +34,11 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
         subject.what,
         model=subject.model,
         node=subject.node,
-        runtime=subject.runtime,
-        detail=subject.reason,
+        on=OnRuntime(subject.runtime, subject.reason) if subject.runtime else None,
         fix=subject.fix,
-        follows_from=subject.follows_from,
-        awaits_run=bool(subject.model and subject.runtime),
+        relations=(
+            *follows_from(*subject.follows_from),
+            *([OPEN_UNTIL_RUN] if subject.model and subject.runtime else []),
+        ),
         identity=mask_numbers(subject.what),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -33,10 +33,12 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             subject.place,
             f"imports opset {version} of `{domain}`, which is under development",
             model=subject.model.path,
-            runtime=subject.runtime.name,
-            detail=f"implements up to {newest}, and {version} only with `{OPSET_VARIABLE}`",
+            on=OnRuntime(
+                subject.runtime.name,
+                f"implements up to {newest}, and {version} only with `{OPSET_VARIABLE}`",
+                works_since=since,
+            ),
             fix=f"export at opset {subject.common_opsets[domain]}, which all its runtimes implement, or {raised}",
-            works_since=since,
         )
     for each in subject.experimental:
         yield Hit(
@@ -44,7 +46,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             f"uses `{each.operator}`, which is experimental: {each.nodes.words}",
             model=subject.model.path,
             node=each.nodes.name,
-            runtime=subject.runtime.name,
+            on=OnRuntime(subject.runtime.name),
             level=Level.NOTE,
             identity=each.operator,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -32,10 +32,12 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
             subject.place,
             f"imports opset {version} of `{domain}`{_describe_domain(subject, domain)}",
             model=subject.model.path,
-            runtime=subject.runtime.name,
-            detail=f"implements up to {newest}",
+            on=OnRuntime(
+                subject.runtime.name,
+                f"implements up to {newest}",
+                works_since=subject.opset_works_since.get(domain, ""),
+            ),
             fix=_suggest_fix(subject, domain),
-            works_since=subject.opset_works_since.get(domain, ""),
         )
 
 

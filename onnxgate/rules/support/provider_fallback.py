@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, strip_versions
+from onnxgate.core.findings import Hit, Level, OnRuntime, strip_versions
 from onnxgate.evidence.support import ProviderFallback
 from onnxgate.rules.definition import rule
 
@@ -33,7 +33,7 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         model=subject.model,
         node=subject.nodes.name,
         fix=f"export them as operators and types that `{subject.provider}` implements",
-        runtime=subject.runtime,
+        on=OnRuntime(subject.runtime),
         identity=f"{subject.provider} {subject.runs_on} {strip_versions(' '.join(sorted(subject.operators)))}",
     )
 

@@ -23,5 +23,5 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     Cast what is given to a type that the operator takes, or export at an opset whose definition takes it.
     """
     yield from create_refusal_hits(
-        subject, "type-mismatch", "cast what is given to a type that the operator takes", follows_from=OPSET_RULES
+        subject, "type-mismatch", "cast what is given to a type that the operator takes", causes=OPSET_RULES
     )

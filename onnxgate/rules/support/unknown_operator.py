@@ -24,5 +24,5 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     have, or raise the target's version.
     """
     yield from create_refusal_hits(
-        subject, "unknown-operator", "export it as operators that all its runtimes have", follows_from=OPSET_RULES
+        subject, "unknown-operator", "export it as operators that all its runtimes have", causes=OPSET_RULES
     )

@@ -25,7 +25,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.subprocesses import describe_exit_status
-from onnxgate.evidence.export import Reexport
+from onnxgate.evidence.export import Reexport, SecondExport
 from onnxgate.model.equality.model_comparison import list_differences
 from onnxgate.model.reading.file_format import UnreadableModel
 
@@ -85,9 +85,9 @@ def add_second_export(made: ExportOutcome, project: Project, planned: ExportPlan
         return replace(made, undone=made.undone or _create_incomplete_check(planned, again))
     failure = read_second_failure(project, planned, again)
     if failure is not None:
-        return replace(made, subject=msgspec.structs.replace(made.subject, failed_again=failure))
+        return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(failure=failure)))
     differences = _compare_exports(made.fresh, _second_file(planned, again))
-    return replace(made, subject=msgspec.structs.replace(made.subject, unstable=differences))
+    return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(differences=differences)))
 
 
 def _create_incomplete_check(planned: ExportPlan, again: TimedOut | Unavailable) -> IncompleteCheck:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
 from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
@@ -23,11 +23,16 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.evidence.export import (
+    CommittedComparison,
+    ExportedInterface,
+    ExportFailure,
     FixedValue,
     InterfaceNames,
     LostAxis,
+    OpsetRequest,
     Reexport,
     ReturnedValue,
+    SourceBehaviour,
     ToolchainState,
     TrainingNode,
 )
@@ -43,8 +48,6 @@ from onnxgate.stages.export.jobs import EXPORTED_DOMAINS, ExportPlan, uses_opset
 from onnxgate.stages.export.second_export import ExportOutcome, add_second_export, read_command_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
     from onnxgate.core.jobs import ExportDetails, RequestedAxis
@@ -53,6 +56,10 @@ if TYPE_CHECKING:
     from onnxgate.project.config.project import Project
     from onnxgate.project.lock.types import LockedToolchain
     from onnxgate.runtimes.environments.toolchain import Interpreter
+
+
+NO_OPSETS = OpsetRequest()
+UNKNOWN_BEHAVIOUR = SourceBehaviour()
 
 
 def collect_evidence(
@@ -70,19 +77,18 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint))
-        case Crashed(signal=signal, during=during, log=log):
-            return _create_failed(project, planned, crashed=f"{signal} during {during}", log=log)
-        case TimedOut(limit_s=limit_s, log=log):
-            return _create_failed(project, planned, timed_out_s=limit_s, log=log)
+        case Crashed(signal=signal, during=during):
+            return _create_failed(project, planned, ExportFailure(crashed=f"{signal} during {during}"))
+        case TimedOut(limit_s=limit_s):
+            return _create_failed(project, planned, ExportFailure(timed_out_s=limit_s))
         case Refused(failure=failure):
-            return _create_failed(project, planned, failure=failure)
-        case Completed(result=ExportResult(failure=Failure() as failure, told=told, log=log)):
+            return _create_failed(project, planned, ExportFailure(failure=failure))
+        case Completed(result=ExportResult(failure=Failure() as failure, told=told)):
             nearest = find_nearest_opset(
                 _requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_limits.get("ai.onnx")
             )
-            return _create_failed(
-                project, planned, failure=failure, log=log, nearest_opset=nearest, **source_behaviour(told)
-            )
+            end, opsets = ExportFailure(failure=failure), OpsetRequest(nearest=nearest)
+            return _create_failed(project, planned, end, opsets, source_behaviour(told))
         case Completed(result=ExportResult(model=str(path)) as result):
             return _evaluate_export(project, planned, Path(path), result)
         case Completed(result=CommandResult() as result):
@@ -97,38 +103,36 @@ def collect_source_evidence(project: Project, planned: ExportPlan, observation: 
     return collect_evidence(project, ExportPlan(planned.model, planned.source, None), observation)
 
 
-def _create_failed(project: Project, planned: ExportPlan, **how: Any) -> ExportOutcome:
-    failure: Failure | None = how.get("failure")
-    return ExportOutcome(subject=_create_subject(project, planned, failure, **how))
+def _create_failed(
+    project: Project,
+    planned: ExportPlan,
+    end: ExportFailure,
+    opsets: OpsetRequest = NO_OPSETS,
+    behaviour: SourceBehaviour = UNKNOWN_BEHAVIOUR,
+) -> ExportOutcome:
+    source = _name_source(planned)
+    place = parse_source_place(end.failure.source) if end.failure else None
+    place = place or _find_source_place(project, planned)
+    return ExportOutcome(
+        Reexport(model=planned.model.path, place=place, source=source, end=end, opsets=opsets, behaviour=behaviour)
+    )
 
 
-def _create_subject(project: Project, planned: ExportPlan, failed: Failure | None = None, **what: Any) -> Reexport:
-    is_command = planned.command is not None
-    source = planned.words if is_command else planned.model.settings.source or ""
-    line = failed.source if failed else ""
-    place = _parse_place(line) if line else None if is_command else find_definition(project.folder, source)
-    return Reexport(model=planned.model.path, place=place or planned.model.place, source=source, **what)
+def _name_source(planned: ExportPlan) -> str:
+    return planned.words if planned.command is not None else planned.model.settings.source or ""
 
 
-def _parse_place(source: str) -> Place:
-    path, _, line = source.rpartition(":")
-    return Place(path, int(line))
+def _find_source_place(project: Project, planned: ExportPlan) -> Place:
+    """Return the line that defines the source, or the model's entry in the config."""
+    place = None if planned.command is not None else find_definition(project.folder, _name_source(planned))
+    return place or planned.model.place
 
 
 def _evaluate_command(project: Project, planned: ExportPlan, result: CommandResult) -> ExportOutcome:
     if failure := read_command_failure(project, planned, result):
-        return _create_failed(project, planned, failure=failure, log=result.log)
+        return _create_failed(project, planned, ExportFailure(failure=failure))
     assert planned.written is not None
     return _evaluate_export(project, planned, planned.written, ExportResult(model=None, log=result.log))
-
-
-@dataclass(frozen=True, slots=True)
-class _FileComparison:
-    differences: tuple[str, ...] = ()
-    rounded: tuple[str, ...] = ()
-    restamped: str = ""
-    reason: str = ""  # why it could not be judged
-    hint: str = field(default="")
 
 
 def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
@@ -137,50 +141,46 @@ def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result:
     try:
         reading = read_model(fresh, model.path)
     except UnreadableModel as reason:
-        return _create_failed(
-            project, planned, failure=Failure(type="not a model", text=f"it wrote {reason}"), log=result.log
-        )
+        failure = Failure(type="not a model", text=f"it wrote {reason}")
+        return _create_failed(project, planned, ExportFailure(failure=failure))
     opsets = _compare_opsets(project, planned, result, reading)
     if wrong := _describe_data_fault(reading, fresh):
         return _create_invalid(project, planned, wrong, result, opsets)
-    compared = _compare_with_committed(model.absolute, fresh, reading)
+    comparison = _compare_with_committed(planned, fresh, reading)
+    undone = comparison if isinstance(comparison, IncompleteCheck) else None
+    compared = CommittedComparison() if isinstance(comparison, IncompleteCheck) else comparison
     if compared.differences and (wrong := _describe_checker_fault(reading, fresh)):
         return _create_invalid(project, planned, wrong, result, opsets)
-    subject = _create_subject(
-        project,
-        planned,
-        differences=compared.differences,
-        rounded=compared.rounded,
-        restamped=compared.restamped,
-        was_training=result.was_training,
-        training=find_training_nodes(reading.proto, project.root, project.folder),
-        log=result.log,
-        **opsets,
-        **compare_with_request(result.told, reading.facts),
+    subject = Reexport(
+        model=model.path,
+        place=_find_source_place(project, planned),
+        source=_name_source(planned),
+        opsets=opsets,
+        committed=compared,
+        interface=compare_with_request(result.told, reading.facts),
+        behaviour=msgspec.structs.replace(
+            source_behaviour(result.told),
+            was_training=result.was_training,
+            training_nodes=find_training_nodes(reading.proto, project.root, project.folder),
+        ),
     )
-    undone = IncompleteCheck(Stage.EXPORT, model.path, "", compared.reason, compared.hint) if compared.reason else None
     return ExportOutcome(subject, undone, fresh)
 
 
 def _create_invalid(
-    project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: Mapping[str, Any]
+    project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: OpsetRequest
 ) -> ExportOutcome:
     """A file that nobody can use; that it has another opset than was asked for may be why."""
     failure = Failure(type="invalid model", text=f"it wrote {wrong}")
-    return _create_failed(project, planned, failure=failure, log=result.log, exporter=result.told.exporter, **opsets)
+    behaviour = SourceBehaviour(exporter=result.told.exporter)
+    return _create_failed(project, planned, ExportFailure(failure=failure), opsets, behaviour)
 
 
-def _compare_opsets(
-    project: Project, planned: ExportPlan, result: ExportResult, reading: ParsedModel
-) -> dict[str, Any]:
+def _compare_opsets(project: Project, planned: ExportPlan, result: ExportResult, reading: ParsedModel) -> OpsetRequest:
     written = reading.facts.opsets
     requested = _requested_opsets(project, planned, written)
-    limit = planned.opset_limits.get("ai.onnx")
-    return {
-        "opsets_asked": requested,
-        "opsets_written": written,
-        "nearest_opset": find_nearest_opset(requested.get("ai.onnx"), result.told, limit),
-    }
+    nearest = find_nearest_opset(requested.get("ai.onnx"), result.told, planned.opset_limits.get("ai.onnx"))
+    return OpsetRequest(requested=requested, written=written, nearest=nearest)
 
 
 def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
@@ -217,23 +217,26 @@ def _requested_opsets(project: Project, planned: ExportPlan, written: Mapping[st
     return requested
 
 
-def _compare_with_committed(committed: Path, fresh: Path, reading: ParsedModel) -> _FileComparison:
+def _compare_with_committed(
+    planned: ExportPlan, fresh: Path, reading: ParsedModel
+) -> CommittedComparison | IncompleteCheck:
+    committed = planned.model.absolute
     if not committed.exists():
-        return _FileComparison(("there is no such file",))
+        return CommittedComparison(differences=("there is no such file",))
     if pointer := read_pointer(committed):
         if pointer.sha256 == reading.facts.sha256:
-            return _FileComparison()
-        return _create_not_fetched(Path(reading.facts.path), "the committed file")
+            return CommittedComparison()
+        return _create_not_fetched(planned, Path(reading.facts.path), "the committed file")
     try:
         old = read_structure(committed)
         if away := _find_data_pointer(committed, old):
-            return _create_not_fetched(Path(reading.facts.path).parent / away, f"its external data `{away}`")
+            return _create_not_fetched(planned, Path(reading.facts.path).parent / away, f"its external data `{away}`")
         found = compare_models(committed, fresh)
-        return _FileComparison(
-            found.differences, found.rounded, _describe_ir_change(old.ir_version, reading.facts.ir_version)
-        )
+        ir_change = _describe_ir_change(old.ir_version, reading.facts.ir_version)
+        return CommittedComparison(differences=found.differences, rounded=found.rounded, ir_change=ir_change)
     except UnreadableModel as reason:
-        return _FileComparison(reason=f"the committed file cannot be compared: it is {reason}")
+        problem = f"the committed file cannot be compared: it is {reason}"
+        return IncompleteCheck(Stage.EXPORT, planned.model.path, "", problem)
 
 
 def _describe_ir_change(old: int, new: int) -> str:
@@ -246,10 +249,11 @@ def _find_data_pointer(committed: Path, model: ModelProto) -> str:
     return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
 
 
-def _create_not_fetched(path: Path, what: str) -> _FileComparison:
+def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Other bytes may still be the same model: that cannot be told without the content."""
     reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
-    return _FileComparison(reason=reason, hint=f'git lfs pull --include "{path.as_posix()}"')
+    hint = f'git lfs pull --include "{path.as_posix()}"'
+    return IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint)
 
 
 def compare_toolchain(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
@@ -263,33 +267,31 @@ _TRAINING_INPUT = 2
 """Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
 
 
-def compare_with_request(told: ExportDetails, facts: ModelFacts) -> dict[str, Any]:
-    """Those fields of a `Reexport` that come of comparing what was told with the file."""
-    return {
-        **source_behaviour(told),
-        "names": InterfaceNames(
-            inputs=told.inputs,
-            outputs=told.outputs,
-            parameters=told.parameters,
-            inputs_written=tuple(value.name for value in facts.inputs),
-            outputs_written=tuple(value.name for value in facts.outputs),
-        ),
-        "lost": tuple(_find_lost_axes(told, facts)),
-    }
+def compare_with_request(told: ExportDetails, facts: ModelFacts) -> ExportedInterface:
+    """Compare the names and axes of the file with those that the source requests."""
+    names = InterfaceNames(
+        inputs=told.inputs,
+        outputs=told.outputs,
+        parameters=told.parameters,
+        inputs_written=tuple(value.name for value in facts.inputs),
+        outputs_written=tuple(value.name for value in facts.outputs),
+    )
+    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(told, facts)))
 
 
-def source_behaviour(told: ExportDetails) -> dict[str, Any]:
-    """Those that say what the source does, whatever the file is."""
-    return {
-        "exporter": told.exporter,
-        "returned": tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
-        "mutated": told.mutated,
-        "remembers": told.remembers,
-        "fixed": tuple(
-            FixedValue(what=e.what, kind=e.kind, varies=e.varies, place=parse_source_place(e.source))
-            for e in told.fixed
-        ),
-    }
+def source_behaviour(told: ExportDetails) -> SourceBehaviour:
+    """Return what the exporter reports of the source, whatever the file is."""
+    fixed = (
+        FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
+        for value in told.fixed
+    )
+    return SourceBehaviour(
+        exporter=told.exporter,
+        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
+        mutated=told.mutated,
+        remembers=told.remembers,
+        fixed=tuple(fixed),
+    )
 
 
 def parse_source_place(source: str) -> Place | None:

@@ -15,7 +15,7 @@ from onnxgate.diagnostics.classification import (
     find_node_name,
     list_unsupported_operators,
 )
-from onnxgate.evidence.runtime import IsolatedNode
+from onnxgate.evidence.runtime import IsolatedNode, Refusal
 from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.reading.fact_extraction import canonical_domain
 from onnxgate.model.reading.structure import iter_subgraphs
@@ -150,7 +150,7 @@ IsolatedOutcome = Literal["refused", "loads", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LevelRefusal:
     """That the model is refused, at one level of one runtime."""
 
     level: Optimization
@@ -182,7 +182,7 @@ class Refusal:
 class RefusingRuntime:
     """One runtime that refuses the model, and what was predicted of it."""
 
-    refusals: tuple[Refusal, ...]
+    refusals: tuple[LevelRefusal, ...]
     prediction: Prediction | None
     in_full: bool  # its kernels are known
 
@@ -227,7 +227,7 @@ def find_refusing_runtimes(
     kept: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
     """The runtimes that refuse to load the model, with what they say at each level."""
-    said: dict[str, tuple[Refusal, ...]] = {}
+    said: dict[str, tuple[LevelRefusal, ...]] = {}
     for each in ran:
         if isinstance(each.observation, Refused) and _is_unspecific(each.observation.failure):
             refusal = _create_refusal(each.job.optimization, each.observation.failure, proto)
@@ -246,9 +246,9 @@ def _is_unspecific(failure: Failure) -> bool:
     return failure.type != PROVIDER_NOT_USED and not list_unsupported_operators(failure.text)
 
 
-def _create_refusal(level: Optimization, failure: Failure, proto: ModelProto) -> Refusal:
+def _create_refusal(level: Optimization, failure: Failure, proto: ModelProto) -> LevelRefusal:
     name = find_node_name(failure.text) or ""
-    return Refusal(level, failure, name if find_node(proto, name) is not None else "")
+    return LevelRefusal(level, failure, name if find_node(proto, name) is not None else "")
 
 
 def _has_known_kernels(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]) -> bool:
@@ -319,7 +319,7 @@ class _IsolatedResult:
         in_context = said[0] in CONTEXT_FAMILIES and self.rule != "attribute-unsupported"
         return not in_context or any(said == refusal.gist for refusal in refusing.refusals)
 
-    def is_named(self, refusal: Refusal) -> bool:
+    def is_named(self, refusal: LevelRefusal) -> bool:
         """Whether the refusal says what was predicted, of one of these nodes or of their operator."""
         if refusal.family not in FAMILIES_BY_RULE.get(self.rule, ()):
             return False
@@ -327,7 +327,7 @@ class _IsolatedResult:
             return refusal.node in {node.name for node in self.nodes}
         return self.is_all and any(single.operation.name in refusal.gist for single in self.singles)
 
-    def is_cause(self, refusal: Refusal) -> bool:
+    def is_cause(self, refusal: LevelRefusal) -> bool:
         """Whether the model is refused for what these nodes are refused for."""
         return self.loaded.gist == refusal.gist or self.is_named(refusal)
 
@@ -379,9 +379,9 @@ def _create_evidence(
         rule=each.rule,
         claim=each.claim,
         explains=tuple(refusal.level for refusal in causing),
-        failure=failure,
-        family=failure_family(failure.text) if failure else "",
-        fix=describe_fix(failure.text) if failure else "",
+        refusal=Refusal(failure=failure, family=failure_family(failure.text), fix=describe_fix(failure.text))
+        if failure
+        else Refusal(),
     )
 
 
@@ -395,7 +395,7 @@ def _decide_outcome(
     return "unknown"
 
 
-def _is_explained(refusal: Refusal, witness: _IsolatedResult, every: Iterable[_IsolatedResult]) -> bool:
+def _is_explained(refusal: LevelRefusal, witness: _IsolatedResult, every: Iterable[_IsolatedResult]) -> bool:
     """Whether the refusal has a cause that is known; this witness, which loads, is none."""
     named = {node.name for node in witness.nodes}
     elsewhere = bool(refusal.node) and refusal.node not in named

@@ -36,7 +36,16 @@ from onnxgate.diagnostics.classification import (
     list_unsupported_operators,
 )
 from onnxgate.diagnostics.engine_limits import find_text_limit
-from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, UnsupportedOperator
+from onnxgate.evidence.runtime import (
+    Attempt,
+    AttemptCase,
+    Interruption,
+    IsolatedNode,
+    ModelRuns,
+    OutputFaults,
+    Refusal,
+    UnsupportedOperator,
+)
 from onnxgate.evidence.support import NodeGroup
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.numeric_traits import find_random_outputs
@@ -162,7 +171,7 @@ def collect_evidence(
 
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
     """What this machine lacks to run the model, and is no fault of it."""
-    texts = [attempt.failure.text for attempt in attempts if attempt.failure is not None]
+    texts = [attempt.refusal.failure.text for attempt in attempts if attempt.refusal.failure is not None]
     locale = next((locale for text in texts if (locale := find_missing_locale(text))), None)
     if locale is None:
         return None
@@ -186,16 +195,18 @@ def _create_model_runs(
         predicted=predicted,
         alone=alone,
         memory_limit_mib=model.memory_limit_mib,
-        usable_cases=tuple(sorted({other.case for other in others if other.outcome == "completed" and other.case})),
+        usable_cases=tuple(
+            sorted({other.case.name for other in others if other.outcome == "completed" and other.case.name})
+        ),
         drawn=_find_random_operators(model, attempts[runtime]),
         unused_providers=_find_unused_providers(attempts[runtime]),
-        node_places=_find_node_places(model, {each.node for each in attempts[runtime]}),
+        node_places=_find_node_places(model, {attempt.refusal.node for attempt in attempts[runtime]}),
     )
 
 
 def _find_random_operators(model: ExecutedModel, attempts: Sequence[Attempt]) -> dict[str, tuple[str, ...]]:
     """The random operators that reach the outputs which differ from run to run."""
-    unstable = {name for attempt in attempts for name in attempt.unstable}
+    unstable = {name for attempt in attempts for name in attempt.outputs.unstable}
     drawn = find_random_outputs(model.proto) if unstable else {}
     return {name: tuple(sorted(drawn[name])) for name in sorted(unstable & drawn.keys())}
 
@@ -203,18 +214,20 @@ def _find_random_operators(model: ExecutedModel, attempts: Sequence[Attempt]) ->
 def _find_unused_providers(attempts: Sequence[Attempt]) -> tuple[str, ...]:
     """What the worker names in front of what the session has instead."""
     said = [
-        attempt.failure.text
+        attempt.refusal.failure.text
         for attempt in attempts
-        if attempt.outcome == "provider-not-used" and attempt.failure is not None
+        if attempt.outcome == "provider-not-used" and attempt.refusal.failure is not None
     ]
     return tuple(dict.fromkeys(name for text in said for name in re.findall(r"`(\w+)`", text.partition(";")[0])))
 
 
 def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> IncompleteCheck | None:
     """That a runtime which need not be able to run the model silently takes other providers."""
-    if attempt.outcome != "provider-not-used" or attempt.failure is None:
+    if attempt.outcome != "provider-not-used" or attempt.refusal.failure is None:
         return None
-    return IncompleteCheck(Stage.RUNTIME, model.path, runtime, attempt.failure.text, "run it where the provider works")
+    return IncompleteCheck(
+        Stage.RUNTIME, model.path, runtime, attempt.refusal.failure.text, "run it where the provider works"
+    )
 
 
 def _find_node_places(model: ExecutedModel, names: set[str]) -> dict[str, Place]:
@@ -231,19 +244,23 @@ def _create_attempts(ran: ObservedRun, eager: Mapping[str, CaseResult], model: E
     level = ran.job.optimization
     match ran.observation:
         case Completed(result=RunResult() as result) if _has_other_outputs(result, ran.runtime, model):
-            return [Attempt(optimization=level, outcome="crashed", signal=INVALID_ANSWER, during="run")]
+            return [
+                Attempt(optimization=level, outcome="crashed", end=Interruption(signal=INVALID_ANSWER, during="run"))
+            ]
         case Completed(result=RunResult() as result):
             return _completed_attempts(ran.job, result, eager, model)
         case Refused(failure=failure) if failure.type == PROVIDER_NOT_USED:
-            return [Attempt(optimization=level, outcome="provider-not-used", failure=failure)]
+            return [Attempt(optimization=level, outcome="provider-not-used", refusal=Refusal(failure=failure))]
         case Refused(failure=failure):
             return [_refused_attempt(Attempt(optimization=level, outcome="load-refused"), failure, model.proto)]
         case Crashed(signal=signal, during=during):
             begun = _interrupted_attempt(ran.job, during)
-            return [msgspec.structs.replace(begun, outcome="crashed", signal=signal, during=during)]
+            return [msgspec.structs.replace(begun, outcome="crashed", end=Interruption(signal=signal, during=during))]
         case TimedOut(limit_s=limit_s, during=during):
             begun = _interrupted_attempt(ran.job, during)
-            return [msgspec.structs.replace(begun, outcome="timed-out", limit_s=limit_s, during=during)]
+            return [
+                msgspec.structs.replace(begun, outcome="timed-out", end=Interruption(limit_s=limit_s, during=during))
+            ]
         case other:
             raise TypeError(f"{type(other).__name__} is no answer to a run")
 
@@ -278,11 +295,9 @@ def _create_attempt(job: Run, case: InputCase) -> Attempt:
     return Attempt(
         optimization=job.optimization,
         outcome="completed",
-        case=case.name,
-        origin=case.origin,
-        sizes=case.sizes,
-        guessed=case.guessed,
-        leading=case.leading,
+        case=AttemptCase(
+            name=case.name, origin=case.origin, sizes=case.sizes, guessed=case.guessed, leading=case.leading
+        ),
     )
 
 
@@ -295,8 +310,7 @@ def _interrupted_attempt(job: Run, during: str) -> Attempt:
 def _with_source_result(attempt: Attempt, reference: CaseResult | None) -> Attempt:
     if reference is None:
         return attempt
-    failed = reference.failure is not None
-    return msgspec.structs.replace(attempt, reference_failed=failed, reference_finite=None if failed else True)
+    return msgspec.structs.replace(attempt, source="finite" if reference.failure is None else "failed")
 
 
 def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
@@ -304,14 +318,10 @@ def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> A
     node = find_node_name(failure.text) or ""
     known = node if find_node(proto, node) is not None else _find_only_node(proto, failure.text)
     text = failure.text
-    return msgspec.structs.replace(
-        attempt,
-        failure=failure,
-        family=failure_family(text),
-        means=describe_meaning(text),
-        fix=describe_fix(text),
-        node=known,
+    refusal = Refusal(
+        failure=failure, family=failure_family(text), means=describe_meaning(text), fix=describe_fix(text), node=known
     )
+    return msgspec.structs.replace(attempt, refusal=refusal)
 
 
 def _find_only_node(proto: ModelProto, text: str) -> str:
@@ -335,16 +345,16 @@ def _with_outputs(
     others = dict(zip(names, references, strict=True))
     strange = {name: _locate_not_finite(array, _load_array(others[name])) for name, array in arrays.items()}
     here = tuple(name for name, state in strange.items() if state == "here")
-    finite = attempt.reference_finite and ("both" not in strange.values() or bool(here))
-    return msgspec.structs.replace(
-        attempt,
+    only_as_in_source = "both" in strange.values() and not here
+    outputs = OutputFaults(
         not_finite=here,
         blank=tuple(name for name, array in arrays.items() if _is_all_nan(array, _load_array(others[name]))),
-        reference_finite=finite,
         unstable=_output_names(result.unstable),
         aliased=_output_names(result.aliased),
         wrong_shapes=tuple(filter(None, (file.wrong(name, array) for name, array in arrays.items()))),
     )
+    source = "not-finite" if attempt.source == "finite" and only_as_in_source else attempt.source
+    return msgspec.structs.replace(attempt, source=source, outputs=outputs)
 
 
 def _output_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -378,28 +388,32 @@ def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, li
     Without it, one fault would be two findings: with the node's source line and without.
     """
     named: dict[tuple[str, str, str], str] = {}
-    for each in (each for found in attempts.values() for each in found if each.node):
-        key = (each.outcome, each.case, each.family)
-        named[key] = min(named.get(key, each.node), each.node)
+    for each in (each for found in attempts.values() for each in found if each.refusal.node):
+        key = (each.outcome, each.case.name, each.refusal.family)
+        named[key] = min(named.get(key, each.refusal.node), each.refusal.node)
     return {runtime: [_with_node_name(each, named) for each in found] for runtime, found in attempts.items()}
 
 
 def _with_node_name(attempt: Attempt, named: Mapping[tuple[str, str, str], str]) -> Attempt:
-    if attempt.node or attempt.failure is None:
+    if attempt.refusal.node or attempt.refusal.failure is None:
         return attempt
-    node = named.get((attempt.outcome, attempt.case, attempt.family), "")
-    return msgspec.structs.replace(attempt, node=node)
+    node = named.get((attempt.outcome, attempt.case.name, attempt.refusal.family), "")
+    return _with_refusal(attempt, node=node)
 
 
 def explain_refusals(runtime: str, attempts: Iterable[Attempt], model: ExecutedModel) -> Iterator[Attempt]:
     """The attempts, each refusal with what its words tell."""
     for attempt in attempts:
-        if attempt.failure is None:
+        if attempt.refusal.failure is None:
             yield attempt
             continue
-        text = attempt.failure.text
+        text = attempt.refusal.failure.text
         found = tuple(_locate_operator(name, model) for name in list_unsupported_operators(text))
-        yield msgspec.structs.replace(attempt, unsupported=found, known_limit=find_text_limit(runtime, text))
+        yield _with_refusal(attempt, unsupported=found, known_limit=find_text_limit(runtime, text))
+
+
+def _with_refusal(attempt: Attempt, **changes: object) -> Attempt:
+    return msgspec.structs.replace(attempt, refusal=msgspec.structs.replace(attempt.refusal, **changes))
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:

@@ -189,9 +189,10 @@ class OperatorPredictions:
         if not open_ones:
             return
         first = open_ones[0]
+        nodes = self.nodes(open_one.node for open_one in open_ones)
         yield PredictionGap(
             place=self.place(first.node),
-            what=f"is not predicted in full: {first.unknown}: {self.nodes(open_one.node for open_one in open_ones).words}",
+            what=f"is not predicted in full: {first.unknown}: {nodes.words}",
             runtime=known.name,
             model=self.model.path,
             node=first.node.name,

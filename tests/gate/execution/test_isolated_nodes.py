@@ -16,11 +16,13 @@ from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.failed_runs import NodeLoader
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.stages.runtime.isolated_nodes import Refusal, RefusingRuntime
+from onnxgate.stages.runtime.isolated_nodes import LevelRefusal, RefusingRuntime
 from onnxgate.stages.runtime.stage import ExecutedModel
 
 REFUSED = Failure(type="Fail", text="[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: no")
-UNKNOWN = RefusingRuntime((Refusal("all", REFUSED, ""), Refusal("disabled", REFUSED, "")), None, in_full=False)
+UNKNOWN = RefusingRuntime(
+    (LevelRefusal("all", REFUSED, ""), LevelRefusal("disabled", REFUSED, "")), None, in_full=False
+)
 LOADS = Completed(result=LoadResult(providers=("CPUExecutionProvider",)))
 CRASHED = Crashed(signal="SIGSEGV", during="load", log="")
 
@@ -83,7 +85,7 @@ def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -
     too_new = Failure(type="Fail", text="Unsupported model IR version: 10, max supported IR version: 8")
     NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 1), {OLD: UNKNOWN})
     NodeLoader(answering, tmp_path).examine(
-        run_model(tmp_path, 1), {NEW: RefusingRuntime((Refusal("all", too_new, ""),), None, in_full=False)}
+        run_model(tmp_path, 1), {NEW: RefusingRuntime((LevelRefusal("all", too_new, ""),), None, in_full=False)}
     )
 
     assert [10, 10, 7] == [onnx.load(job.model).ir_version for _, job in answering.asked]
@@ -134,7 +136,7 @@ def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytes
 
 def test_nothing_is_asked_in_vain(tmp_path: Path) -> None:
     """A file that cannot be read has no nodes."""
-    cut_off = Refusal("all", Failure(type="InvalidProtobuf", text="Protobuf parsing failed."), "")
+    cut_off = LevelRefusal("all", Failure(type="InvalidProtobuf", text="Protobuf parsing failed."), "")
     answering = Answering(lambda _: LOADS)
     NodeLoader(answering, tmp_path).examine(
         run_model(tmp_path), {OLD: RefusingRuntime((cut_off,), None, in_full=False)}

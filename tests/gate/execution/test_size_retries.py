@@ -123,7 +123,7 @@ def _planned(name: str) -> PlannedRuntime:
 def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     """The cases that are judged, by runtime."""
     runs = [each for each in done.subjects if isinstance(each, ModelRuns)]
-    return {each.runtime: {attempt.case for attempt in each.attempts} for each in runs}
+    return {each.runtime: {attempt.case.name for attempt in each.attempts} for each in runs}
 
 
 def test_what_runs_is_run_once(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from onnxgate import rules
 from onnxgate.core.findings import Place, RuleHit
 from onnxgate.core.jobs import Failure, InputCase
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns, Refusal
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.report_builder import build_command, find_replays, select_shown_replays
 from tests.harness.reports.sample_reports import finding
 
+NO = Refusal(failure=Failure(type="Fail", text="no"))
 MODEL = "models/m.onnx"
 NAMES = ("sizes batch=1 time=16", "sizes batch=3 time=16", "sizes batch=1 time=50", "the source's example")
 
@@ -57,8 +58,10 @@ def _ran(*failing: str) -> ModelRuns:
     attempts = []
     for name in NAMES[:3]:
         sizes = {axis: int(size) for axis, size in (each.split("=") for each in name.split()[1:])}
-        done = Attempt(optimization="all", outcome="completed", case=name, origin="generated", sizes=sizes)
-        refused = msgspec.structs.replace(done, outcome="run-refused", failure=Failure(type="Fail", text="no"))
+        done = Attempt(
+            optimization="all", outcome="completed", case=AttemptCase(name=name, origin="generated", sizes=sizes)
+        )
+        refused = msgspec.structs.replace(done, outcome="run-refused", refusal=NO)
         attempts.append(refused if name in failing else done)
     return ModelRuns(model=MODEL, place=Place("m"), runtime="onnxruntime 1.18.1", attempts=tuple(attempts))
 
@@ -81,7 +84,7 @@ def test_case_that_tells_the_axis_comes_along() -> None:
 
 def test_nothing_to_replay() -> None:
     """Where all agrees, and where no input case has a part in it."""
-    refused = Attempt(optimization="all", outcome="load-refused", failure=Failure(type="Fail", text="no"))
+    refused = Attempt(optimization="all", outcome="load-refused", refusal=NO)
     loading = msgspec.structs.replace(_ran(), attempts=(refused,))
 
     assert find_replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()

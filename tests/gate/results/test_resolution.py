@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 
 from onnxgate import rules
-from onnxgate.core.findings import Claim, Hit, Level, Place, RuleHit, Stage, name_runtimes
+from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage, name_runtimes
+from onnxgate.core.relations import (
+    OPEN_UNTIL_RUN,
+    HitReference,
+    Relation,
+    RelationKind,
+    confirms,
+    contradicts,
+    explained_by,
+    follows_from,
+)
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.ignore_matching import Ignores
@@ -16,9 +30,10 @@ TODAY = datetime.date(2026, 11, 20)
 KNOWN = [f"onnxruntime 1.{minor}.0" for minor in range(9, 20)]
 
 
-def hit(runtime: str, detail: str = "", **more: object) -> Hit:
-    """A hit on one runtime, like every other but for what is given."""
-    return Hit(PLACE, "imports opset 21 of `ai.onnx`", model="m.onnx", runtime=runtime, detail=detail, **more)  # type: ignore[arg-type]
+def hit(runtime: str, detail: str = "", **more: str) -> Hit:
+    """Return a hit on one runtime."""
+    on = OnRuntime(runtime, detail, **more)
+    return Hit(PLACE, "imports opset 21 of `ai.onnx`", model="m.onnx", on=on)
 
 
 def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) -> RuleHit:
@@ -60,7 +75,12 @@ def test_runtimes_without_detail_are_listed() -> None:
 
 def test_findings_at_two_places_stay_two() -> None:
     """Only the runtime may differ between hits that become one finding."""
-    other = Hit(Place("onnxgate.lock", 8), "imports opset 21 of `ai.onnx`", model="m.onnx", runtime="onnxruntime 1.9.0")
+    other = Hit(
+        Place("onnxgate.lock", 8),
+        "imports opset 21 of `ai.onnx`",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+    )
     findings = resolution.merge_runtimes(
         resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), judged(other)]), KNOWN
     )
@@ -70,9 +90,19 @@ def test_findings_at_two_places_stay_two() -> None:
 
 def test_observation_confirms_and_is_not_said_twice() -> None:
     """A failed load that a prediction explains confirms it; on another runtime it speaks for itself."""
-    load = Hit(PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.9.0", explained_by=("opset-too-new",))
+    load = Hit(
+        PLACE,
+        "does not load",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=explained_by("opset-too-new"),
+    )
     elsewhere = Hit(
-        PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.11.0", explained_by=("opset-too-new",)
+        PLACE,
+        "does not load",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.11.0"),
+        relations=explained_by("opset-too-new"),
     )
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(
@@ -91,7 +121,13 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
 
 def test_observation_decides_against_a_prediction() -> None:
     """A prediction that a run contradicts is gone; the contradiction is what remains."""
-    loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("opset-too-new",))
+    loaded = Hit(
+        PLACE,
+        "loads",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=contradicts("opset-too-new"),
+    )
     weighed = resolution.resolve_hits(
         [judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)]
     )
@@ -119,7 +155,13 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
 
 def test_what_is_contradicted_causes_nothing() -> None:
     """What would have followed from it stands for itself again."""
-    loaded = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("unknown-operator",))
+    loaded = Hit(
+        PLACE,
+        "loads",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=contradicts("unknown-operator"),
+    )
     observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
     weighed = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
 
@@ -133,7 +175,13 @@ def stale(level: Level) -> RuleHit:
 
 def mismatch() -> RuleHit:
     """A mismatch with the source, which a stale export has as a consequence."""
-    hit = Hit(PLACE, "differs", model="m.onnx", runtime="onnxruntime 1.9.0", follows_from=("export-stale",))
+    hit = Hit(
+        PLACE,
+        "differs",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=follows_from("export-stale"),
+    )
     return RuleHit("source-mismatch", Stage.PARITY, Level.ERROR, hit)
 
 
@@ -147,7 +195,15 @@ def test_only_the_cause_is_said() -> None:
 def invalid(rule: str = "unknown-operator") -> RuleHit:
     """What the checker says of a model as a whole, where a rule that knows the releases may say it."""
     return RuleHit(
-        "invalid-model", Stage.FILE, Level.ERROR, Hit(PLACE, "is not valid", model="m.onnx", follows_from=(rule,))
+        "invalid-model",
+        Stage.FILE,
+        Level.ERROR,
+        Hit(
+            PLACE,
+            "is not valid",
+            model="m.onnx",
+            relations=follows_from(rule),
+        ),
     )
 
 
@@ -186,7 +242,13 @@ def test_ignored_cause_hides_nothing() -> None:
 def test_softened_prediction_does_not_hide_the_observation() -> None:
     """A prediction that is only a warning leaves a failed load the error that it is."""
     prediction = RuleHit("opset-too-new", Stage.SUPPORT, Level.WARNING, hit("onnxruntime 1.9.0"))
-    load = Hit(PLACE, "does not load", model="m.onnx", runtime="onnxruntime 1.9.0", explained_by=("opset-too-new",))
+    load = Hit(
+        PLACE,
+        "does not load",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=explained_by("opset-too-new"),
+    )
     weighed = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
@@ -194,7 +256,13 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
 
 def about(what: str, rule: str = "missing-kernel") -> RuleHit:
     """One prediction of a rule among others."""
-    predicted = Hit(PLACE, f"no kernel for {what}", model="m.onnx", runtime="onnxruntime 1.9.0", about=what)
+    predicted = Hit(
+        PLACE,
+        f"no kernel for {what}",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        topic=what,
+    )
     return judged(predicted, rule)
 
 
@@ -204,15 +272,17 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
         PLACE,
         "does not load",
         model="m.onnx",
-        runtime="onnxruntime 1.9.0",
-        explained_by=(Claim("missing-kernel", "Det"),),
-        contradicts=(Claim("missing-kernel", "Conv"),),
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=(
+            *explained_by(HitReference("missing-kernel", "Det")),
+            *contradicts(HitReference("missing-kernel", "Conv")),
+        ),
     )
     predictions = [about("Det"), about("Conv"), about("Mul"), about("Det", "type-mismatch")]
     weighed = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
-        (each.judged.rule, each.judged.hit.about, each.confirmed) for each in weighed
+        (each.judged.rule, each.judged.hit.topic, each.confirmed) for each in weighed
     ]
 
 
@@ -222,20 +292,26 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
         PLACE,
         "does not load",
         model="m.onnx",
-        runtime="onnxruntime 1.9.0",
-        explained_by=(Claim("missing-kernel", "Conv"),),
-        confirms=(Claim("missing-kernel", "Det"),),
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=(
+            *explained_by(HitReference("missing-kernel", "Conv")),
+            *confirms(HitReference("missing-kernel", "Det")),
+        ),
     )
     weighed = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [("missing-kernel", True), ("load-failed", False)] == [
-        (each.judged.rule, each.confirmed) for each in weighed
-    ]
+    assert [(KERNEL, True), ("load-failed", False)] == [(each.judged.rule, each.confirmed) for each in weighed]
 
 
 def test_the_whole_rule_may_be_meant() -> None:
     """By its name, all that it says."""
-    load = Hit(PLACE, "loads", model="m.onnx", runtime="onnxruntime 1.9.0", contradicts=("missing-kernel",))
+    load = Hit(
+        PLACE,
+        "loads",
+        model="m.onnx",
+        on=OnRuntime("onnxruntime 1.9.0"),
+        relations=contradicts("missing-kernel"),
+    )
     weighed = resolution.resolve_hits(
         [about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)]
     )
@@ -245,7 +321,72 @@ def test_the_whole_rule_may_be_meant() -> None:
 
 def test_fault_that_keeps_nothing_from_running() -> None:
     """A model with it is run, one with any other error of its file is not."""
-    harmless, broken = hit("", runs_anyway=True), Hit(PLACE, "is not valid ONNX", model="broken.onnx")
+    harmless, broken = (
+        Hit(PLACE, "is passed through", model="m.onnx"),
+        Hit(PLACE, "is not valid ONNX", model="broken.onnx"),
+    )
     found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
 
     assert resolution.find_blocked_models(found, Ignores([], TODAY)) == {"broken.onnx"}
+
+
+KERNEL = "missing-kernel"
+PREDICTED = judged(replace(hit("onnxruntime 1.9.0"), topic="Det"), "missing-kernel")
+ELSEWHERE = judged(replace(hit("onnxruntime 1.10.0"), topic="Det"), "missing-kernel")
+REFERENCE = HitReference("missing-kernel", "Det")
+
+
+@pytest.mark.parametrize(
+    ("relation", "on", "expected"),
+    [
+        (contradicts(REFERENCE), "onnxruntime 1.9.0", [(KERNEL, False), ("run-failed", False)]),
+        (
+            confirms(REFERENCE),
+            "onnxruntime 1.9.0",
+            [(KERNEL, True), (KERNEL, False), ("run-failed", False)],
+        ),
+        (explained_by(REFERENCE), "onnxruntime 1.9.0", [(KERNEL, True), (KERNEL, False)]),
+        (explained_by(REFERENCE), "", [(KERNEL, True), (KERNEL, True)]),
+        (follows_from(REFERENCE), "onnxruntime 1.9.0", [(KERNEL, False), (KERNEL, False)]),
+        (follows_from(REFERENCE), "", [(KERNEL, False), (KERNEL, False)]),
+        (
+            (OPEN_UNTIL_RUN,),
+            "onnxruntime 1.9.0",
+            [(KERNEL, False), (KERNEL, False), ("run-failed", False)],
+        ),
+    ],
+)
+def test_effect_of_each_relation(relation: tuple[Relation, ...], on: str, expected: list[tuple[str, bool]]) -> None:
+    """Each kind drops or confirms exactly the hits that its table row names, on the runtimes that it names."""
+    source = Hit(PLACE, "is seen", model="m.onnx", on=OnRuntime(on) if on else None, relations=relation)
+    resolved = resolution.resolve_hits([PREDICTED, ELSEWHERE, judged(source, "run-failed", Stage.RUNTIME)])
+
+    assert expected == [(each.judged.rule, each.confirmed) for each in resolved]
+
+
+@pytest.mark.parametrize("relate", [contradicts, confirms, explained_by, follows_from])
+def test_relation_to_another_topic_has_no_effect(relate: Callable[..., tuple[Relation, ...]]) -> None:
+    """A reference with a topic does not name the other hits of its rule."""
+    source = replace(hit("onnxruntime 1.9.0"), relations=relate(HitReference("missing-kernel", "Conv")))
+    resolved = resolution.resolve_hits([PREDICTED, judged(source, "run-failed", Stage.RUNTIME)])
+
+    assert [(KERNEL, False), ("run-failed", False)] == [(each.judged.rule, each.confirmed) for each in resolved]
+
+
+def test_every_kind_of_relation_has_an_effect() -> None:
+    """A kind that the table lacks would be an error in the middle of a check."""
+    assert set(RelationKind) == resolution.RELATION_EFFECTS.keys()
+
+
+def test_open_hits_are_dropped_once_the_model_was_run() -> None:
+    """What could not be predicted is of no interest on the runtimes on which it was observed."""
+    hits = [judged(replace(hit(f"onnxruntime 1.{minor}.0"), relations=(OPEN_UNTIL_RUN,))) for minor in (9, 10)]
+    observed = {("m.onnx", "onnxruntime 1.9.0"), ("n.onnx", "onnxruntime 1.10.0")}
+
+    assert [*hits[1:], PREDICTED] == resolution.drop_answered_hits([*hits, PREDICTED], observed)
+
+
+def test_evidence_that_no_rule_reads_is_an_error() -> None:
+    """Evidence of an unknown type must not pass silently as evidence without a problem."""
+    with pytest.raises(TypeError, match="no rule reads evidence of the type `Place`"):
+        list(resolution.apply_rules([PLACE], rules.ALL, {}))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from onnxgate import __version__
 from onnxgate.core import report_json
-from onnxgate.core.findings import ALL_STAGES, Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, Hit, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
 from onnxgate.gate.request import GateState
 from onnxgate.gate.sharding.merge import MergedReport, merge_reports
@@ -157,7 +157,12 @@ def test_sound_shards(parts: list[Report]) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
     """Whichever shard uses it, it is used."""
-    hit = Hit(Place("onnxgate.lock"), "does not run", model=path, runtime="onnxruntime 1.19.2")
+    hit = Hit(
+        Place("onnxgate.lock"),
+        "does not run",
+        model=path,
+        on=OnRuntime("onnxruntime 1.19.2"),
+    )
     gathered = replace_in(sound(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
     report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from onnxgate import rules
 from onnxgate.core.findings import Place
+from onnxgate.core.relations import follows_from
 from onnxgate.core.report import Finding
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.gate.results import resolution
@@ -252,7 +253,7 @@ def test_the_lock_says_that_a_model_changed() -> None:
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="in the lock", from_lock=True)
     hits = [hit for rule in CHANGE_RULES for hit in rule.judge(change)]
 
-    assert [("model-changed",)] == [hit.follows_from for hit in hits]
+    assert [follows_from("model-changed")] == [hit.relations for hit in hits]
 
 
 def test_a_name_that_stands_twice_among_outputs() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from onnxgate import rules
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Failure
-from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
+from onnxgate.evidence.runtime import Attempt, AttemptCase, Interruption, IsolatedNode, ModelRuns, Refusal
 from onnxgate.evidence.support import NodeGroup, RefusedOperation
 from onnxgate.gate.results import resolution
 
@@ -35,7 +35,7 @@ def predicted(operator: str) -> RefusedOperation:
 def attempt(level: str, failure: Failure | None, family: str) -> Attempt:
     """The model at one level."""
     outcome = "completed" if failure is None else "load-refused"
-    return Attempt(optimization=level, outcome=outcome, failure=failure, family=family)  # type: ignore[arg-type]
+    return Attempt(optimization=level, outcome=outcome, refusal=Refusal(failure=failure, family=family))  # type: ignore[arg-type]
 
 
 def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> IsolatedNode:
@@ -49,8 +49,7 @@ def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kern
         rule=rule,
         claim=f"no kernel for {operator}" if rule else "",
         explains=explains,
-        failure=NO_DET if outcome == "refused" else None,
-        family="no_kernel" if outcome == "refused" else "",
+        refusal=Refusal(failure=NO_DET, family="no_kernel") if outcome == "refused" else Refusal(),
     )
 
 
@@ -141,7 +140,12 @@ CONTRADICTED = "`Conv` loads alone, though `missing-kernel` said that it would b
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
     """What was predicted is wrong all the same; it is another fault that is seen."""
-    crashed = Attempt(optimization="all", outcome="crashed", case="sizes batch=1", signal="SIGSEGV", during="case")
+    crashed = Attempt(
+        optimization="all",
+        outcome="crashed",
+        case=AttemptCase(name="sizes batch=1"),
+        end=Interruption(signal="SIGSEGV", during="case"),
+    )
     found = said([predicted("Conv"), runs(crashed)])
 
     assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in found]

@@ -31,6 +31,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
+from onnxgate.evidence.export import ExportFailure
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
@@ -211,8 +212,8 @@ def test_equal(new_project: NewProject) -> None:
 
     assert made.subject is not None
     assert made.undone is None
-    assert made.subject.differences == ()
-    assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
+    assert made.subject.committed.differences == ()
+    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
     assert made.fresh == project.folder / "scratch/source/model.onnx"
 
 
@@ -225,8 +226,8 @@ def test_stale(new_project: NewProject) -> None:
     assert made.subject is not None
     assert (made.subject.model, made.subject.source) == ("models/m.onnx", "export/m.py:build")
     assert made.subject.place == BUILD
-    assert made.subject.differences != ()
-    assert all("Tanh" in each for each in made.subject.differences)
+    assert made.subject.committed.differences != ()
+    assert all("Tanh" in each for each in made.subject.committed.differences)
 
 
 def test_restamped(new_project: NewProject) -> None:
@@ -239,7 +240,7 @@ def test_restamped(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
-    assert (made.subject.differences, made.subject.restamped) == ((), "IR version 8, was 10")
+    assert (made.subject.committed.differences, made.subject.committed.ir_change) == ((), "IR version 8, was 10")
 
 
 def test_other_opset(new_project: NewProject) -> None:
@@ -249,7 +250,7 @@ def test_other_opset(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, exported(planned, opset=20))
 
     assert made.subject is not None
-    assert (made.subject.opsets_asked, made.subject.opsets_written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
+    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
 
 
 def test_opset_without_a_pin(new_project: NewProject) -> None:
@@ -295,7 +296,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, ended(0))
 
     assert made.subject is not None
-    assert made.subject.opsets_asked == {}
+    assert made.subject.opsets.requested == {}
     assert (made.subject.source, made.subject.place) == ("make {output}", ENTRY)
 
 
@@ -353,20 +354,20 @@ def test_command_that_raises(new_project: NewProject) -> None:
 @pytest.mark.parametrize(
     ("observation", "recorded"),
     [
-        (Crashed(signal="SIGSEGV", during="export", log="x"), {"crashed": "SIGSEGV during export", "log": "x"}),
-        (TimedOut(limit_s=300.0, during="export", log="x"), {"timed_out_s": 300.0, "log": "x"}),
-        (Refused(failure=Failure(type="E", text="t")), {"failure": Failure(type="E", text="t")}),
+        (Crashed(signal="SIGSEGV", during="export", log="x"), ExportFailure(crashed="SIGSEGV during export")),
+        (TimedOut(limit_s=300.0, during="export", log="x"), ExportFailure(timed_out_s=300.0)),
+        (Refused(failure=Failure(type="E", text="t")), ExportFailure(failure=Failure(type="E", text="t"))),
     ],
 )
-def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: dict[str, Any]) -> None:
+def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: ExportFailure) -> None:
     """A crash, a time limit and a refusal are each evidence, on the line of the source."""
     project = new_project(SOURCE)
     made = stage.collect_evidence(project, planned_for(project), observation)
 
     assert made.subject is not None
-    assert {name: getattr(made.subject, name) for name in recorded} == recorded
+    assert made.subject.end == recorded
     assert made.subject.place == BUILD
-    assert made.subject.opsets_written == {}
+    assert made.subject.opsets.written == {}
 
 
 def test_failure_on_a_line(new_project: NewProject) -> None:
@@ -409,7 +410,7 @@ def test_invalid_export(new_project: NewProject) -> None:
     assert made.subject.failure is not None
     assert made.subject.failure.type == "invalid model"
     assert "NoSuchOperator" in made.subject.failure.text
-    assert made.subject.differences == ()
+    assert made.subject.committed.differences == ()
     assert made.fresh is None
 
 
@@ -458,7 +459,7 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
 
     assert made.undone is None
     assert made.subject is not None
-    assert made.subject.differences == ()
+    assert made.subject.committed.differences == ()
 
 
 def test_pointer_to_other_bytes(new_project: NewProject) -> None:
@@ -471,7 +472,7 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, observation)
 
     assert made.subject is not None
-    assert made.subject.differences == ()
+    assert made.subject.committed.differences == ()
     assert made.undone is not None
     assert made.undone.hint == 'git lfs pull --include "models/m.onnx"'
 
@@ -499,7 +500,7 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned, exported(planned))
 
     assert made.subject is not None
-    assert made.subject.differences == ("there is no such file",)
+    assert made.subject.committed.differences == ("there is no such file",)
 
 
 def test_source_beside_a_command(new_project: NewProject) -> None:

@@ -54,8 +54,7 @@ def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int
 
 def lost(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
     """The axes that were lost."""
-    found: tuple[LostAxis, ...] = compare_with_request(told, model)["lost"]
-    return found
+    return compare_with_request(told, model).lost_axes
 
 
 def test_axes_that_are_as_asked() -> None:
@@ -186,7 +185,7 @@ def test_two_equal_exports(new_project: NewProject) -> None:
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
 
-    assert (subject(made).unstable, subject(made).failed_again, made.undone) == ((), None, None)
+    assert (subject(made).second.differences, subject(made).second.failure, made.undone) == ((), None, None)
 
 
 def test_two_exports_that_differ(new_project: NewProject) -> None:
@@ -194,7 +193,7 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
 
-    assert subject(made).unstable == ("output `y` is `Neg`, was `Relu`",)
+    assert subject(made).second.differences == ("output `y` is `Neg`, was `Relu`",)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ def test_second_export_that_fails(new_project: NewProject, observation: Observat
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
-    assert subject(made).failed_again == failure
+    assert subject(made).second.failure == failure
 
 
 @pytest.mark.parametrize(
@@ -222,7 +221,7 @@ def test_second_export_that_never_was(new_project: NewProject, observation: Obse
 
     assert made.undone is not None
     assert made.undone.reason.startswith("whether it is stable is not known: ")
-    assert (subject(made).unstable, subject(made).failed_again) == ((), None)
+    assert (subject(made).second.differences, subject(made).second.failure) == ((), None)
 
 
 def test_first_export_that_fails(new_project: NewProject) -> None:
@@ -231,7 +230,7 @@ def test_first_export_that_fails(new_project: NewProject) -> None:
     first = Refused(failure=Failure(type="OSError", text="no"))
     made = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
 
-    assert (subject(made).failure, subject(made).unstable) == (first.failure, ())
+    assert (subject(made).failure, subject(made).second.differences) == (first.failure, ())
 
 
 def test_command_is_run_twice(new_project: NewProject) -> None:
@@ -245,10 +244,10 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
     write(planned.written)
     write(planned.written_again, op="Neg")
     project = new_project_of(planned)
-    assert subject(stage.collect_evidence(project, planned, ended(0), ended(0))).unstable == (
+    assert subject(stage.collect_evidence(project, planned, ended(0), ended(0))).second.differences == (
         "output `y` is `Neg`, was `Relu`",
     )
-    failed = subject(stage.collect_evidence(project, planned, ended(0), ended(2, "no weights"))).failed_again
+    failed = subject(stage.collect_evidence(project, planned, ended(0), ended(2, "no weights"))).second.failure
     assert failed == Failure(type="exit status 2", text="no weights")
 
 

@@ -12,7 +12,13 @@ import pytest
 from onnxgate.core.findings import Place
 from onnxgate.core.jobs import Completed, Crashed, Failure, LoadResult, Observation, Refused
 from onnxgate.stages.runtime import isolated_nodes
-from onnxgate.stages.runtime.isolated_nodes import IsolatedLoad, NodeKind, Refusal, RefusingRuntime, collect_node_kinds
+from onnxgate.stages.runtime.isolated_nodes import (
+    IsolatedLoad,
+    LevelRefusal,
+    NodeKind,
+    RefusingRuntime,
+    collect_node_kinds,
+)
 from onnxgate.stages.runtime.stage import ExecutedModel
 from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap
 
@@ -60,7 +66,7 @@ def refusing(
     """A runtime that refuses the model, and the operators that are predicted to be refused."""
     levels = ("all", "disabled")
     refusals = tuple(
-        Refusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
+        LevelRefusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
     )
     found = tuple(
         NodeProblem(kind.first, SupportGap(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]

@@ -50,10 +50,10 @@ def test_completed_cases_are_attempts(tmp_path: Path) -> None:
     fine = saved(tmp_path, FINE, FINE)
     attempts = _attempts(tmp_path, ran(NEW, "all", done(fine, fine)), ran(NEW, "disabled", done(fine, fine)))
 
-    assert [(each.optimization, each.case, each.outcome) for each in attempts] == [
+    assert [(each.optimization, each.case.name, each.outcome) for each in attempts] == [
         (level, name, "completed") for level in ("all", "disabled") for name in ("sizes batch=1", "sizes batch=3")
     ]
-    assert (attempts[1].origin, attempts[1].sizes) == ("generated", {"batch": 3})
+    assert (attempts[1].case.origin, attempts[1].case.sizes) == ("generated", {"batch": 3})
 
 
 def test_loading_alone_is_an_attempt(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_failures_tell_family_and_node(tmp_path: Path) -> None:
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
     failed = runs.attempts[1]
 
-    assert (failed.outcome, failed.family, failed.node) == ("run-refused", "run_node", "first")
-    assert failed.means.startswith("a Reshape ")
+    assert (failed.outcome, failed.refusal.family, failed.refusal.node) == ("run-refused", "run_node", "first")
+    assert failed.refusal.means.startswith("a Reshape ")
     assert runs.node_places == {"first": Place("build.py", 2)}
 
 
@@ -81,8 +81,8 @@ def test_nodes_that_the_model_does_not_have_are_not_named(tmp_path: Path) -> Non
         ran(NEW, "disabled", done(*[refused(RESHAPE.format("second"))] * 2)),
     )
 
-    assert {each.node for each in alone} == {""}
-    assert {each.node for each in beside} == {"second"}
+    assert {each.refusal.node for each in alone} == {""}
+    assert {each.refusal.node for each in beside} == {"second"}
 
 
 def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operator(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operato
         for name in ("Relu", "Abs", "Det")
     }
 
-    assert {"Relu": "first", "Abs": "second", "Det": ""} == {name: each[0].node for name, each in nodes.items()}
+    assert {"Relu": "first", "Abs": "second", "Det": ""} == {name: each[0].refusal.node for name, each in nodes.items()}
 
 
 def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
     found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
 
-    assert [{each.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
+    assert [{each.refusal.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
     assert [runs.node_places for runs in found] == [{"first": Place("build.py", 2)}] * 2
 
 
@@ -112,9 +112,9 @@ def test_load_that_is_refused(tmp_path: Path) -> None:
     )
     (attempt,) = _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text))))
 
-    assert (attempt.outcome, attempt.case, attempt.family) == ("load-refused", "", "ir")
-    assert attempt.means == "the model is stamped with IR version 14, newer than this release reads"
-    assert attempt.fix == "stamp the IR version down with `onnxgate fix`, or raise the target's version"
+    assert (attempt.outcome, attempt.case.name, attempt.refusal.family) == ("load-refused", "", "ir")
+    assert attempt.refusal.means == "the model is stamped with IR version 14, newer than this release reads"
+    assert attempt.refusal.fix == "stamp the IR version down with `onnxgate fix`, or raise the target's version"
 
 
 @pytest.mark.parametrize(("during", "name"), [("load", ""), ("case sizes batch=3", "sizes batch=3"), ("start", "")])
@@ -122,7 +122,12 @@ def test_crash_is_one_attempt(tmp_path: Path, during: str, name: str) -> None:
     """At the case that was running; of the others of its level nothing is known."""
     (attempt,) = _attempts(tmp_path, ran(NEW, "all", Crashed(signal="SIGSEGV", during=during, log="")))
 
-    assert (attempt.outcome, attempt.case, attempt.signal, attempt.during) == ("crashed", name, "SIGSEGV", during)
+    assert (attempt.outcome, attempt.case.name, attempt.end.signal, attempt.end.during) == (
+        "crashed",
+        name,
+        "SIGSEGV",
+        during,
+    )
 
 
 def test_time_out_is_one_attempt(tmp_path: Path) -> None:
@@ -130,7 +135,7 @@ def test_time_out_is_one_attempt(tmp_path: Path) -> None:
     observation = TimedOut(limit_s=2.5, during="case sizes batch=1", log="")
     (attempt,) = _attempts(tmp_path, ran(NEW, "disabled", observation))
 
-    assert (attempt.outcome, attempt.limit_s, attempt.case) == ("timed-out", 2.5, "sizes batch=1")
+    assert (attempt.outcome, attempt.end.limit_s, attempt.case.name) == ("timed-out", 2.5, "sizes batch=1")
 
 
 def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
@@ -164,18 +169,18 @@ def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
     assert [(runs.predicted, runs.memory_limit_mib) for runs in found] == [(("opset-too-new",), 512), ((), 512)]
 
 
-def _finite(folder: Path, got: CaseResult, source: CaseResult | None) -> tuple[tuple[str, ...], bool | None]:
+def _finite(folder: Path, got: CaseResult, source: CaseResult | None) -> tuple[tuple[str, ...], str]:
     one = (case(1),)
     eager = {} if source is None else {one[0].name: source}
     (runs,), _ = collect_evidence(run_model(folder), [ran(NEW, "all", done(got), cases=one)], eager, {})
-    return runs.attempts[0].not_finite, runs.attempts[0].reference_finite
+    return runs.attempts[0].outputs.not_finite, runs.attempts[0].source
 
 
 def test_outputs_that_are_not_finite(tmp_path: Path) -> None:
     """Without a source they are named, and nothing is known of what is right."""
-    assert _finite(tmp_path, saved(tmp_path, STRANGE, FINE), None) == (("y",), None)
-    assert _finite(tmp_path, saved(tmp_path, FINE, FINE), None) == ((), None)
-    assert _finite(tmp_path, saved(tmp_path, None, FINE), None) == ((), None)
+    assert _finite(tmp_path, saved(tmp_path, STRANGE, FINE), None) == (("y",), "none")
+    assert _finite(tmp_path, saved(tmp_path, FINE, FINE), None) == ((), "none")
+    assert _finite(tmp_path, saved(tmp_path, None, FINE), None) == ((), "none")
 
 
 def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
@@ -183,15 +188,15 @@ def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
     elsewhere = np.array([[np.inf, 1.0]], np.float32)
     got = saved(tmp_path, STRANGE, FINE)
 
-    assert _finite(tmp_path, got, saved(tmp_path, STRANGE, FINE)) == ((), False)
-    assert _finite(tmp_path, got, saved(tmp_path, elsewhere, FINE)) == (("y",), True)
-    assert _finite(tmp_path, got, saved(tmp_path, FINE, FINE)) == (("y",), True)
+    assert _finite(tmp_path, got, saved(tmp_path, STRANGE, FINE)) == ((), "not-finite")
+    assert _finite(tmp_path, got, saved(tmp_path, elsewhere, FINE)) == (("y",), "finite")
+    assert _finite(tmp_path, got, saved(tmp_path, FINE, FINE)) == (("y",), "finite")
 
 
 def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None:
     """It excuses what is not finite only if it is not finite itself."""
     got = saved(tmp_path, STRANGE, FINE)
-    for value, expected in ((1.0, (("y",), True)), (np.nan, ((), False))):
+    for value, expected in ((1.0, (("y",), "finite")), (np.nan, ((), "not-finite"))):
         assert _finite(tmp_path, got, saved(tmp_path, np.full((4, 2), value), FINE)) == expected
 
 
@@ -203,7 +208,7 @@ def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
         eager = {case(1).name: saved(tmp_path, theirs, FINE)}
         jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
         (runs,), _ = collect_evidence(run_model(tmp_path), jobs, eager, {})
-        found.append(runs.attempts[0].blank)
+        found.append(runs.attempts[0].outputs.blank)
 
     assert found == [("y",), (), ()]
 
@@ -214,7 +219,7 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
 
-    assert [(each.reference_failed, each.reference_finite) for each in runs.attempts] == [(False, None), (True, None)]
+    assert [each.source for each in runs.attempts] == ["none", "failed"]
 
 
 def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
@@ -246,8 +251,8 @@ def test_what_a_second_run_showed(tmp_path: Path) -> None:
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y", "y (layout)"), aliased=("z",))
     first, second = _attempts(tmp_path, ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE))))
 
-    assert (first.unstable, first.aliased) == (("y",), ("z",))
-    assert (second.unstable, second.aliased) == ((), ())
+    assert (first.outputs.unstable, first.outputs.aliased) == (("y",), ("z",))
+    assert (second.outputs.unstable, second.outputs.aliased) == ((), ())
 
 
 def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
@@ -272,8 +277,8 @@ def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
     (judged,), _ = collect_evidence(replace(run_model(tmp_path), facts=facts), [observed], {}, {})
     (unjudged,), _ = collect_evidence(run_model(tmp_path), [observed], {}, {})
 
-    assert judged.attempts[0].wrong_shapes == (WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)"),)
-    assert unjudged.attempts[0].wrong_shapes == ()
+    assert judged.attempts[0].outputs.wrong_shapes == (WrongShape(output="y", declared="(batch, 2)", shape="(1, 2)"),)
+    assert unjudged.attempts[0].outputs.wrong_shapes == ()
 
 
 NOT_USED = Refused(
