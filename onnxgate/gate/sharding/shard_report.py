@@ -15,6 +15,7 @@ from onnxgate import __version__, rules
 from onnxgate.core.findings import Stage, join_phrases
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
+    COUNT_NAMES,
     LEVELS,
     VERSION,
     AskedName,
@@ -32,7 +33,6 @@ from onnxgate.core.report_json import is_intact
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import matches_model
-from onnxgate.gate.sharding.merge import COUNT_NAMES
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
