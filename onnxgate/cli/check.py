@@ -7,7 +7,7 @@ import difflib
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,7 +181,15 @@ def _run_gate(
 ) -> Report:
     from onnxgate import rules
     from onnxgate.gate import pipeline
-    from onnxgate.gate.request import GateRequest
+    from onnxgate.gate.request import (
+        Baseline,
+        Checkout,
+        GateRequest,
+        IgnorePolicy,
+        RunCaches,
+        Selection,
+        StaticSettings,
+    )
     from onnxgate.gate.results import report_builder
     from onnxgate.project.config.loader import load_config
     from onnxgate.project.lock.loader import load_lock
@@ -196,25 +204,20 @@ def _run_gate(
     chosen = _choose_baseline(project, against, asked, options)
     meter = _make_cost_meter(asked, inputs)
     request = GateRequest(
-        project=project,
-        lock=lock,
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=models if share is None else share.own(models),
-        stages=asked,
-        today=today,
+        checkout=Checkout(
+            project=project,
+            lock=lock,
+            lock_text=project.lock_path.read_text(encoding="utf-8"),
+            lock_name=project.lock_path.name,
+            models=models if share is None else share.own(models),
+        ),
+        selection=Selection(asked, inputs),
+        ignores=IgnorePolicy(today, honoured=not options.no_ignores),
         open_host=functools.partial(_open_host, project, options, meter),
-        honour_ignores=not options.no_ignores,
-        support_folder=_support_folder,
-        asked=inputs,
-        inputs_folder=inputs_dir,
-        against=chosen.revision if chosen is not None else None,
-        unheld=chosen.remark if chosen is not None else "",
+        baseline=Baseline(chosen.revision, chosen.remark) if chosen is not None else Baseline(),
         share=share,
-        results_folder=_results_folder(asked),
-        fresh=fresh,
-        jobs=options.jobs,
-        static_folder=None if fresh else static_dir,
+        caches=RunCaches(_results_folder(asked), fresh=fresh, inputs=inputs_dir, support=_support_folder),
+        static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
     report = report_builder.build_report(request, outcome, options.fail_on, drawn=drawn)
@@ -358,8 +361,9 @@ def _write_ignores(
     adopted = accept_findings(request, outcome, before, until)
     if adopted.data != before:
         write_config(request.project.path, adopted.data, before)
-    adopted.outcome.gathered.remarks += adopted.remarks
-    return adopted.outcome
+    gathered = adopted.outcome.gathered
+    change = replace(gathered.change, remarks=(*gathered.change.remarks, *adopted.remarks))
+    return replace(adopted.outcome, gathered=replace(gathered, change=change))
 
 
 def parse_stages(static: bool, names: str | None) -> frozenset[Stage]:

@@ -32,7 +32,7 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.formats import model_diff
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Baseline, Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.lock.loader import load_lock
@@ -137,7 +137,7 @@ def _request_for_files(
     """Files that no config knows: nothing is promised of them but what `--target` says."""
     request = make_request(paths, target, options, "minors")
     if target is None:
-        request = dataclasses.replace(request, lock=Lock())
+        request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
     return request.project, request, False
 
 
@@ -148,17 +148,18 @@ def _request_for_project(
         raise LockError(f"there is no `{project.lock_path.name}`", hint=_missing_lock_hint(project, paths))
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)
     return GateRequest(
-        project=project,
-        lock=load_lock(project.lock_path),
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=project.models([str(path) for path in paths], base=options.start),
-        stages=frozenset(STATIC_STAGES),
-        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
+        checkout=Checkout(
+            project=project,
+            lock=load_lock(project.lock_path),
+            lock_text=project.lock_path.read_text(encoding="utf-8"),
+            lock_name=project.lock_path.name,
+            models=project.models([str(path) for path in paths], base=options.start),
+        ),
+        selection=Selection(frozenset(STATIC_STAGES)),
+        ignores=IgnorePolicy(datetime.datetime.now(tz=datetime.timezone.utc).date(), honoured=not options.no_ignores),
         open_host=functools.partial(open_host_with_progress, project, options),
-        honour_ignores=not options.no_ignores,
-        support_folder=support_dir,
-        against=chosen.revision,
+        baseline=Baseline(chosen.revision),
+        caches=RunCaches(support=support_dir),
     )
 
 

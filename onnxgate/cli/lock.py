@@ -27,7 +27,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.discovery import find_config
 from onnxgate.project.config.loader import load_config
@@ -307,16 +307,17 @@ def preview_exit_status(preview: Preview) -> int:
 
 def _compute_preview(project: Project, old: Lock, new: Lock, options: CommonOptions) -> Preview:
     request = GateRequest(
-        project=project,
-        lock=old,
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=project.models(),
-        stages=frozenset(ALL_STAGES),
-        today=datetime.datetime.now(tz=datetime.timezone.utc).date(),
+        checkout=Checkout(
+            project=project,
+            lock=old,
+            lock_text=project.lock_path.read_text(encoding="utf-8"),
+            lock_name=project.lock_path.name,
+            models=project.models(),
+        ),
+        selection=Selection(frozenset(ALL_STAGES)),
+        ignores=IgnorePolicy(datetime.datetime.now(tz=datetime.timezone.utc).date(), honoured=not options.no_ignores),
         open_host=functools.partial(open_host_with_progress, project, options),
-        honour_ignores=not options.no_ignores,
-        support_folder=support_dir,
+        caches=RunCaches(support=support_dir),
     )
     with temporary_folder() as scratch:
         numbers = itertools.count()

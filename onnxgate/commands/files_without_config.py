@@ -17,7 +17,7 @@ from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason, describe_working_range
 from onnxgate.core.report import LEVELS, Finding, Report
 from onnxgate.gate import pipeline
-from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results import report_builder
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.project.config.discovery import find_config, find_git_root
@@ -38,7 +38,10 @@ def check_files(paths: Sequence[Path], requirement: str | None, options: CommonO
     request = make_request(paths, requirement, options)
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
-    outcome.gathered.undone += _find_undecided_models(models, outcome)
+    unchecked = outcome.gathered.unchecked
+    undone = (*unchecked.undone, *_find_undecided_models(models, outcome))
+    gathered = dataclasses.replace(outcome.gathered, unchecked=dataclasses.replace(unchecked, undone=undone))
+    outcome = dataclasses.replace(outcome, gathered=gathered)
     findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
     report = report_builder.build_report(
         request, dataclasses.replace(outcome, findings=findings), options.fail_on, drawn=drawn
@@ -59,16 +62,17 @@ def make_request(
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_apply_select(_find_releases(requirement), select))
     return GateRequest(
-        project=_make_project(start, requirement, models),
-        lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
-        lock_text="",
-        lock_name="",
-        models=models,
-        stages=PREDICTED_STAGES,
-        today=datetime.date.min,
+        checkout=Checkout(
+            project=_make_project(start, requirement, models),
+            lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
+            lock_text="",
+            lock_name="",
+            models=models,
+        ),
+        selection=Selection(PREDICTED_STAGES),
+        ignores=IgnorePolicy(datetime.date.min),
         open_host=_refuse_host,
-        jobs=options.jobs,
-        static_folder=static_dir,
+        static=StaticSettings(options.jobs, static_dir),
     )
 
 

@@ -98,7 +98,7 @@ def _content_size_bytes(path: Path, *_: int) -> int:
     from onnxgate.model.reading.structure import read_light_structure
 
     try:
-        data_files = find_data_files(read_light_structure(path), path).values()
+        data_files = find_data_files(read_light_structure(path), path)
     except (UnreadableModel, OSError):
-        data_files = ()
-    return path.stat().st_size + sum(file.size_bytes for file in data_files)
+        data_files = {}
+    return path.stat().st_size + sum(file.size_bytes for file in data_files.values())

@@ -249,11 +249,11 @@ def _axes(facts: ModelFacts) -> set[str]:
 
 def select_ignores(request: GateRequest, gathered: GateState) -> Ignores:
     """The config's, with the content that each model has now."""
-    entries = request.project.config.ignore if request.honour_ignores else ()
+    entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):
         contents = {path: hash_content(facts) for path, facts in gathered.facts.items()}
-    return Ignores(entries, request.today, contents)
+    return Ignores(entries, request.ignores.today, contents)
 
 
 def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozenset[str]) -> tuple[Finding, ...]:
@@ -292,14 +292,14 @@ def determine_scope(
 ) -> ignore_matching.CheckScope:
     """What the rules could know: of a model that is not here, broken or not run, they know less."""
     selected = frozenset(model.path for model in request.models)
-    stages, held = _ruled_stages(request), request.against is not None
+    stages, held = _ruled_stages(request), request.baseline.revision is not None
     scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, held)
     scope.leave_undone([*gathered.undone, *gathered.skipped])
     scope.leave_open(stages - {Stage.LOCK}, gathered.away)
     scope.leave_open(stages, selected - gathered.facts.keys())
     scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, blocked)
     scope.leave_open(ignore_matching.STAGES_AFTER_RUNS, {runs.model for runs in gathered.execution.faulty})
-    if request.asked.cases:
+    if request.selection.inputs.cases:
         scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, [ignore_matching.ALL_MODELS])
     return scope
 

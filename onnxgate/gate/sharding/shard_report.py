@@ -66,9 +66,10 @@ def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
 
 def _check_key(request: GateRequest, share: Share) -> str:
     """Equal in all shards of one check: of the same state, divided alike, with the same options."""
-    against = request.against.commit if request.against is not None else ""
+    revision, seed = request.baseline.revision, request.selection.inputs.seed
+    against = revision.commit if revision is not None else ""
     stages = sorted(stage.value for stage in request.stages)
-    return digest_values([share.division.plan, stages, request.asked.seed, request.honour_ignores, against])
+    return digest_values([share.division.plan, stages, seed, request.ignores.honoured, against])
 
 
 def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
@@ -339,7 +340,8 @@ def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
 def _describe_other_check(report: Report) -> str:
     shard = report.shard
     assert shard is not None
-    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+    key = shard.key[:PLAN_KEY_CHARACTERS]
+    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{key}`)"
 
 
 def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:

@@ -18,7 +18,7 @@ from onnxgate import __version__
 from onnxgate.core import report_json
 from onnxgate.core.findings import ALL_STAGES, Hit, Level, Place, RuleHit, Stage
 from onnxgate.core.report import Drawing, DrawnNode, Report, ReportedPlace, SharedHit
-from onnxgate.gate.request import GateState
+from onnxgate.gate.request import FileResult, GateState, LockResult
 from onnxgate.gate.sharding import merge
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import Division
@@ -129,12 +129,12 @@ def sound() -> GateState:
     """Nothing is wrong, but that ignores are not used."""
     from tests.harness.sharded_outcomes import _facts
 
-    return GateState(facts={path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS})
+    return GateState(lock=LockResult({path: _facts(path, "1" * 64, ("batch", "time"), "y") for path in PATHS}))
 
 
 def replace_in(gathered: GateState, *judged: RuleHit) -> GateState:
     """The same with what rules say."""
-    return dataclasses.replace(gathered, judged=list(judged))
+    return dataclasses.replace(gathered, file=FileResult(hits=judged))
 
 
 def reasons(report: Report) -> str:
