@@ -7,7 +7,7 @@ import datetime
 import difflib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -172,10 +172,11 @@ def _run_gate(
     from onnxgate import rules
     from onnxgate.cli.shared.project_request import current_date, make_project_request
     from onnxgate.gate import pipeline
+    from onnxgate.gate.request import Baseline, RunCaches, Selection, StaticSettings
     from onnxgate.gate.results import report_builder
     from onnxgate.project.config.loader import load_config
     from onnxgate.project.lock.loader import load_lock
-    from onnxgate.runtimes.environments.storage import inputs_dir, static_dir
+    from onnxgate.runtimes.environments.storage import inputs_dir, static_dir, support_dir
 
     today = current_date()
     before = ignoring.before(config, today)
@@ -188,15 +189,11 @@ def _run_gate(
     own_models = models if share is None else share.own(models)
     request = dataclasses.replace(
         make_project_request(project, lock, own_models, asked, options, meter),
-        asked=inputs,
-        inputs_folder=inputs_dir,
-        against=chosen.revision if chosen is not None else None,
-        unheld=chosen.remark if chosen is not None else "",
+        selection=Selection(asked, inputs),
+        baseline=Baseline(chosen.revision, chosen.remark) if chosen is not None else Baseline(),
         share=share,
-        results_folder=_results_folder(asked),
-        fresh=fresh,
-        jobs=options.jobs,
-        static_folder=None if fresh else static_dir,
+        caches=RunCaches(_results_folder(asked), fresh=fresh, inputs=inputs_dir, support=support_dir),
+        static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
     report = report_builder.build_report(request, outcome, options.fail_on, drawn=drawn)
@@ -328,8 +325,9 @@ def _write_ignores(
     adopted = accept_findings(request, outcome, before, until)
     if adopted.data != before:
         write_config(request.project.path, adopted.data, before)
-    adopted.outcome.gathered.remarks += adopted.remarks
-    return adopted.outcome
+    gathered = adopted.outcome.gathered
+    change = replace(gathered.change, remarks=(*gathered.change.remarks, *adopted.remarks))
+    return replace(adopted.outcome, gathered=replace(gathered, change=change))
 
 
 def parse_stages(static: bool, names: str | None) -> frozenset[Stage]:

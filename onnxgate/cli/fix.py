@@ -31,7 +31,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.formats import model_diff
 from onnxgate.formats.wording import pluralize
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Baseline, GateRequest
 from onnxgate.project.config.discovery import find_git_root
 from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.lock.loader import load_lock
@@ -136,7 +136,7 @@ def _request_for_files(
     """Return the request for files without a config: `--target` alone names their runtimes."""
     request = make_request(paths, target, options.start, options.jobs, "minors")
     if target is None:
-        request = dataclasses.replace(request, lock=Lock())
+        request = dataclasses.replace(request, checkout=dataclasses.replace(request.checkout, lock=Lock()))
     return request.project, request, False
 
 
@@ -149,7 +149,7 @@ def _request_for_project(
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     request = make_project_request(project, lock, models, frozenset(STATIC_STAGES), options)
-    return dataclasses.replace(request, against=chosen.revision)
+    return dataclasses.replace(request, baseline=Baseline(chosen.revision))
 
 
 def _missing_lock_hint(project: Project, paths: tuple[Path, ...]) -> str:

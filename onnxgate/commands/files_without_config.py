@@ -16,7 +16,7 @@ from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import NO_KERNELS, Entry, MatrixModel, Predicted, Reason, describe_working_range
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
 from onnxgate.gate import pipeline
-from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results import report_builder
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.project.config.discovery import find_config, find_git_root
@@ -39,7 +39,10 @@ def check_files(
     request = make_request(paths, requirement, start, jobs)
     outcome = pipeline.run(request)
     models = predict_matrix(outcome)
-    outcome.gathered.undone += _find_undecided_models(models, outcome)
+    unchecked = outcome.gathered.unchecked
+    undone = (*unchecked.undone, *_find_undecided_models(models, outcome))
+    gathered = dataclasses.replace(outcome.gathered, unchecked=dataclasses.replace(unchecked, undone=undone))
+    outcome = dataclasses.replace(outcome, gathered=gathered)
     findings = tuple(sorted(_soften_findings(outcome, models), key=lambda finding: LEVELS.index(finding.level)))
     report = report_builder.build_report(request, dataclasses.replace(outcome, findings=findings), fail_on, drawn=drawn)
     ranges = (
@@ -58,16 +61,17 @@ def make_request(
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_apply_select(_find_releases(requirement), select))
     return GateRequest(
-        project=_make_project(start, requirement, models),
-        lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
-        lock_text="",
-        lock_name="",
-        models=models,
-        stages=PREDICTED_STAGES,
-        today=datetime.date.min,
+        checkout=Checkout(
+            project=_make_project(start, requirement, models),
+            lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=runtimes)}),
+            lock_text="",
+            lock_name="",
+            models=models,
+        ),
+        selection=Selection(PREDICTED_STAGES),
+        ignores=IgnorePolicy(datetime.date.min),
         open_host=_refuse_host,
-        jobs=jobs,
-        static_folder=static_dir,
+        static=StaticSettings(jobs, static_dir),
     )
 
 

@@ -56,7 +56,7 @@ def accept_findings(
         UsageError: the entries of the config cannot be edited as they are written there.
     """
     project = request.project
-    plan = _IgnorePlan(project.config.ignore, request.today, until)
+    plan = _IgnorePlan(project.config.ignore, request.ignores.today, until)
     while plan.accept(outcome):
         request = plan.under(request)
         outcome = pipeline.reapply_ignores(request, outcome)
@@ -72,7 +72,7 @@ def accept_findings(
 def _refresh_lines(request: GateRequest, outcome: GateOutcome, lines: Mapping[Keys, int]) -> GateOutcome:
     """Return the outcome with the line numbers of the new config for findings that are shown there."""
     project = request.project
-    request = replace(request, project=replace(project, lines=lines))
+    request = replace(request, checkout=replace(request.checkout, project=replace(project, lines=lines)))
     moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
     if moved and any(each.hit.place.path == project.path.name for each in outcome.gathered.judged):
         return pipeline.run(request)
@@ -121,7 +121,8 @@ class _IgnorePlan:
     def under(self, request: GateRequest) -> GateRequest:
         """Return the request with the new entries."""
         config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
-        return replace(request, project=replace(request.project, config=config))
+        project = replace(request.project, config=config)
+        return replace(request, checkout=replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
         """Add the findings of the outcome; return False if all that can be accepted is."""

@@ -249,6 +249,10 @@ class Report(Part, frozen=True, kw_only=True):
 
 
 LEVELS = ("error", "warning", "note")
+SUMMED_COUNTS = ("models", "without_source", "ran", "compared", "reused")
+"""Counts about models alone: those of a check are the sums of those of its shards."""
+RECOUNTED_COUNTS = (*(f"{level}s" for level in LEVELS), "ignored", "runtimes", "undecided", "skipped")
+COUNT_NAMES = frozenset((*SUMMED_COUNTS, *RECOUNTED_COUNTS))
 FailOn = Literal["error", "warning", "never"]
 Verdict = Literal["pass", "fail", "undecided"]
 

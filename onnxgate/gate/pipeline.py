@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from onnxgate import rules
 from onnxgate.core.findings import DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.report import Replay
 from onnxgate.evidence.budget import ModelSize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
-from onnxgate.gate.cache.custom_builds import CustomBuilds, find_unknown_builds
-from onnxgate.gate.request import ExecutionRequest, ExecutionResult, GateOutcome, GateRequest, GateState
+from onnxgate.gate.cache.custom_builds import CustomBuilds, HarvestedBuilds, find_unknown_builds
+from onnxgate.gate.request import (
+    ChangeResult,
+    Checkout,
+    ExecutionResult,
+    ExecutionSettings,
+    FileResult,
+    GateOutcome,
+    GateRequest,
+    GateState,
+    LockResult,
+    RunnableModel,
+    StaticSettings,
+    SupportStageResult,
+    Unchecked,
+)
 from onnxgate.gate.results import report_builder, resolution
 from onnxgate.gate.static import StaticAnalyzer, SupportQuery, create_caching_analyzer
 from onnxgate.model.reading.external_data import classify_layouts, hash_content, list_content_files
-from onnxgate.project.config.project import SelectedModel
-from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_models
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.plan import PlannedModel, PlannedRuntime, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.stages.lock import stage as lock_stage
 from onnxgate.stages.support import stage as support_stage
@@ -29,264 +43,299 @@ if TYPE_CHECKING:
 
 
 def run(request: GateRequest) -> GateOutcome:
-    """Run the stages asked for, and weigh what they found."""
-    with _create_analyzer(request) as examiner:
-        return _run_stages(request, examiner)
+    """Run the selected stages, and resolve what they find."""
+    with _create_analyzer(request.static, request.project) as analyzer:
+        return _run_stages(request, analyzer)
 
 
-def _create_analyzer(request: GateRequest) -> StaticAnalyzer:
-    if request.static_folder is None:
-        return StaticAnalyzer(request.jobs)
-    return create_caching_analyzer(request.jobs, request.static_folder(), request.project.folder)
+def _create_analyzer(settings: StaticSettings, project: Project) -> StaticAnalyzer:
+    if settings.folder is None:
+        return StaticAnalyzer(settings.jobs)
+    return create_caching_analyzer(settings.jobs, settings.folder(), project.folder)
 
 
-def _run_stages(request: GateRequest, examiner: StaticAnalyzer) -> GateOutcome:
-    gathered = GateState()
-    planned = plan_models(request.project, request.lock, request.models)
-    files = _with_required_runtimes(examiner.files(request.project, _with_lock_places(request), request.lock), planned)
-    _collect_files(request, files, gathered)
-    against, whole = lock_stage.collect_evidence(request.project, request.lock, request.lock_text, files)
-    if Stage.LOCK in request.stages:
-        _apply_rules(request, gathered, [*against, whole])
-    gathered.facts = {each.facts.path: each.facts for each in against}
-    gathered.places = {each.facts.path: each.place for each in against}
-    if Stage.LOCK in request.stages:
-        _compare_with_baseline(request, planned, against, gathered)
-    if Stage.FILE in request.stages:
-        _apply_rules(request, gathered, _model_sizes(planned, gathered))
-    if Stage.SUPPORT in request.stages:
-        _load_custom_builds(request, planned, gathered)
-        _predict_support(request, examiner, planned, gathered)
-    blocked = frozenset(resolution.find_broken_models(request, gathered))
-    gathered.undone += _undone_static_stages(request, gathered, blocked)
-    _run_dynamic_stages(request, planned, blocked, gathered)
-    gathered.judged = resolution.drop_answered_hits(gathered.judged, gathered.execution.ran)
-    if request.stages & {Stage.LOCK, Stage.RUNTIME}:
-        gathered.skipped += find_unlocked_builds(request.project, request.lock, request.models)
-    return resolution.build_outcome(request, planned, gathered, blocked)
+def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
+    checkout, stages = request.checkout, request.stages
+    planned = plan_models(checkout.project, checkout.lock, checkout.models)
+    files = analyzer.files(checkout.project, _with_lock_places(checkout), checkout.lock)
+    files = _with_required_runtimes(files, planned)
+    comparisons, lock = _compare_with_lock(checkout, stages, files)
+    file = _judge_files(checkout, stages, files, _model_sizes(planned, lock))
+    change, support = ChangeResult(), SupportStageResult()
+    if Stage.LOCK in stages:
+        change = _compare_with_baseline(request, planned, comparisons, GateState(file=file, lock=lock))
+    if Stage.SUPPORT in stages:
+        builds = _load_custom_builds(request, planned)
+        support = _predict_support(request, analyzer, planned, builds, GateState(file=file, lock=lock))
+    results = GateState(file, lock, change, support)
+    blocked = frozenset(resolution.find_broken_models(request, results))
+    undone = _undone_static_stages(checkout, stages, results, blocked)
+    dynamic = stages.intersection(DYNAMIC_STAGES)
+    if dynamic:
+        present = [model for model in planned if model.path not in blocked]
+        undone += _undone_dynamic_stages(present, dynamic, results)
+        runnable = [model for model in present if model.path not in results.away]
+        results = replace(results, execution=_run_dynamic_stages(request, runnable, dynamic, results))
+        if Stage.RUNTIME not in dynamic:
+            undone += _not_compared(results.execution)
+        undone += resolution.report_unknown_names(request, results.facts)
+    skipped: tuple[IncompleteCheck, ...] = ()
+    if stages & {Stage.LOCK, Stage.RUNTIME}:
+        skipped = tuple(find_unlocked_builds(checkout.project, checkout.lock, checkout.models))
+    results = replace(results, unchecked=Unchecked(tuple(undone), skipped))
+    return resolution.build_outcome(request, planned, results, blocked)
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
-    """The outcome under other ignores: weighed again; all is run again where they let a broken model be run."""
+    """Resolve the outcome under other ignores; run all stages again if they let a broken model be run."""
     blocked = frozenset(resolution.find_broken_models(request, outcome.gathered))
     if blocked != outcome.blocked:
         return run(request)
     return resolution.build_outcome(request, outcome.planned, outcome.gathered, blocked)
 
 
-def _with_lock_places(request: GateRequest) -> tuple[SelectedModel, ...]:
-    """The models, each with its entry in the lock as the place of what is wrong with its file."""
-    lines = find_key_lines(request.lock_text)
+def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
+    """The models, with their entries in the lock as the places of findings about their files."""
+    lines = find_key_lines(checkout.lock_text)
     return tuple(
-        replace(model, place=Place(request.lock_name, find_nearest_line(lines, ("models", model.path))))
-        if model.path in request.lock.models
+        replace(model, place=Place(checkout.lock_name, find_nearest_line(lines, ("models", model.path))))
+        if model.path in checkout.lock.models
         else model
-        for model in request.models
+        for model in checkout.models
     )
 
 
 def _with_required_runtimes(files: Sequence[ModelFile], planned: Sequence[PlannedModel]) -> tuple[ModelFile, ...]:
-    """The files with the runtimes that they are promised on."""
-    runtimes = {each.path: tuple(runtime.name for runtime in each.runtimes) for each in planned}
+    """The files, with the runtimes that must support them."""
+    runtimes = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
     return tuple(replace(file, runtimes=runtimes.get(file.path, ())) for file in files)
 
 
-def _apply_rules(request: GateRequest, gathered: GateState, subjects: Iterable[object]) -> None:
-    gathered.judged += resolution.apply_rules(subjects, rules.ALL, request.project.config.rules)
+def _apply_rules(project: Project, subjects: Iterable[object]) -> tuple[RuleHit, ...]:
+    return tuple(resolution.apply_rules(subjects, rules.ALL, project.config.rules))
 
 
-def _collect_files(request: GateRequest, files: Sequence[ModelFile], gathered: GateState) -> None:
-    """The file stage always reads the files, since all others need its facts; its rules speak where it is asked for."""
-    gathered.away = {file.path: _explain_missing_content(file) for file in files if not file.is_whole}
-    unread = [file for file in files if file.unreadable or file.lost]
-    unreadable = [file.path for file in unread if Stage.FILE in request.stages]
-    gathered.undone += [IncompleteCheck(Stage.FILE, path, "", *gathered.away[path]) for path in unreadable]
-    gathered.remarks = [f"{file.path}: {file.unchecked}" for file in files if file.unchecked]
-    if Stage.FILE in request.stages:
-        _apply_rules(request, gathered, files)
+def _compare_with_lock(
+    checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile]
+) -> tuple[Sequence[ModelLockComparison], LockResult]:
+    """Compare the files with the lock, also if the lock stage does not run: the facts are needed by all stages."""
+    comparisons, whole = lock_stage.collect_evidence(checkout.project, checkout.lock, checkout.lock_text, files)
+    facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
+    places = {comparison.facts.path: comparison.place for comparison in comparisons}
+    hits = _apply_rules(checkout.project, [*comparisons, whole]) if Stage.LOCK in stages else ()
+    return comparisons, LockResult(facts, places, hits)
 
 
-def _compare_with_baseline(
-    request: GateRequest, planned: Sequence[PlannedModel], models: Sequence[ModelLockComparison], gathered: GateState
-) -> None:
-    """What became of the models since the baseline; without one, since they were locked."""
-    gathered.remarks += [request.unheld] if request.unheld else []
-    if request.against is None and not any(model.changes for model in models):
-        return
-    from onnxgate.stages.changes import stage
-
-    if request.against is None:
-        _apply_rules(request, gathered, stage.find_changes_since_lock(models))
-        return
-    present = stage.PresentModels(request.project, planned, gathered.facts, gathered.places, gathered.away)
-    found = stage.find_changes_since_revision(present, request.against)
-    gathered.changes = found.changes
-    gathered.undone += found.undone
-    gathered.remarks += found.remarks
-    _apply_rules(request, gathered, found.subjects)
+def _judge_files(
+    checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile], sizes: Sequence[ModelSize]
+) -> FileResult:
+    """Judge the files; if the file stage does not run, record only which are incomplete."""
+    missing = {file.path: _explain_missing_content(file) for file in files if not file.is_whole}
+    remarks = tuple(f"{file.path}: {file.unchecked}" for file in files if file.unchecked)
+    if Stage.FILE not in stages:
+        return FileResult(missing, remarks=remarks)
+    unread = [file.path for file in files if file.unreadable or file.lost]
+    undone = tuple(IncompleteCheck(Stage.FILE, path, "", *missing[path]) for path in unread)
+    return FileResult(missing, _apply_rules(checkout.project, [*files, *sizes]), undone, remarks)
 
 
-def _model_sizes(planned: Sequence[PlannedModel], gathered: GateState) -> list[ModelSize]:
-    """What models with a budget for it take on disk, also where only the lock says it."""
+def _model_sizes(planned: Sequence[PlannedModel], lock: LockResult) -> list[ModelSize]:
+    """Sizes on disk of the models that have a size budget; the lock can supply them."""
     sizes = []
-    for each in planned:
-        budget, facts = each.model.settings.budget, gathered.facts.get(each.path)
+    for model in planned:
+        budget, facts = model.model.settings.budget, lock.facts.get(model.path)
         if budget is not None and budget.size_mib is not None and facts is not None:
             size = facts.size_bytes + sum(data.size_bytes for data in facts.external)
-            place = gathered.places[each.path]
-            sizes.append(ModelSize(model=each.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
+            place = lock.places[model.path]
+            sizes.append(ModelSize(model=model.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
     return sizes
 
 
-def _undone_static_stages(request: GateRequest, gathered: GateState, blocked: frozenset[str]) -> list[IncompleteCheck]:
-    """Static stages that have nothing to judge a model by, although no error says that its file is broken."""
-    stages = sorted(request.stages & {Stage.LOCK, Stage.SUPPORT})
-    unread = [model.path for model in request.models if model.path not in gathered.facts and model.path not in blocked]
+def _compare_with_baseline(
+    request: GateRequest,
+    planned: Sequence[PlannedModel],
+    comparisons: Sequence[ModelLockComparison],
+    results: GateState,
+) -> ChangeResult:
+    """Find the changes of the models since the baseline; without a baseline, since they were locked."""
+    revision, project = request.baseline.revision, request.project
+    remarks = (request.baseline.missing,) if request.baseline.missing else ()
+    if revision is None and not any(comparison.changes for comparison in comparisons):
+        return ChangeResult(remarks=remarks)
+    from onnxgate.stages.changes import stage
+
+    if revision is None:
+        return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
+    present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.away)
+    found = stage.find_changes_since_revision(present, revision)
+    return ChangeResult(
+        tuple(found.changes),
+        _apply_rules(project, found.subjects),
+        tuple(found.undone),
+        (*remarks, *found.remarks),
+    )
+
+
+def _undone_static_stages(
+    checkout: Checkout, stages: Collection[Stage], results: GateState, blocked: Collection[str]
+) -> list[IncompleteCheck]:
+    """Static stages that have no facts of a model, although no error reports that its file is broken."""
+    unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
-        IncompleteCheck(stage, path, "", *gathered.away.get(path, ("it cannot be read", "")))
+        IncompleteCheck(stage, path, "", *results.away.get(path, ("it cannot be read", "")))
         for path in unread
-        for stage in stages
+        for stage in sorted({Stage.LOCK, Stage.SUPPORT} & set(stages))
     ]
 
 
-def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel], gathered: GateState) -> None:
-    """Builds that the shipped data do not know: what was harvested of them, or is now, where they are run anyway."""
-    every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
-    unknown = find_unknown_builds(every.values())
-    if not unknown or request.support_folder is None:
-        return
-    builds = CustomBuilds(request.support_folder(), request.lock, request.project.folder)
-    gleaned = builds.kept(unknown)
-    if Stage.RUNTIME in request.stages and len(gleaned.kept) < len(unknown):
+def _undone_dynamic_stages(
+    planned: Sequence[PlannedModel], stages: Collection[Stage], results: GateState
+) -> list[IncompleteCheck]:
+    """Dynamic stages that cannot run a model because its content is incomplete."""
+    return [
+        IncompleteCheck(stage, model.path, "", *results.away[model.path])
+        for model in planned
+        if model.path in results.away
+        for stage in sorted(stages)
+        if stage is not Stage.EXPORT or model.model.settings.is_exported
+    ]
+
+
+def _list_runtimes(planned: Sequence[PlannedModel]) -> tuple[PlannedRuntime, ...]:
+    """The runtimes of all models, one per name."""
+    return tuple({runtime.name: runtime for model in planned for runtime in model.runtimes}.values())
+
+
+def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
+    """Load support data of builds that the shipped data do not cover; harvest them if the runtime stage runs."""
+    unknown = find_unknown_builds(_list_runtimes(planned))
+    if not unknown or request.caches.support is None:
+        return HarvestedBuilds()
+    builds = CustomBuilds(request.caches.support(), request.lock, request.project.folder)
+    harvested = builds.kept(unknown)
+    if Stage.RUNTIME in request.stages and len(harvested.kept) < len(unknown):
         with request.open_host() as host:
-            gleaned = builds.harvest(unknown, host)
-    gathered.kept = gleaned.kept
-    gathered.skipped += gleaned.skipped
+            harvested = builds.harvest(unknown, host)
+    return harvested
 
 
 def _predict_support(
-    request: GateRequest, examiner: StaticAnalyzer, planned: Sequence[PlannedModel], gathered: GateState
-) -> None:
-    every = {runtime.name: runtime for each in planned for runtime in each.runtimes}
-    levels, project = request.project.config.rules, request.project
-    asked = [
+    request: GateRequest,
+    analyzer: StaticAnalyzer,
+    planned: Sequence[PlannedModel],
+    builds: HarvestedBuilds,
+    results: GateState,
+) -> SupportStageResult:
+    """Predict which runtimes load each model."""
+    project, kept = request.project, builds.kept
+    queries = [
         SupportQuery(
-            each.model,
-            gathered.facts[each.path],
-            gathered.places[each.path],
+            model.model,
+            results.facts[model.path],
+            results.lock.places[model.path],
             project.root,
             project.folder,
-            each.runtimes,
-            {name: gathered.kept[name] for name in sorted(gathered.kept.keys() & {it.name for it in each.runtimes})},
-            levels,
+            model.runtimes,
+            {name: kept[name] for name in sorted(kept.keys() & {runtime.name for runtime in model.runtimes})},
+            project.config.rules,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
-            whole=each.path not in gathered.away,
+            whole=model.path not in results.away,
         )
-        for each in planned
-        if each.path in gathered.facts
+        for model in planned
+        if model.path in results.facts
     ]
-    for each, (found, undone) in zip(asked, examiner.support(asked), strict=True):
-        gathered.judged += found.judged
-        gathered.undone += [undone] if undone is not None else []
-        gathered.verdicts |= {(each.facts.path, name): verdict for name, verdict in found.verdicts.items()}
-        gathered.predictions |= {(each.facts.path, name): given for name, given in found.predictions.items()}
-    places = Place(request.lock_name)
-    _apply_rules(request, gathered, support_stage.collect_prediction_gaps(tuple(every.values()), places, gathered.kept))
+    paths = [query.facts.path for query in queries]
+    answers = analyzer.support(queries)
+    gaps = support_stage.collect_prediction_gaps(_list_runtimes(planned), Place(request.checkout.lock_name), kept)
+    return SupportStageResult(
+        hits=(*(hit for found, _ in answers for hit in found.judged), *_apply_rules(project, gaps)),
+        undone=tuple(undone for _, undone in answers if undone is not None),
+        skipped=tuple(builds.skipped),
+        verdicts={
+            (path, runtime): verdict
+            for path, (found, _) in zip(paths, answers, strict=True)
+            for runtime, verdict in found.verdicts.items()
+        },
+        predictions={
+            (path, runtime): prediction
+            for path, (found, _) in zip(paths, answers, strict=True)
+            for runtime, prediction in found.predictions.items()
+        },
+        harvested=kept,
+    )
 
 
 def _run_dynamic_stages(
-    request: GateRequest, planned: Sequence[PlannedModel], blocked: frozenset[str], gathered: GateState
-) -> None:
-    """The stages that start processes: runtime, parity, export."""
-    asked = request.stages.intersection(DYNAMIC_STAGES)
-    if not asked:
-        return
-    runnable = _select_runnable(planned, asked, blocked, gathered)
+    request: GateRequest, planned: Sequence[PlannedModel], stages: frozenset[Stage], results: GateState
+) -> ExecutionResult:
+    """Run the stages that start processes: runtime, parity, export."""
     from onnxgate.gate.execution.executor import execute
 
-    work = ExecutionRequest(
-        project=request.project,
-        lock=request.lock,
-        models=tuple(runnable),
-        facts=gathered.facts,
-        places=gathered.places,
-        stages=asked,
-        predicted=_predicted_refusals(gathered.judged),
-        predictions=gathered.predictions,
-        kept=gathered.kept,
-        asked=request.asked,
-        against=request.against,
-        store=_create_result_cache(request, runnable, gathered),
-        watch=request.watch,
+    models = tuple(_create_runnable_models(planned, results))
+    settings = ExecutionSettings(
+        request.project,
+        request.lock,
+        stages,
+        request.selection.inputs,
+        request.baseline.revision,
+        results.support.harvested,
+        request.watch,
     )
-    with request.open_host() as host:
-        execution = execute(work, host, functools.partial(_store_replays, request))
-    if work.store is not None:
-        work.store.tidy()
-    gathered.execution = execution
-    if Stage.RUNTIME not in asked:
-        gathered.undone += _not_compared(execution)
-    gathered.undone += resolution.report_unknown_names(request, gathered.facts)
-    gathered.undone += execution.undone
-    gathered.skipped += execution.skipped
-    _apply_rules(request, gathered, execution.subjects)
+    cache = _create_result_cache(request, models)
+    with request.open_host() as host, execute(models, settings, host, cache) as execution:
+        replays = _find_replays(request, execution)
+    if cache is not None:
+        cache.tidy()
+    return replace(execution, replays=replays, hits=_apply_rules(request.project, execution.step.subjects))
 
 
-def _select_runnable(
-    planned: Sequence[PlannedModel], asked: Collection[Stage], blocked: Collection[str], gathered: GateState
-) -> list[PlannedModel]:
-    """The models that can be run; of those that are not here, why nothing of what is asked can be done."""
-    runnable = []
-    for each in planned:
-        if each.path in gathered.away and each.path not in blocked:
-            reason, hint = gathered.away[each.path]
-            stages = [stage for stage in asked if stage is not Stage.EXPORT or each.model.settings.is_exported]
-            gathered.undone += [IncompleteCheck(stage, each.path, "", reason, hint) for stage in sorted(stages)]
-        elif each.path not in blocked:
-            runnable.append(each)
-    return runnable
+def _create_runnable_models(planned: Sequence[PlannedModel], results: GateState) -> Iterator[RunnableModel]:
+    refused, predictions = _predicted_refusals(results.judged), results.support.predictions
+    for model in planned:
+        names = [runtime.name for runtime in model.runtimes]
+        yield RunnableModel(
+            model,
+            results.facts[model.path],
+            results.lock.places[model.path],
+            {name: refused[model.path, name] for name in names if (model.path, name) in refused},
+            {name: predictions[model.path, name] for name in names if (model.path, name) in predictions},
+        )
 
 
-def _create_result_cache(
-    request: GateRequest, runnable: Sequence[PlannedModel], gathered: GateState
-) -> ResultCache | None:
-    if request.results_folder is None:
+def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) -> ResultCache | None:
+    if request.caches.results is None:
         return None
     from onnxgate.gate.cache.run_results import ResultCache
     from onnxgate.runtimes.worker_spec import JobLimits
 
-    facts = {each.model.absolute: gathered.facts[each.path] for each in runnable}
+    facts = {model.planned.model.absolute: model.facts for model in models}
     contents = {
         str(path): " ".join((hash_content(fact), *classify_layouts(fact, path))) for path, fact in facts.items()
     }
     files = {str(path): list_content_files(fact, path) for path, fact in facts.items()}
     limits = request.project.config.limits
     allowed = JobLimits(limits.time_s, limits.memory_mib)
-    return ResultCache(request.results_folder, contents, files, allowed, fresh=request.fresh)
+    return ResultCache(request.caches.results, contents, files, allowed, fresh=request.caches.fresh)
 
 
-def _store_replays(request: GateRequest, execution: ExecutionResult) -> None:
-    """Find what shows again what the rules say of runs and outputs, and store its inputs."""
+def _find_replays(request: GateRequest, execution: ExecutionResult) -> tuple[Replay, ...]:
+    """Find what reproduces the findings about runs and outputs, and store its inputs."""
 
-    def say(subjects: Iterable[object]) -> Iterable[RuleHit]:
-        return [
-            apply_rule
-            for apply_rule in resolution.apply_rules(subjects, rules.ALL, request.project.config.rules)
-            if not apply_rule.silent
-        ]
+    def judge(subjects: Iterable[object]) -> Iterable[RuleHit]:
+        return [hit for hit in _apply_rules(request.project, subjects) if not hit.silent]
 
-    execution.replays = report_builder.find_replays(
-        execution.subjects,
+    return report_builder.find_replays(
+        execution.step.subjects,
         execution.cases,
-        say,
-        request.asked.seed,
+        judge,
+        request.selection.inputs.seed,
         request.project.path.name,
-        request.inputs_folder() if request.inputs_folder is not None else None,
+        request.caches.inputs() if request.caches.inputs is not None else None,
     )
 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
-    """Why a model cannot be run although no finding says that it is broken, and what helps."""
+    """Explain why a model is incomplete; return the reason and a hint."""
     pull = f'git lfs pull --include "{file.git_path}"'
     if file.pointer is not None:
         return "its content is not here: the file is a Git LFS pointer", pull
@@ -303,7 +352,7 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
 
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
-    """What could not be compared because it did not run, where no rule of the runtime stage was asked to say so."""
+    """What could not be compared because it did not run; without the runtime stage, no rule reports it."""
     hint = "ask for the runtime stage, too: it says why"
     return [
         IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "it does not load there, or not every case runs", hint)
@@ -311,11 +360,11 @@ def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
     ]
 
 
-def _predicted_refusals(judged: Sequence[RuleHit]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Rules of the support stage that say a model is refused, by model and runtime."""
+def _predicted_refusals(judged: Iterable[RuleHit]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Rules of the support stage that predict a refusal, by model and runtime."""
     predicted: dict[tuple[str, str], dict[str, None]] = {}
-    for each in judged:
-        own = each.hit.level or rules.by_id[each.rule].level  # whatever the config makes of it
-        if each.stage is Stage.SUPPORT and each.hit.model and own is Level.ERROR:
-            predicted.setdefault((each.hit.model, each.hit.runtime), {})[each.rule] = None
+    for hit in judged:
+        level = hit.hit.level or rules.by_id[hit.rule].level  # whichever level the config sets
+        if hit.stage is Stage.SUPPORT and hit.hit.model and level is Level.ERROR:
+            predicted.setdefault((hit.hit.model, hit.hit.runtime), {})[hit.rule] = None
     return {key: tuple(found) for key, found in predicted.items()}

@@ -1,9 +1,9 @@
-"""What the stages that start processes are given, and what they bring; light, so that static runs need no more."""
+"""Values that the gate takes and returns; light, so that static checks import nothing that runs models."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from onnxgate.core.findings import IncompleteCheck, Place, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
+from onnxgate.core.relations import OPEN_UNTIL_RUN
 from onnxgate.core.report import Change, Finding, Measured, Replay
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.inputs.case_selection import ALL_CASES, CaseSelection
@@ -21,97 +22,254 @@ from onnxgate.project.plan import PlannedModel
 from onnxgate.support.matching.operations import LoadVerdict, Prediction
 
 if TYPE_CHECKING:
-    from onnxgate.gate.cache.run_results import ResultCache
     from onnxgate.project.git.revisions import Revision
     from onnxgate.stages.parity.stage import ParityModel
     from onnxgate.stages.runtime.stage import ObservedRun
     from onnxgate.support.harvest.cache import BuildSupport
-    from onnxgate.support.matching.operations import Prediction
 
     ObserveRuns = Callable[[ParityModel, Sequence[ObservedRun]], None]
     from onnxgate.gate.sharding.plan import Share
     from onnxgate.runtimes.pool.scheduler import WorkerPool
 
 
-@dataclass(slots=True)
-class ExecutionResult:
-    """What running the models, and exporting them again, brought."""
-
-    subjects: list[object] = field(default_factory=list)  # evidence for the rules
-    undone: list[IncompleteCheck] = field(default_factory=list)
-    skipped: list[IncompleteCheck] = field(default_factory=list)
-    measured: list[Measured] = field(default_factory=list)
-    ran: set[tuple[str, str]] = field(default_factory=set)  # (model, runtime) of which there is an observation
-    faulty: list[ModelRuns] = field(default_factory=list)  # those of which not every attempt completed
-    compared: set[tuple[str, str]] = field(default_factory=set)  # those whose outputs were held against the source's
-    cases: dict[str, tuple[InputCase, ...]] = field(
-        default_factory=dict
-    )  # what each model was run on; gone with the files
-    replays: tuple[Replay, ...] = ()
-    reused: list[tuple[str, str]] = field(default_factory=list)  # (model's file, runtime) of each run taken over
-
-
 @dataclass(frozen=True, slots=True)
-class ExecutionRequest:
-    """What is to be executed, and what is known of it already."""
-
-    project: Project
-    lock: Lock
-    models: tuple[PlannedModel, ...]  # readable, and not broken as files
-    facts: Mapping[str, ModelFacts]
-    places: Mapping[str, Place]
-    stages: frozenset[Stage]
-    predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
-    predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # likewise, node by node
-    kept: Mapping[str, BuildSupport] = field(default_factory=dict)  # what was harvested of runtimes, by name
-    asked: CaseSelection = ALL_CASES  # the input cases
-    against: Revision | None = None  # of which models with budgets are the baselines
-    store: ResultCache | None = None  # results that may be taken over
-    watch: ObserveRuns | None = None  # is shown what each model gave, while the files are there
-
-
-@dataclass(frozen=True, slots=True)
-class GateRequest:
-    """What one run of the gate is asked to judge."""
+class Checkout:
+    """The project as it is checked out, and the models of it that are judged."""
 
     project: Project
     lock: Lock
     lock_text: str
     lock_name: str  # the lock's path for places: "onnxgate.lock"
     models: tuple[SelectedModel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The stages that run, and the input cases that they use."""
+
     stages: frozenset[Stage]
+    inputs: CaseSelection = ALL_CASES
+
+
+@dataclass(frozen=True, slots=True)
+class IgnorePolicy:
+    """Whether the config's `[[ignore]]` entries apply, and the day that decides which have expired."""
+
     today: datetime.date
+    honoured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The revision that models are compared with; `missing` is why there is none although one is expected."""
+
+    revision: Revision | None = None
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCaches:
+    """Folders of the dynamic stages; None means that nothing is stored there."""
+
+    results: Path | None = None  # results of runs, by content
+    fresh: bool = False  # results are not reused, and new ones replace them
+    inputs: Callable[[], Path] | None = None  # inputs that reproduce a finding
+    support: Callable[[], Path] | None = None  # harvested support data of builds
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """How the static stages read models."""
+
+    jobs: int = 0  # child processes; 0 reads models in this process
+    folder: Callable[[], Path] | None = None  # cache of static results
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """Everything that one run of the gate takes."""
+
+    checkout: Checkout
+    selection: Selection
+    ignores: IgnorePolicy
     open_host: Callable[[], AbstractContextManager[WorkerPool]]
-    honour_ignores: bool = True
-    support_folder: Callable[[], Path] | None = None  # where harvests of builds are kept; None: there are none
-    asked: CaseSelection = ALL_CASES  # the input cases
-    inputs_folder: Callable[[], Path] | None = None  # where inputs are stored that show a finding; None: nowhere
-    against: Revision | None = None  # the baseline
-    unheld: str = ""  # why there is none, where one is expected
-    share: Share | None = None  # `models` are one part of a check
-    results_folder: Path | None = None  # where results of the same content may be taken from; None: all is run
-    fresh: bool = False  # none is taken from there, and those that are made take their place
-    jobs: int = 0  # child processes in which the static stages look at models; 0: in this one
-    static_folder: Callable[[], Path] | None = None  # where it is kept what they said before; None: nowhere
-    watch: ObserveRuns | None = None  # is shown what each model gave, while the files are there
+    baseline: Baseline = Baseline()
+    share: Share | None = None  # the models are one part of a check
+    caches: RunCaches = RunCaches()
+    static: StaticSettings = StaticSettings()
+    watch: ObserveRuns | None = None  # receives the runs of each model while their files exist
+
+    @property
+    def project(self) -> Project:
+        """The project of the checkout."""
+        return self.checkout.project
+
+    @property
+    def lock(self) -> Lock:
+        """The lock of the checkout."""
+        return self.checkout.lock
+
+    @property
+    def models(self) -> tuple[SelectedModel, ...]:
+        """The models that are judged."""
+        return self.checkout.models
+
+    @property
+    def stages(self) -> frozenset[Stage]:
+        """The stages that run."""
+        return self.selection.stages
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class RunnableModel:
+    """A model that the dynamic stages run: it can be read, and is not broken as a file."""
+
+    planned: PlannedModel
+    facts: ModelFacts
+    place: Place
+    refused_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # runtime -> rules that predict a refusal
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)  # runtime -> prediction, node by node
+
+    @property
+    def path(self) -> str:
+        """The model's path."""
+        return self.planned.path
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionSettings:
+    """Settings that all models of the dynamic stages share."""
+
+    project: Project
+    lock: Lock
+    stages: frozenset[Stage]
+    inputs: CaseSelection = ALL_CASES
+    revision: Revision | None = None  # baseline of the models that have a budget
+    harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
+    watch: ObserveRuns | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Evidence of one step of the dynamic stages, and what the step did not check."""
+
+    subjects: tuple[object, ...] = ()  # evidence for the rules
+    undone: tuple[IncompleteCheck, ...] = ()
+    skipped: tuple[IncompleteCheck, ...] = ()
+    measured: tuple[Measured, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionResult:
+    """Result of running the models and of exporting them again."""
+
+    step: StepResult = StepResult()  # of all models
+    ran: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that have an observation
+    faulty: tuple[ModelRuns, ...] = ()  # those with an attempt that did not complete
+    compared: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) compared with the source
+    cases: Mapping[str, tuple[InputCase, ...]] = field(default_factory=dict)  # by model; their files are temporary
+    reused: tuple[tuple[str, str], ...] = ()  # (model's file, runtime) of each run that the cache answered
+    replays: tuple[Replay, ...] = ()
+    hits: tuple[RuleHit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """Result of the file stage."""
+
+    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # incomplete models: reason and hint
+    hits: tuple[RuleHit, ...] = ()
+    undone: tuple[IncompleteCheck, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LockResult:
+    """Result of comparing the models with the lock."""
+
+    facts: Mapping[str, ModelFacts] = field(default_factory=dict)  # by path; read, or proven by the lock
+    places: Mapping[str, Place] = field(default_factory=dict)  # of findings about these models
+    hits: tuple[RuleHit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """Result of comparing the models with the baseline."""
+
+    changes: tuple[Change, ...] = ()  # by model
+    hits: tuple[RuleHit, ...] = ()
+    undone: tuple[IncompleteCheck, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SupportStageResult:
+    """Result of the support stage."""
+
+    hits: tuple[RuleHit, ...] = ()
+    undone: tuple[IncompleteCheck, ...] = ()
+    skipped: tuple[IncompleteCheck, ...] = ()
+    verdicts: Mapping[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # by model and runtime
+    predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # of models that may be run
+    harvested: Mapping[str, BuildSupport] = field(default_factory=dict)  # by runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Unchecked:
+    """What no stage could check, with its reason."""
+
+    undone: tuple[IncompleteCheck, ...] = ()
+    skipped: tuple[IncompleteCheck, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GateState:
-    """What has been found so far; grows stage by stage."""
+    """The result of each stage."""
 
-    judged: list[RuleHit] = field(default_factory=list)
-    undone: list[IncompleteCheck] = field(default_factory=list)
-    skipped: list[IncompleteCheck] = field(default_factory=list)
-    facts: dict[str, ModelFacts] = field(default_factory=dict)  # of models that could be read or are proven by the lock
-    places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
-    away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
-    verdicts: dict[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # of predictions, by model and runtime
-    predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # in full, where models are to be run
-    kept: Mapping[str, BuildSupport] = field(default_factory=dict)  # what was harvested of runtimes, by name
-    remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
-    changes: list[Change] = field(default_factory=list)  # since the baseline, by model
-    execution: ExecutionResult = field(default_factory=ExecutionResult)
+    file: FileResult = FileResult()
+    lock: LockResult = LockResult()
+    change: ChangeResult = ChangeResult()
+    support: SupportStageResult = SupportStageResult()
+    execution: ExecutionResult = ExecutionResult()
+    unchecked: Unchecked = Unchecked()
+
+    @property
+    def judged(self) -> list[RuleHit]:
+        """Hits of all stages, without those that were open until their model was run on their runtime."""
+        hits = (*self.file.hits, *self.lock.hits, *self.change.hits, *self.support.hits, *self.execution.hits)
+        return drop_answered_hits(hits, self.execution.ran)
+
+    @property
+    def undone(self) -> list[IncompleteCheck]:
+        """What was requested and could not be done."""
+        parts = (self.file, self.change, self.support, self.unchecked, self.execution.step)
+        return [undone for part in parts for undone in part.undone]
+
+    @property
+    def skipped(self) -> list[IncompleteCheck]:
+        """What does not apply or need not be done."""
+        parts = (self.support, self.execution.step, self.unchecked)
+        return [skipped for part in parts for skipped in part.skipped]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Messages that are not findings."""
+        return [*self.file.remarks, *self.change.remarks]
+
+    @property
+    def facts(self) -> Mapping[str, ModelFacts]:
+        """Facts of the models, by path."""
+        return self.lock.facts
+
+    @property
+    def away(self) -> Mapping[str, tuple[str, str]]:
+        """Models whose content is incomplete, with reason and hint."""
+        return self.file.missing
+
+    @property
+    def verdicts(self) -> Mapping[tuple[str, str], LoadVerdict]:
+        """Predicted verdicts, by model and runtime."""
+        return self.support.verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +280,25 @@ class GateOutcome:
     findings: tuple[Finding, ...]
     gathered: GateState
     blocked: frozenset[str]  # models that are broken as files, and therefore were not run
-    failed: frozenset[
-        tuple[str, str]
-    ]  # (model, runtime) of every observed error, also of those that a finding explains
+    # (model, runtime) of every observed error, also of those that a finding explains
+    failed: frozenset[tuple[str, str]]
+
+
+def join_steps(steps: Iterable[StepResult]) -> StepResult:
+    """Join the results of steps, in their order."""
+    parts = tuple(steps)
+    return StepResult(
+        subjects=tuple(subject for part in parts for subject in part.subjects),
+        undone=tuple(undone for part in parts for undone in part.undone),
+        skipped=tuple(skipped for part in parts for skipped in part.skipped),
+        measured=tuple(measured for part in parts for measured in part.measured),
+    )
+
+
+def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
+    """Drop hits that were open until the model was run on their runtime. `observed` has pairs of model and runtime."""
+    return [
+        rule_hit
+        for rule_hit in judged
+        if (rule_hit.hit.model, rule_hit.hit.runtime) not in observed or OPEN_UNTIL_RUN not in rule_hit.hit.relations
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,12 +83,22 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
     """The limit that holds for a job."""
     if limits.memory_mib is not None or not isinstance(job, Load | Run):
         return limits.memory_mib
-    return default_memory_mib(_folder_size_bytes(Path(job.model)))
-
-
-def _folder_size_bytes(model: Path) -> int:
-    """The model and all that lies beside it: at least its external data, without reading where that is."""
     try:
-        return sum(path.stat().st_size for path in model.parent.iterdir() if path.is_file())
+        status = Path(job.model).stat()
+        return default_memory_mib(_content_size_bytes(Path(job.model), status.st_mtime_ns, status.st_size))
     except OSError:
-        return 0
+        return default_memory_mib(0)
+
+
+@functools.lru_cache(maxsize=256)
+def _content_size_bytes(path: Path, *_: int) -> int:
+    """The size of a model's file and external data; what cannot be read as a model refers to no data."""
+    from onnxgate.model.reading.external_data import find_data_files
+    from onnxgate.model.reading.file_format import UnreadableModel
+    from onnxgate.model.reading.structure import read_light_structure
+
+    try:
+        data_files = find_data_files(read_light_structure(path), path)
+    except (UnreadableModel, OSError):
+        data_files = {}
+    return path.stat().st_size + sum(file.size_bytes for file in data_files.values())

@@ -17,7 +17,7 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.worker_pool import open_host
 from onnxgate.commands.fix.pipeline import fixable_rules
 from onnxgate.core.findings import STATIC_STAGES, Stage
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Baseline, Checkout, GateRequest, IgnorePolicy, Selection
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.git.baseline import choose_baseline
@@ -77,7 +77,8 @@ def _since(folder: Path) -> GateRequest:
     commit(folder)
     model.write_bytes(after)
     entries = lock_models(_project(folder).models(), {}, {})
-    return replace(request(folder, entries), against=choose_baseline(folder, "HEAD", {}).revision)
+    baseline = Baseline(choose_baseline(folder, "HEAD", {}).revision)
+    return replace(request(folder, entries), baseline=baseline)
 
 
 def broken(folder: Path) -> GateRequest:
@@ -92,13 +93,9 @@ def request(folder: Path, entries: dict[str, LockedModel] | None) -> GateRequest
     project = _project(folder)
     lock: Lock = msgspec.structs.replace(load_lock(BROKEN / "onnxgate.lock"), models=entries or {})
     return GateRequest(
-        project=project,
-        lock=lock,
-        lock_text="",
-        lock_name="onnxgate.lock",
-        models=project.models(),
-        stages=frozenset(STATIC_STAGES) - (frozenset() if entries is not None else {Stage.LOCK}),
-        today=datetime.date(2026, 11, 20),
+        checkout=Checkout(project=project, lock=lock, lock_text="", lock_name="onnxgate.lock", models=project.models()),
+        selection=Selection(frozenset(STATIC_STAGES) - (frozenset() if entries is not None else {Stage.LOCK})),
+        ignores=IgnorePolicy(datetime.date(2026, 11, 20)),
         open_host=lambda: hosting(project),
     )
 

@@ -19,7 +19,7 @@ from onnxgate.core.findings import STATIC_STAGES
 from onnxgate.core.report import Finding
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.gate import pipeline
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results import resolution
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
@@ -114,15 +114,17 @@ def findings_of_project(folder: Path) -> list[Finding]:
     lock = load_lock(lock_path) if lock_path.exists() else _lock_of(runtimes)
     stages = frozenset(STATIC_STAGES) if lock_path.exists() else frozenset(STATIC_STAGES) - {pipeline.Stage.LOCK}
     request = GateRequest(
-        project=project,
-        lock=lock,
-        lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
-        lock_name="onnxgate.lock",
-        models=project.models(),
-        stages=stages,
-        today=TODAY,
+        checkout=Checkout(
+            project=project,
+            lock=lock,
+            lock_text=lock_path.read_text(encoding="utf-8") if lock_path.exists() else "",
+            lock_name="onnxgate.lock",
+            models=project.models(),
+        ),
+        selection=Selection(stages),
+        ignores=IgnorePolicy(TODAY),
         open_host=_no_host,
-        static_folder=lambda: folder / ".git" / "kept",
+        static=StaticSettings(folder=lambda: folder / ".git" / "kept"),
     )
     findings = list(pipeline.run(request).findings)
     assert list(pipeline.run(request).findings) == findings, "what was kept says something else"

@@ -13,7 +13,20 @@ from hypothesis import strategies as st
 from onnxgate.core import report_json
 from onnxgate.core.findings import ALL_STAGES, Hit, IncompleteCheck, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.report import Change, Measured, Replay, Report
-from onnxgate.gate.request import ExecutionResult, GateOutcome, GateRequest, GateState
+from onnxgate.gate.request import (
+    ChangeResult,
+    Checkout,
+    ExecutionResult,
+    FileResult,
+    GateOutcome,
+    GateRequest,
+    GateState,
+    IgnorePolicy,
+    LockResult,
+    Selection,
+    StepResult,
+    Unchecked,
+)
 from onnxgate.gate.results import report_builder, resolution
 from onnxgate.gate.sharding.plan import CheckState, Division, Share
 from onnxgate.model.facts import ModelFacts, ValueInfo
@@ -147,20 +160,22 @@ def gathereds(draw: st.DrawFn) -> GateState:
     replayed = draw(st.frozensets(paths, max_size=2))
     changed = draw(st.lists(st.sampled_from([*PATHS, "removed.onnx"]), unique=True, max_size=3))
     open_ones = [*draw(st.lists(undone(paths), max_size=3)), *draw(st.lists(undone(st.just("")), max_size=1))]
+    hits = [
+        *draw(st.lists(judged_by(RULES, paths), max_size=8)),
+        *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
+    ]
     return GateState(
-        judged=[
-            *draw(st.lists(judged_by(RULES, paths), max_size=8)),
-            *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
-        ],
-        undone=open_ones if draw(st.booleans()) else [],
-        skipped=draw(st.lists(undone(st.just("") | paths), max_size=3)),
-        facts=facts,
-        remarks=draw(st.lists(words, max_size=2, unique=True)),
-        changes=[Change(model=path, kind="changed") for path in sorted(changed)],
+        file=FileResult(hits=tuple(hits), remarks=tuple(draw(st.lists(words, max_size=2, unique=True)))),
+        lock=LockResult(facts),
+        change=ChangeResult(tuple(Change(model=path, kind="changed") for path in sorted(changed))),
+        unchecked=Unchecked(
+            tuple(open_ones) if draw(st.booleans()) else (),
+            tuple(draw(st.lists(undone(st.just("") | paths), max_size=3))),
+        ),
         execution=ExecutionResult(
-            measured=draw(st.lists(measured, max_size=6)),
-            ran=set(draw(pairs)),
-            compared=set(draw(pairs)),
+            StepResult(measured=tuple(draw(st.lists(measured, max_size=6)))),
+            ran=draw(pairs),
+            compared=draw(pairs),
             replays=tuple(_replay(path) for path in sorted(replayed)),
         ),
     )
@@ -191,13 +206,15 @@ def request_of(project: Project, chosen: frozenset[Stage], share: Share | None =
         name: LockedTarget(policy=target_policy(_target(project, name)), runtimes=each) for name, each in rows.items()
     }
     return GateRequest(
-        project=project,
-        lock=Lock(targets=locked),
-        lock_text="",
-        lock_name="onnxgate.lock",
-        models=models if share is None else share.own(models),
-        stages=chosen,
-        today=datetime.date(2026, 11, 1),
+        checkout=Checkout(
+            project=project,
+            lock=Lock(targets=locked),
+            lock_text="",
+            lock_name="onnxgate.lock",
+            models=models if share is None else share.own(models),
+        ),
+        selection=Selection(chosen),
+        ignores=IgnorePolicy(datetime.date(2026, 11, 1)),
         open_host=contextlib.nullcontext,  # type: ignore[arg-type]
         share=share,
     )
@@ -210,7 +227,9 @@ def _target(project: Project, name: str) -> Target:
 def report_of(request: GateRequest, gathered: GateState) -> Report:
     """What the gate makes of what was gathered."""
     planned = plan_models(request.project, request.lock, request.models)
-    gathered = replace(gathered, undone=[*gathered.undone, *_misnamed(request, gathered)])
+    unchecked = gathered.unchecked
+    unchecked = replace(unchecked, undone=(*unchecked.undone, *_misnamed(request, gathered)))
+    gathered = replace(gathered, unchecked=unchecked)
     outcome: GateOutcome = resolution.build_outcome(request, planned, gathered, frozenset())
     return report_json.seal_report(report_builder.build_report(request, outcome, "error"))
 
@@ -239,16 +258,20 @@ def _part(gathered: GateState, own: Collection[str], used: Collection[str]) -> G
     execution = gathered.execution
     return replace(
         gathered,
-        judged=[each for each in gathered.judged if mine(each.hit.model, each.hit.runtime)],
-        undone=[each for each in gathered.undone if mine(each.model, each.runtime)],
-        skipped=[each for each in gathered.skipped if mine(each.model, each.runtime)],
-        facts={path: each for path, each in gathered.facts.items() if path in own},
-        changes=[each for each in gathered.changes if each.model in own or each.model not in PATHS],
+        file=replace(
+            gathered.file, hits=tuple(hit for hit in gathered.file.hits if mine(hit.hit.model, hit.hit.runtime))
+        ),
+        lock=LockResult({path: facts for path, facts in gathered.facts.items() if path in own}),
+        change=ChangeResult(tuple(it for it in gathered.change.changes if it.model in own or it.model not in PATHS)),
+        unchecked=Unchecked(
+            tuple(it for it in gathered.unchecked.undone if mine(it.model, it.runtime)),
+            tuple(it for it in gathered.unchecked.skipped if mine(it.model, it.runtime)),
+        ),
         execution=replace(
             execution,
-            measured=[each for each in execution.measured if each.model in own],
-            ran={pair for pair in execution.ran if pair[0] in own},
-            compared={pair for pair in execution.compared if pair[0] in own},
+            step=StepResult(measured=tuple(it for it in execution.step.measured if it.model in own)),
+            ran=frozenset(pair for pair in execution.ran if pair[0] in own),
+            compared=frozenset(pair for pair in execution.compared if pair[0] in own),
             replays=tuple(each for each in execution.replays if each.model in own),
         ),
     )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
 from onnxgate.runtimes.environments.storage import support_dir
 
 if TYPE_CHECKING:
@@ -30,16 +30,17 @@ def make_project_request(
 ) -> GateRequest:
     """Return the request to check models of the project by its lock. Its environments start when a job needs them."""
     return GateRequest(
-        project=project,
-        lock=lock,
-        lock_text=project.lock_path.read_text(encoding="utf-8"),
-        lock_name=project.lock_path.name,
-        models=tuple(models),
-        stages=stages,
-        today=current_date(),
+        checkout=Checkout(
+            project=project,
+            lock=lock,
+            lock_text=project.lock_path.read_text(encoding="utf-8"),
+            lock_name=project.lock_path.name,
+            models=tuple(models),
+        ),
+        selection=Selection(stages),
+        ignores=IgnorePolicy(current_date(), honoured=not options.no_ignores),
         open_host=functools.partial(_open_host, project, options, meter),
-        honour_ignores=not options.no_ignores,
-        support_folder=support_dir,
+        caches=RunCaches(support=support_dir),
     )
 
 

@@ -96,7 +96,8 @@ def fix_models(
 
     Without `runs`, none of the planned runtimes can be started: the reference evaluator alone says what is computed.
     """
-    request = replace(request, stages=frozenset(STATIC_STAGES) & request.stages)
+    selection = replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
+    request = replace(request, selection=selection)
     outcome = pipeline.run(request)
     numbers = itertools.count()
     for planned in outcome.planned:
@@ -182,7 +183,8 @@ class _ModelFixer:
 
     def _objection(self, trial: Candidate) -> str:
         """Return why the static stages reject the result; "" if the problem is gone and no new one appeared."""
-        outcome = pipeline.run(replace(self.request, models=(trial.model,)))
+        checkout = replace(self.request.checkout, models=(trial.model,))
+        outcome = pipeline.run(replace(self.request, checkout=checkout))
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in trial.changes))
         was = {_finding_key(each): {"", *each.runtimes} for each in self._of_model(self.before)}
         now = [each for each in self._of_model(outcome) if each.rule not in expected and each.level != "note"]

@@ -100,9 +100,11 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     names = {
         path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in _planned_runtimes(request, new).items()
     }
-    request = replace(request, results_folder=folder())
-    before = _run_gate(replace(request, stages=COMPARED_STAGES, watch=past.watch), fail_on)
-    after = _run_gate(replace(request, lock=new, lock_text=render_lock(new), watch=now.watch), fail_on)
+    request = replace(request, caches=replace(request.caches, results=folder()))
+    selection = replace(request.selection, stages=COMPARED_STAGES)
+    checkout = replace(request.checkout, lock=new, lock_text=render_lock(new))
+    before = _run_gate(replace(request, selection=selection, watch=past.watch), fail_on)
+    after = _run_gate(replace(request, checkout=checkout, watch=now.watch), fail_on)
     today = {_finding_key(reported_finding) for reported_finding in _reported_findings(before)} | {
         _finding_key(reported_finding)
         for reported_finding in _reported_findings(after)

@@ -23,7 +23,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.report import Measured
 from onnxgate.evidence.budget import Raced
-from onnxgate.gate.request import ExecutionResult
+from onnxgate.gate.request import StepResult
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import hash_external_files
 from onnxgate.model.reading.structure import read_structure
@@ -49,7 +49,7 @@ Measure = Literal["time", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkedModel:
-    """A model with a budget, and what it is raced on."""
+    """A model with a budget, and the input cases that it is measured on."""
 
     planned: PlannedModel
     place: Place
@@ -84,28 +84,28 @@ class Benchmarks:
     ask: RunBenchmark
     folder: Callable[[], Path]
 
-    def hold(self, entrant: BenchmarkedModel, done: ExecutionResult) -> None:
-        """Add to `done` what was measured, and what is undecided or skipped; nothing of a model without such a budget.
+    def measure(self, entrant: BenchmarkedModel) -> StepResult:
+        """Measure a model against its baseline, if it has a budget that is a ratio.
 
-        What is measured of the same content is 1, and needs no race. A model that is new has no baseline, and need not;
-        where no revision was named, a comparison with one was not asked for.
+        The ratio of equal content is 1 and is not measured. A new model has no baseline and needs none; without a
+        revision, the comparison is skipped.
         """
         budget, path = entrant.planned.model.settings.budget, entrant.planned.path
         if budget is None or (budget.slower_than_baseline is None and budget.memory_over_baseline is None):
-            return
+            return StepResult()
         if self.against is None and entrant.planned.model.settings.quantized_from is None:
-            done.skipped.append(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT))
-            return
+            return StepResult(skipped=(IncompleteCheck(Stage.RUNTIME, path, "", NO_BASELINE, NO_BASELINE_HINT),))
         try:
             baseline = self._baseline(entrant)
             raced = list(self._race(entrant, budget, baseline, baseline.file)) if baseline.file is not None else []
         except MissingAtRevisionError as error:
             undone = IncompleteCheck(Stage.RUNTIME, path, "", f"its budget: {error.reason}", error.hint)
-            (done.skipped if error.is_new else done.undone).append(undone)
-            return
-        done.subjects += raced
-        done.measured += [row for each in raced for row in report_ratio(each)]
-        done.undone += [_report_noise(each) for each in raced if each.verdict == "unclear"]
+            return StepResult(skipped=(undone,)) if error.is_new else StepResult(undone=(undone,))
+        return StepResult(
+            subjects=tuple(raced),
+            undone=tuple(_report_noise(evidence) for evidence in raced if evidence.verdict == "unclear"),
+            measured=tuple(row for evidence in raced for row in report_ratio(evidence)),
+        )
 
     def _baseline(self, entrant: BenchmarkedModel) -> BenchmarkBaseline:
         model = entrant.planned.model

@@ -1,25 +1,27 @@
-"""The stages that start processes, run together: each job is done once, and every stage reads its observation."""
+"""Run the stages that start processes together: each job runs once, and all stages read its observation."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Benchmark, Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
-from onnxgate.evidence.runtime import IsolatedNode, ModelRuns
+from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
-from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader
-from onnxgate.gate.execution.parity import OutputComparer
+from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
+from onnxgate.gate.execution.parity import SOURCE, OutputComparer
 from onnxgate.gate.execution.toolchain import Exporter, PreparedModel, SourceOutputs, StartedModel, call_inputs
-from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel, StepResult, join_steps
 from onnxgate.inputs.case_selection import require_known_cases
 from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -40,47 +42,75 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@contextmanager
 def execute(
-    work: ExecutionRequest, host: WorkerPool, at_end: Callable[[ExecutionResult], None] = lambda _: None
-) -> ExecutionResult:
-    """Run what the stages ask for. What could not be run is said in the result.
-
-    `at_end` is given the result while the files of its cases are still there.
-    """
+    models: Sequence[RunnableModel], settings: ExecutionSettings, host: WorkerPool, cache: ResultCache | None = None
+) -> Iterator[ExecutionResult]:
+    """Run the models for all stages; the files of their cases exist until the context ends."""
     with temporary_folder() as scratch:
-        host.show(Path(scratch), *(model.model.absolute.parent for model in work.models))
-        done = _Executor(work, host, Path(scratch)).run()
-        at_end(done)
-        return done
+        host.show(Path(scratch), *(model.planned.model.absolute.parent for model in models))
+        yield _Executor(models, settings, host, cache, Path(scratch)).run()
+
+
+@dataclass(frozen=True, slots=True)
+class _CollectedModel:
+    """A model that was run on all its runtimes."""
+
+    cases: tuple[InputCase, ...]
+    runs: tuple[ModelRuns, ...]
+    step: StepResult
 
 
 class _Executor:
-    def __init__(self, work: ExecutionRequest, host: WorkerPool, scratch: Path) -> None:
-        self._work = work
+    def __init__(
+        self,
+        models: Sequence[RunnableModel],
+        settings: ExecutionSettings,
+        host: WorkerPool,
+        cache: ResultCache | None,
+        scratch: Path,
+    ) -> None:
+        self._models = models
+        self._settings = settings
         self._host = host
+        self._cache = cache
         self._scratch = scratch
-        self._done = ExecutionResult()
+        self._reused: list[tuple[str, str]] = []
         self._folders = itertools.count()
-        self._witnesses = NodeLoader(self._ask_alone, scratch / "nodes")
-        self._exporter = Exporter(work, host, self._done, self._folder)
-        self._comparing = OutputComparer(work, self._done, self._submit, self._exporter.ask, self._folder)
-        self._wants_runs = bool(work.stages & {Stage.RUNTIME, Stage.PARITY})
-        self._wants_source = bool(work.stages & {Stage.PARITY, Stage.EXPORT})
+        self._node_loader = NodeLoader(self._ask_alone, scratch / "nodes")
+        self._exporter = Exporter(settings, host, self._folder)
+        self._comparer = OutputComparer(settings, self._submit, self._exporter.ask, self._folder)
+        self._wants_runs = bool(settings.stages & {Stage.RUNTIME, Stage.PARITY})
+        self._wants_source = bool(settings.stages & {Stage.PARITY, Stage.EXPORT})
 
     def run(self) -> ExecutionResult:
         if self._wants_runs:
             self._warm_up()
-        toolchain = self._exporter.find_toolchain() if self._wants_source else None
+        toolchain, probed = self._exporter.find_toolchain(self._models) if self._wants_source else (None, StepResult())
         prepared = self._prepare_all(toolchain)
         self._exporter.export_again(toolchain)
-        begun = [(each, self._begin(each)) for each in prepared]
-        for each, started in sorted(begun, key=lambda pair: self._awaited(pair[0]) is not None):
-            self._about(each.planned, self._collect, started.result())
-        for each in prepared if Stage.EXPORT in self._work.stages else ():
-            self._about(each.planned, self._exporter.judge, each)
-        if Stage.RUNTIME in self._work.stages:
-            self._judge_budgets()
-        return self._done
+        begun = [(model, self._begin(model)) for model in prepared]
+        collected = {
+            model.path: self._about(model.planned, self._collect, started.result())
+            for model, started in sorted(begun, key=lambda pair: self._awaited(pair[0]) is not None)
+        }
+        is_exported = Stage.EXPORT in self._settings.stages
+        exported = [self._about(it.planned, self._exporter.judge, it) for it in prepared if is_exported]
+        measured = list(self._measure_budgets(collected)) if Stage.RUNTIME in self._settings.stages else []
+        runs = [runs for model in collected.values() for runs in model.runs]
+        step = join_steps([probed, *(model.step for model in collected.values()), *exported, *measured])
+        return ExecutionResult(
+            step,
+            ran=frozenset((it.model, it.runtime) for it in runs),
+            faulty=tuple(it for it in runs if _is_faulty(it)),
+            compared=frozenset(
+                (subject.model, subject.runtime)
+                for subject in step.subjects
+                if isinstance(subject, Comparison) and subject.reference == SOURCE
+            ),
+            cases={path: model.cases for path, model in collected.items()},
+            reused=tuple(self._reused),
+        )
 
     def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Take a step with one model; what it asks of the host counts as that model's cost."""
@@ -89,7 +119,8 @@ class _Executor:
 
     def _warm_up(self) -> None:
         """Have every environment made, and its engine imported, that is going to be asked for anything."""
-        wanted = [(model.model.absolute, planned) for model in self._work.models for planned in model.runtimes]
+        plans = [model.planned for model in self._models]
+        wanted = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
         for runtime in dict.fromkeys(
             planned.runtime for model, planned in wanted if not self._is_spared(model, planned)
         ):
@@ -98,64 +129,66 @@ class _Executor:
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
         """Whether all may be known already that a runtime gives; it is only made later where that is wrong."""
         asked = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
-        store, jobs = self._work.store, runtime_stage.plan_runtime_jobs(*asked)
-        return store is not None and store.expects(self._seat(planned.runtime), jobs)
+        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*asked)
+        return cache is not None and cache.expects(self._seat(planned.runtime), jobs)
 
     def _folder(self) -> Path:
         """A path of its own for what is fed, given or written."""
         return self._scratch / str(next(self._folders))
 
     def _seat(self, runtime: LockedRuntime) -> WorkerSpec:
-        return WorkerSpec.of_runtime(runtime, self._work.lock.pinned, self._work.project.folder)
+        return WorkerSpec.of_runtime(runtime, self._settings.lock.pinned, self._settings.project.folder)
 
     def _submit(self, planned: PlannedRuntime, job: Job, limits: JobLimits | None = None) -> Future[Observation]:
         return self._host.submit(self._seat(planned.runtime), job, limits=limits)
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Have a model run, unless it is known what comes of it."""
-        store, seat = self._work.store, self._seat(planned.runtime)
-        if store is None:
+        cache, seat = self._cache, self._seat(planned.runtime)
+        if cache is None:
             return self._host.submit(seat, job)
-        known = store.find(seat, job)
+        known = cache.find(seat, job)
         if known is None:
             future = self._host.submit(seat, job)
-            future.add_done_callback(lambda done: _cache_result(store, seat, job, done))
+            future.add_done_callback(lambda done: _cache_result(cache, seat, job, done))
         else:
-            self._done.reused.append((job.model, planned.name))
+            self._reused.append((job.model, planned.name))
             future = Future()
             future.set_result(known)
         return future
 
     def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
         """Every model with what it is fed; the first is exported while the others are being fed."""
-        if not self._work.asked.cases:
+        if not self._settings.inputs.cases:
             return [
-                self._prepare(model, *self._about(model, self._feed, model), toolchain) for model in self._work.models
+                self._prepare(model, *self._about(model.planned, self._feed, model), toolchain)
+                for model in self._models
             ]
-        fed = [self._about(planned, self._feed, planned) for planned in self._work.models]
-        names = (name for _, each in fed for name in each.names)
-        require_known_cases(self._work.asked, names, any(model.model.settings.source for model in self._work.models))
-        read_ones = zip(self._work.models, fed, strict=True)
-        return [self._prepare(planned, *each, toolchain) for planned, each in read_ones]
+        fed = [self._about(model.planned, self._feed, model) for model in self._models]
+        names = (name for _, cases in fed for name in cases.names)
+        has_source = any(model.planned.model.settings.source for model in self._models)
+        require_known_cases(self._settings.inputs, names, has_source)
+        return [self._prepare(model, *read, toolchain) for model, read in zip(self._models, fed, strict=True)]
 
-    def _feed(self, planned: PlannedModel) -> tuple[ParsedModel, InputCases]:
-        reading = read_model(planned.model.absolute, planned.path)
-        call = functools.partial(call_inputs, self._work.project, self._host)
-        return reading, create_cases(self._work.project, planned.model, reading, self._folder(), self._work.asked, call)
+    def _feed(self, model: RunnableModel) -> tuple[ParsedModel, InputCases]:
+        project, selected = self._settings.project, model.planned.model
+        reading = read_model(selected.absolute, model.path)
+        call = functools.partial(call_inputs, project, self._host)
+        return reading, create_cases(project, selected, reading, self._folder(), self._settings.inputs, call)
 
     def _prepare(
-        self, planned: PlannedModel, reading: ParsedModel, fed: InputCases, toolchain: Path | None
+        self, model: RunnableModel, reading: ParsedModel, fed: InputCases, toolchain: Path | None
     ) -> PreparedModel:
-        exporting = None
+        exporting, planned = None, model.planned
         if toolchain is not None and planned.model.settings.is_exported:
             exporting = self._about(planned, self._exporter.export, planned, reading.facts, fed.cases, toolchain)
-        return PreparedModel(planned, reading, fed, exporting)
+        return PreparedModel(model, reading, fed, exporting)
 
     # Running
 
     def _awaited(self, prepared: PreparedModel) -> Future[Observation] | None:
         """What a model's runs wait for: its source, which gives one more case."""
-        exporting = prepared.exporting if Stage.PARITY in self._work.stages else None
+        exporting = prepared.exporting if Stage.PARITY in self._settings.stages else None
         return exporting.source if exporting is not None else None
 
     def _begin(self, prepared: PreparedModel) -> Future[StartedModel]:
@@ -218,9 +251,9 @@ class _Executor:
         """The model with what its source says of the cases, at other sizes where those that were guessed do not fit."""
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
-        if Stage.PARITY not in self._work.stages:
+        if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.ask_source(prepared, cases), None)
-        if self._work.asked.cases or not failed_runs.needs_sizes(ran, sourced.eager):
+        if self._settings.inputs.cases or not failed_runs.needs_sizes(ran, sourced.eager):
             return StartedModel(prepared, sourced, started.levels)
         newest = next(planned for planned in started.levels if planned.name == failed_runs.newest_runtime(ran))
         sizes = failed_runs.find_sizes(
@@ -231,7 +264,9 @@ class _Executor:
         )
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
-        fed = create_cases_at(prepared.planned.model, prepared.reading, sizes, self._folder(), self._work.asked.seed)
+        fed = create_cases_at(
+            prepared.planned.model, prepared.reading, sizes, self._folder(), self._settings.inputs.seed
+        )
         eager = self._exporter.ask_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
@@ -241,87 +276,91 @@ class _Executor:
     ) -> Sequence[ObservedRun]:
         """One setting at one level of one runtime."""
         fed = create_cases_at(
-            prepared.planned.model, prepared.reading, [setting], self._folder(), self._work.asked.seed
+            prepared.planned.model, prepared.reading, [setting], self._folder(), self._settings.inputs.seed
         )
         return self._levels(prepared, replace(planned, levels=planned.levels[:1]), fed.cases).result()
 
-    # Judging what came of it
+    # Collecting the evidence
 
-    def _collect(self, started: StartedModel) -> None:
+    def _collect(self, started: StartedModel) -> _CollectedModel:
+        steps = [StepResult(undone=started.sourced.undone)]
         ran = _collect_runs(started)
         if failed_runs.has_failed_case(ran):
             started = self._follow(started, ran)
             ran = _collect_runs(started)
-        self._done.cases[started.prepared.path] = started.cases
-        runs = self._judge_runs(started, ran)
-        if Stage.PARITY in self._work.stages:
-            self._comparing.judge(started, ran, runs)
+        runs, step = self._judge_runs(started, ran)
+        steps.append(step)
+        if Stage.PARITY in self._settings.stages:
+            steps.append(self._comparer.compare(started, ran, runs))
+        return _CollectedModel(started.cases, runs, join_steps(steps))
 
-    def _judge_runs(self, started: StartedModel, ran: Sequence[ObservedRun]) -> tuple[ModelRuns, ...]:
-        prepared, work = started.prepared, self._work
+    def _judge_runs(
+        self, started: StartedModel, ran: Sequence[ObservedRun]
+    ) -> tuple[tuple[ModelRuns, ...], StepResult]:
+        prepared, settings = started.prepared, self._settings
         model = ExecutedModel(
             path=prepared.path,
-            place=work.places[prepared.path],
+            place=prepared.runnable.place,
             proto=prepared.reading.proto,
-            root=work.project.root,
-            folder=work.project.folder,
-            memory_limit_mib=_memory_limit_mib(work.project, prepared),
+            root=settings.project.root,
+            folder=settings.project.folder,
+            memory_limit_mib=_memory_limit_mib(settings.project, prepared),
             facts=prepared.reading.facts,
         )
-        alone = self._examine(model, started, ran)
-        predicted = {planned.name: work.predicted.get((prepared.path, planned.name), ()) for planned in started.levels}
+        nodes = self._load_nodes(model, started, ran)
+        predicted = {planned.name: prepared.runnable.refused_by.get(planned.name, ()) for planned in started.levels}
         optional = {planned.name for planned in started.levels if not planned.required}
         runs, undone = runtime_stage.collect_evidence(
-            model, ran, started.sourced.eager or {}, predicted, alone, optional
+            model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
-        for each in undone:
-            (self._done.skipped if each.runtime in optional else self._done.undone).append(each)
-        self._done.ran |= {(each.model, each.runtime) for each in runs}
-        self._done.faulty += [each for each in runs if _is_faulty(each)]
-        if Stage.RUNTIME in work.stages:
-            self._done.subjects += runs
+        step = StepResult(
+            subjects=runs if Stage.RUNTIME in settings.stages else (),
+            undone=(
+                *(reason for reason in undone if reason.runtime not in optional),
+                *(self._explain_no_run(prepared, runs) if started.levels else ()),
+            ),
+            skipped=(*nodes.skipped, *(reason for reason in undone if reason.runtime in optional)),
+        )
+        return runs, step
+
+    def _explain_no_run(self, prepared: PreparedModel, runs: Sequence[ModelRuns]) -> list[IncompleteCheck]:
+        """Explain why the model could not be run on any case; nothing if it could."""
         reason, hint = prepared.fed.reason, prepared.fed.hint
         if not reason:
             reason, hint = failed_runs.explain_no_completed_run(runs)
-        if reason and started.levels:
-            asked = sorted(work.stages & {Stage.RUNTIME, Stage.PARITY})
-            self._done.undone += [IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in asked]
-        return runs
+        stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY}) if reason else []
+        return [IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in stages]
 
-    def _examine(
-        self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]
-    ) -> Mapping[str, tuple[IsolatedNode, ...]]:
-        """What nodes alone say, on the runtimes that refuse the model."""
-        if Stage.RUNTIME not in self._work.stages:
-            return {}
-        predictions = {planned: self._work.predictions.get((model.path, planned.name)) for planned in started.levels}
-        refusing = isolated_nodes.find_refusing_runtimes(ran, model.proto, predictions, self._work.kept)
-        examined = self._witnesses.examine(model, refusing)
-        self._done.skipped += examined.skipped
-        return examined.alone
+    def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
+        """Load nodes alone on the runtimes that refuse the model."""
+        if Stage.RUNTIME not in self._settings.stages:
+            return NodeLoads()
+        predictions = started.prepared.runnable.predictions
+        by_runtime = {planned: predictions.get(planned.name) for planned in started.levels}
+        refusing = isolated_nodes.find_refusing_runtimes(ran, model.proto, by_runtime, self._settings.harvested)
+        return self._node_loader.examine(model, refusing)
 
     def _ask_alone(self, planned: PlannedRuntime, job: Load) -> Future[Observation]:
-        limits = self._work.project.config.limits
+        limits = self._settings.project.config.limits
         allowed = JobLimits(time_s=min(limits.time_s, NODE_TIME_S), memory_mib=limits.memory_mib)
         return self._submit(planned, job, allowed)
 
-    def _judge_budgets(self) -> None:
-        """What models cost beside their baselines: measured when nothing else runs."""
-        work, done = self._work, self._done
-        races = Benchmarks(work.project.folder, work.against, self._ask_race, self._folder)
-        for each in (model for model in work.models if model.model.settings.budget is not None):
-            entrant = BenchmarkedModel(
-                each, work.places[each.path], work.facts[each.path], done.cases.get(each.path, ())
-            )
-            races.hold(entrant, done)
+    def _measure_budgets(self, collected: Mapping[str, _CollectedModel]) -> Iterator[StepResult]:
+        """Measure models against their baselines while nothing else runs."""
+        settings = self._settings
+        benchmarks = Benchmarks(settings.project.folder, settings.revision, self._ask_race, self._folder)
+        for model in self._models:
+            if model.planned.model.settings.budget is not None:
+                cases = collected[model.path].cases
+                yield benchmarks.measure(BenchmarkedModel(model.planned, model.place, model.facts, cases))
 
     def _ask_race(self, planned: PlannedRuntime, job: Benchmark) -> Observation:
         return self._submit(planned, job).result()
 
 
-def _cache_result(store: ResultCache, seat: WorkerSpec, job: Run, done: Future[Observation]) -> None:
+def _cache_result(cache: ResultCache, seat: WorkerSpec, job: Run, done: Future[Observation]) -> None:
     if not done.cancelled() and done.exception() is None:
-        store.keep(seat, job, done.result())
+        cache.keep(seat, job, done.result())
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:

@@ -1,4 +1,4 @@
-"""The outputs of a model that was run, held against each other: what differs, where it begins, what rounding cost."""
+"""Compare the outputs of a model that was run, and search the first differing node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.quantized import FloatComparison, QuantizedModel
 from onnxgate.gate.execution.toolchain import ModelExport, StartedModel, report_measurements
-from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.checking.quantization_parameters import find_output_steps
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.project.plan import PlannedRuntime
@@ -55,55 +55,55 @@ SubmitJob = Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation
 
 
 class OutputComparer:
-    """Compares, and follows up what differs; what comes of it goes into `done`.
+    """Compares outputs, and searches where a mismatch begins.
 
-    `submit` has a job done on a runtime, `ask` in the toolchain; `folder` gives an unused path for what is written.
+    `submit` runs a job on a runtime, `ask` in the toolchain; `folder` returns an unused path for files.
     """
 
     def __init__(
         self,
-        work: ExecutionRequest,
-        done: ExecutionResult,
+        settings: ExecutionSettings,
         submit: SubmitJob,
         ask: Callable[[Job], Observation],
         folder: Callable[[], Path],
     ) -> None:
-        self._work = work
-        self._done = done
+        self._settings = settings
         self._submit = submit
         self._ask = ask
         self._folder = folder
 
-    def judge(self, started: StartedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> None:
-        """Hold the outputs of one model against its source, across levels and runtimes, and against its float model."""
+    def compare(self, started: StartedModel, ran: Sequence[ObservedRun], runs: Sequence[ModelRuns]) -> StepResult:
+        """Compare the outputs of one model with its source, across levels and runtimes, and with its float model."""
         model = self._model(started, runs)
-        if self._work.watch is not None:
-            self._work.watch(model, ran)
-        if unread := started.prepared.fed.unread:
-            self._done.skipped.append(IncompleteCheck(Stage.PARITY, model.path, "", unread))
+        if self._settings.watch is not None:
+            self._settings.watch(model, ran)
+        unread = started.prepared.fed.unread
+        skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
         locator = MismatchSearch(self._submit, self._ask, self._folder)
-        comparisons, unfound = locator.locate(create_searched_model(self._work, started, ran), comparisons)
-        self._done.skipped += unfound
-        self._done.compared |= {
-            (comparison.model, comparison.runtime) for comparison in comparisons if comparison.reference == "the source"
-        }
-        self._note(comparisons, undone)
-        self._note(*self._against_float(started, ran, model))
+        comparisons, unfound = locator.locate(create_searched_model(self._settings, started, ran), comparisons)
+        float_comparisons, undone_float = self._against_float(started, ran, model)
+        comparisons, undone = (*comparisons, *float_comparisons), (*undone, *undone_float)
+        return StepResult(
+            subjects=comparisons,
+            undone=tuple(reason for reason in undone if not reason.by_design),
+            skipped=(*skipped, *unfound, *(reason for reason in undone if reason.by_design)),
+            measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
+        )
 
     def _model(self, started: StartedModel, runs: Sequence[ModelRuns]) -> ParityModel:
-        prepared, work = started.prepared, self._work
+        prepared, settings = started.prepared, self._settings
         return ParityModel(
             path=prepared.path,
-            place=work.places[prepared.path],
+            place=prepared.runnable.place,
             comparability=detect_numeric_traits(prepared.reading.facts, prepared.reading.proto),
             tolerance=prepared.planned.model.settings.tolerance,
-            locked=work.lock.models.get(prepared.path),
+            locked=settings.lock.models.get(prepared.path),
             operators=frozenset(prepared.reading.facts.operators),
             steps=find_output_steps(prepared.reading.proto, prepared.planned.model.absolute),
             kept=find_output_masks(prepared.reading, started.cases),
-            not_finite=find_not_finite(runs) if Stage.RUNTIME in work.stages else frozenset(),
+            not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
 
     def _against_float(
@@ -113,15 +113,9 @@ class OutputComparer:
         prepared = started.prepared
         quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
         quantizing = FloatComparison(
-            self._work.project, lambda where, job: self._submit(where, job, None), self._folder
+            self._settings.project, lambda where, job: self._submit(where, job, None), self._folder
         )
         return quantizing.examine(quantized, model, ran)
-
-    def _note(self, comparisons: Sequence[Comparison], undone: Sequence[IncompleteCheck]) -> None:
-        self._done.subjects += comparisons
-        self._done.undone += [each for each in undone if not each.by_design]
-        self._done.skipped += [each for each in undone if each.by_design]
-        self._done.measured += [figure for comparison in comparisons for figure in report_measurements(comparison)]
 
 
 MAX_SEARCHES = 4
@@ -156,15 +150,17 @@ class SearchedModel:
     source: Export | None  # what the source was asked for in this run
 
 
-def create_searched_model(work: ExecutionRequest, started: StartedModel, ran: Sequence[ObservedRun]) -> SearchedModel:
+def create_searched_model(
+    settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
+) -> SearchedModel:
     """A model that was run, with what its source was asked for."""
     prepared = started.prepared
     return SearchedModel(
         path=prepared.path,
         absolute=prepared.planned.model.absolute,
         proto=prepared.reading.proto,
-        root=work.project.root,
-        folder=work.project.folder,
+        root=settings.project.root,
+        folder=settings.project.folder,
         cases={case.name: case for each in ran for case in each.job.cases},
         runtimes={planned.name: planned for planned in started.levels},
         eager=started.sourced.eager,

@@ -1,4 +1,4 @@
-"""The toolchain of one run: every source is exported, exported again, and asked what it computes itself."""
+"""Jobs in the user's toolchain: exports, second exports, source outputs, input callables; state of each model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.report import Measured
 from onnxgate.evidence.parity import Comparison, Difference
-from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
 from onnxgate.inputs.case_selection import make_example_case
 from onnxgate.inputs.cases import InputCases
 from onnxgate.model.facts import ModelFacts
@@ -78,59 +78,55 @@ class _SecondExport:
 
 
 class Exporter:
-    """Asks the toolchain; what comes of it goes into `done`. `folder` gives an unused path for what is written."""
+    """Submits jobs to the toolchain. `folder` returns an unused path for the files that they write."""
 
-    def __init__(
-        self, work: ExecutionRequest, host: WorkerPool, done: ExecutionResult, folder: Callable[[], Path]
-    ) -> None:
-        self._work = work
+    def __init__(self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path]) -> None:
+        self._settings = settings
         self._host = host
-        self._done = done
         self._folder = folder
-        self._later_ones: list[_SecondExport] = []
+        self._second_exports: list[_SecondExport] = []
 
-    def find_toolchain(self) -> Path | None:
-        """The interpreter that exports; None where no model needs it, or where there is none, which is then said."""
-        exported = [model for model in self._work.models if model.model.settings.is_exported]
+    def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[Path | None, StepResult]:
+        """Find the interpreter that exports; None if no model needs it, or with the reason if there is none."""
+        exported = [model for model in models if model.planned.model.settings.is_exported]
         if not exported:
-            return None
+            return None, StepResult()
         try:
             python = self._python()
-            self._judge_toolchain(python)
+            return python, self._judge_toolchain(python)
         except (UnavailableError, ProbeError) as error:
             reason, hint = str(error), getattr(error, "hint", None) or ""
-            for each in exported:
-                self._undo_source(each, reason, hint)
-            return None
-        return python
+            undone = (undone for model in exported for undone in self._undone_source(model.planned, reason, hint))
+            return None, StepResult(undone=tuple(undone))
 
-    def _judge_toolchain(self, python: Path) -> None:
-        project = self._work.project
-        locked = self._work.lock.toolchain
-        found = probe_interpreter(python, locked.packages if locked else ())
-        state = export_stage.compare_toolchain(project, self._work.lock.toolchain, found)
-        if state is not None and Stage.EXPORT in self._work.stages:
-            self._done.subjects.append(state)
+    def _judge_toolchain(self, python: Path) -> StepResult:
+        locked = self._settings.lock.toolchain
+        packages = probe_interpreter(python, locked.packages if locked else ())
+        state = export_stage.compare_toolchain(self._settings.project, locked, packages)
+        is_judged = state is not None and Stage.EXPORT in self._settings.stages
+        return StepResult((state,)) if is_judged else StepResult()
 
-    def _undo_source(self, each: PlannedModel, reason: str, hint: str) -> None:
-        stages = self._work.stages & {Stage.EXPORT, *([Stage.PARITY] if each.model.settings.source else [])}
-        self._done.undone += [IncompleteCheck(stage, each.path, "", reason, hint) for stage in stages]
+    def _undone_source(self, planned: PlannedModel, reason: str, hint: str) -> list[IncompleteCheck]:
+        stages = self._settings.stages & {Stage.EXPORT, *([Stage.PARITY] if planned.model.settings.source else [])}
+        return [IncompleteCheck(stage, planned.path, "", reason, hint) for stage in stages]
 
     def export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
     ) -> ModelExport:
         """Have a model's source or command write its file, twice where that is judged, and its source asked beside."""
         plan = jobs.plan_export(
-            self._work.project,
+            self._settings.project,
             planned,
             toolchain,
             self._folder(),
-            cases=cases if Stage.PARITY in self._work.stages else (),
+            cases=cases if Stage.PARITY in self._settings.stages else (),
             external_data=bool(facts.external),
-            twice=Stage.EXPORT in self._work.stages,
+            twice=Stage.EXPORT in self._settings.stages,
         )
         seat = jobs.create_toolchain_spec(toolchain)
-        command = self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._work.stages else None
+        command = (
+            self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
+        )
         source = self._host.submit(seat, plan.source) if plan.source else None
         writes = command or source
         again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
@@ -138,39 +134,38 @@ class Exporter:
 
     def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
         """What the second export will give; its worker gets ready while the first ones are made."""
-        if not self._later_ones and isinstance(job, Export):
-            frameworks = imported_frameworks(self._work.project.config, self._work.project.folder)
+        if not self._second_exports and isinstance(job, Export):
+            frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(jobs.create_second_toolchain_spec(toolchain), Probe(exporters=frameworks))
         again: Future[Observation] = Future()
-        self._later_ones.append(_SecondExport(job, first, again))
+        self._second_exports.append(_SecondExport(job, first, again))
         return again
 
     def export_again(self, toolchain: Path | None) -> None:
         """Begin the second exports as soon as all first ones are done: runtimes wait for those, and not for these."""
-        if toolchain is None or not self._later_ones:
+        if toolchain is None or not self._second_exports:
             return
         seat = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
-            for later_one in self._later_ones:
-                later_one.begin(lambda job: self._host.submit(seat, job))
+            for second_export in self._second_exports:
+                second_export.begin(lambda job: self._host.submit(seat, job))
 
-        self._later_ones[-1].first.add_done_callback(begin)
+        self._second_exports[-1].first.add_done_callback(begin)
 
     def source_of(self, prepared: PreparedModel) -> SourceOutputs:
-        """What the source computes by itself on each case, and its own sample as one more case."""
+        """Return the outputs that the source computes for each case, and its own sample as one more case."""
         exporting = prepared.exporting
-        if exporting is None or exporting.source is None or Stage.PARITY not in self._work.stages:
+        if exporting is None or exporting.source is None or Stage.PARITY not in self._settings.stages:
             return SourceOutputs(None, None)
         observation = exporting.source.result()
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
-            self._done.undone.append(explain_missing_reference(prepared.path, observation))
-            return SourceOutputs(None, None)
+            return SourceOutputs(None, None, (explain_missing_reference(prepared.path, observation),))
         eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.reading.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1
-        if sample is None or not complete or not self._work.asked.takes(sample.name):
+        if sample is None or not complete or not self._settings.inputs.takes(sample.name):
             return SourceOutputs(eager, None)
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
@@ -182,7 +177,7 @@ class Exporter:
             python = self._python()
         except UnavailableError:
             return None
-        job = jobs.plan_source_run(self._work.project, prepared.planned, python, self._folder(), cases)
+        job = jobs.plan_source_run(self._settings.project, prepared.planned, python, self._folder(), cases)
         answer = self._host.submit(jobs.create_toolchain_spec(python), job).result()
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
@@ -194,40 +189,48 @@ class Exporter:
         return self._host.submit(jobs.create_toolchain_spec(self._python()), job).result()
 
     def _python(self) -> Path:
-        project = self._work.project
+        project = self._settings.project
         return find_toolchain(
             project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
         )
 
-    def judge(self, prepared: PreparedModel) -> None:
-        """What came of exporting one model."""
+    def judge(self, prepared: PreparedModel) -> StepResult:
+        """Collect the evidence of exporting one model."""
         exporting = prepared.exporting
         if exporting is None or exporting.writes is None:
-            return
-        made = [self._made(exporting, exporting.writes.result())]
+            return StepResult()
+        first, skipped = self._compare_exports(exporting, exporting.writes.result())
+        outcomes = [first]
         if exporting.source is not None and exporting.source is not exporting.writes:
-            made.append(
-                export_stage.collect_source_evidence(self._work.project, exporting.planned, exporting.source.result())
+            outcomes.append(
+                export_stage.collect_source_evidence(
+                    self._settings.project, exporting.planned, exporting.source.result()
+                )
             )
-        self._done.subjects += [each.subject for each in made if each.subject is not None]
-        self._done.undone += [each.undone for each in made if each.undone is not None]
+        return StepResult(
+            subjects=tuple(outcome.subject for outcome in outcomes if outcome.subject is not None),
+            undone=tuple(outcome.undone for outcome in outcomes if outcome.undone is not None),
+            skipped=skipped,
+        )
 
-    def _made(self, exporting: ModelExport, first: Observation) -> ExportOutcome:
-        """What came of both exports; a second one that cannot be made elsewhere is made where the first one was."""
-        project, planned = self._work.project, exporting.planned
+    def _compare_exports(
+        self, exporting: ModelExport, first: Observation
+    ) -> tuple[ExportOutcome, tuple[IncompleteCheck, ...]]:
+        """Compare both exports; a second one that fails in another folder is repeated in the project's folder."""
+        project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
         made = export_stage.collect_evidence(project, planned, first, again)
         failed = made.subject.second.failure if made.subject else None
         if failed is None or not jobs.is_relocated(planned):
-            return made
+            return made, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
         seat = jobs.create_second_toolchain_spec(self._python())
         made = export_stage.collect_evidence(project, planned, first, self._host.submit(seat, planned.again).result())
         if made.subject is not None and made.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
-            self._done.skipped.append(IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason))
-        return made
+            return made, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
+        return made, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +245,9 @@ class ModelExport:
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model with what it is fed."""
+    """A model with its input cases."""
 
-    planned: PlannedModel
+    runnable: RunnableModel
     reading: ParsedModel
     fed: InputCases
     exporting: ModelExport | None
@@ -252,15 +255,21 @@ class PreparedModel:
     @property
     def path(self) -> str:
         """The model's path."""
-        return self.planned.path
+        return self.runnable.path
+
+    @property
+    def planned(self) -> PlannedModel:
+        """The model with its runtimes."""
+        return self.runnable.planned
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOutputs:
-    """What the source computes, by case; None where there is no source, or nothing came of it."""
+    """Outputs of the source, by case; None if there is no source or it computes nothing."""
 
     eager: Mapping[str, CaseResult] | None
     sample: InputCase | None  # its own example inputs, as a case
+    undone: tuple[IncompleteCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

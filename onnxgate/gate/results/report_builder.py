@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.core.findings import ALL_STAGES, IncompleteCheck, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.report import (
     LEVELS,
@@ -52,12 +52,12 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         findings=outcome.findings,
         undecided=report_undone(gathered.undone),
         skipped=report_undone(gathered.skipped),
-        measured=tuple(sorted(gathered.execution.measured, key=lambda each: each.model)),
+        measured=tuple(sorted(gathered.execution.step.measured, key=lambda each: each.model)),
         counts=_counts(outcome),
         replays=select_shown_replays(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(set(gathered.remarks))),
         against=_against(request),
-        changes=tuple(gathered.changes),
+        changes=gathered.change.changes,
         drawings=_draw_nodes(request, outcome) if drawn else (),
         shard=_build_shard(request, outcome),
     )
@@ -83,9 +83,8 @@ def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ..
 
 
 def _against(request: GateRequest) -> Against | None:
-    if request.against is None:
-        return None
-    return Against(name=request.against.name, commit=request.against.commit)
+    revision = request.baseline.revision
+    return Against(name=revision.name, commit=revision.commit) if revision is not None else None
 
 
 def _folder(request: GateRequest) -> str:
@@ -110,7 +109,7 @@ def _describe_left_out(request: GateRequest, models: int) -> list[str]:
     others = len(request.project.models()) - models
     if others > 0:
         said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
-    if request.asked.cases:
+    if request.selection.inputs.cases:
         said.append("other input cases not asked for")
     return said
 
@@ -139,39 +138,45 @@ def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
 
 
 def _cell(request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]) -> Cell:
-    about = [finding for finding in findings if _is_about_runtime(finding, runtime)]
     compared = (model, runtime) in outcome.gathered.execution.compared
-    return Cell(
-        model=model, runtime=runtime, state=_cell_state(request, outcome, model, runtime, about), compared=compared
-    )
+    state = _cell_state(request, outcome, model, runtime, findings)
+    return Cell(model=model, runtime=runtime, state=state, compared=compared)
 
 
 def _cell_state(
-    request: GateRequest, outcome: GateOutcome, model: str, runtime: str, about: Sequence[Finding]
+    request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]
 ) -> CellState:
+    """The state of a model on a runtime; `findings` are about the model."""
     gathered = outcome.gathered
-    errors = any(finding.level == "error" for finding in about)
-    if errors or model in outcome.blocked or (model, runtime) in outcome.failed:
+    levels = {finding.level for finding in findings if _is_about_runtime(finding, runtime)}
+    if "error" in levels or model in outcome.blocked or (model, runtime) in outcome.failed:
         return "fail"
-    if Stage.RUNTIME in request.stages and any(_is_undone_for(u, model, runtime) for u in gathered.undone):
+    if Stage.RUNTIME in request.stages and any(_is_undone_for(it, model, runtime) for it in gathered.undone):
         return "undecided"
-    if any(_is_undone_for(u, model, runtime) for u in gathered.skipped):
+    if any(_is_undone_for(it, model, runtime) for it in gathered.skipped):
         return "skipped"
-    if any(finding.level == "warning" for finding in about):
+    if "warning" in levels:
         return "warning"
-    if any((each.model, each.runtime) == (model, runtime) for each in gathered.execution.faulty):
+    if any((runs.model, runs.runtime) == (model, runtime) for runs in gathered.execution.faulty):
         return "undecided"
     if (model, runtime) in gathered.execution.ran:
         return "pass"
     if Stage.SUPPORT not in request.stages:
         return "not asked"
-    told = gathered.verdicts.get((model, runtime), "unknown") != "unknown"
-    return "predicted" if told else "not predicted"
+    if any(_is_static_error(finding) for finding in findings):
+        return "fail"
+    has_verdict = gathered.verdicts.get((model, runtime), "unknown") != "unknown"
+    return "predicted" if has_verdict else "not predicted"
 
 
 def _is_about_runtime(finding: Finding, runtime: str) -> bool:
-    """A finding about no runtime in particular concerns all of them where it is about the file itself."""
+    """A finding that names no runtime concerns all of them if it is about the file itself."""
     return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
+
+
+def _is_static_error(finding: Finding) -> bool:
+    """A static error that names no runtime fails the model wherever no run contradicts it."""
+    return finding.level == "error" and not finding.runtimes and finding.stage in STATIC_STAGES
 
 
 def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:

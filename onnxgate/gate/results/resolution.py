@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxgate import rules
@@ -22,7 +22,7 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.fingerprints import assign_fingerprints
-from onnxgate.core.relations import OPEN_UNTIL_RUN, HitReference, RelationKind
+from onnxgate.core.relations import HitReference, RelationKind
 from onnxgate.core.report import Finding, ReportedPlace
 from onnxgate.gate.request import GateOutcome, GateRequest, GateState
 from onnxgate.gate.results import ignore_matching
@@ -92,20 +92,11 @@ RELATION_EFFECTS = {
     RelationKind.CONFIRMS: RelationEffect(is_observation=True, confirms_target=True),
     RelationKind.EXPLAINED_BY: RelationEffect(confirms_target=True, drops_source=True),
     RelationKind.FOLLOWS_FROM: RelationEffect(drops_source=True, is_void_if_ignored=True),
-    RelationKind.OPEN_UNTIL_RUN: RelationEffect(),  # `drop_answered_hits`
+    RelationKind.OPEN_UNTIL_RUN: RelationEffect(),  # `gate.request.drop_answered_hits`
 }
 
 HitKey = tuple[HitReference, str, str]  # rule and topic, model, runtime
 ANY_RUNTIME = "*"  # in place of a runtime
-
-
-def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
-    """Drop hits that were open until the model was run on their runtime. `observed` has pairs of model and runtime."""
-    return [
-        rule_hit
-        for rule_hit in judged
-        if (rule_hit.hit.model, rule_hit.hit.runtime) not in observed or OPEN_UNTIL_RUN not in rule_hit.hit.relations
-    ]
 
 
 def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] = lambda _: False) -> list[ResolvedHit]:
@@ -317,11 +308,11 @@ def _axes(facts: ModelFacts) -> set[str]:
 
 def select_ignores(request: GateRequest, gathered: GateState) -> Ignores:
     """The config's, with the content that each model has now."""
-    entries = request.project.config.ignore if request.honour_ignores else ()
+    entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):
         contents = {path: hash_content(facts) for path, facts in gathered.facts.items()}
-    return Ignores(entries, request.today, contents)
+    return Ignores(entries, request.ignores.today, contents)
 
 
 def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozenset[str]) -> tuple[Finding, ...]:
@@ -360,14 +351,14 @@ def determine_scope(
 ) -> ignore_matching.CheckScope:
     """What the rules could know: of a model that is not here, broken or not run, they know less."""
     selected = frozenset(model.path for model in request.models)
-    stages, held = _ruled_stages(request), request.against is not None
+    stages, held = _ruled_stages(request), request.baseline.revision is not None
     scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, held)
     scope.leave_undone([*gathered.undone, *gathered.skipped])
     scope.leave_open(stages - {Stage.LOCK}, gathered.away)
     scope.leave_open(stages, selected - gathered.facts.keys())
     scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, blocked)
     scope.leave_open(ignore_matching.STAGES_AFTER_RUNS, {runs.model for runs in gathered.execution.faulty})
-    if request.asked.cases:
+    if request.selection.inputs.cases:
         scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, [ignore_matching.ALL_MODELS])
     return scope
 

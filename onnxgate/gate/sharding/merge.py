@@ -1,11 +1,9 @@
-"""The reports of all shards as the one that an undivided check writes; what is missing or does not fit is undecided."""
+"""Merge shard reports into the report of the undivided check; what is missing or does not fit is undecided."""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -15,23 +13,17 @@ from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
-    Against,
+    RECOUNTED_COUNTS,
+    SUMMED_COUNTS,
     Cell,
-    Change,
-    Drawing,
     FailOn,
     Finding,
-    Measured,
     NotDone,
-    Replay,
     Report,
-    ReportedModel,
     ReportedPlace,
-    ReportedRuntime,
     Shard,
     SharedHit,
     SharedIgnore,
-    Verdict,
     decide_verdict,
 )
 from onnxgate.evidence.ignores import IgnoreUse
@@ -41,31 +33,28 @@ from onnxgate.model.subgraphs import node_context
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, ConfiguredName, EntryNames
 from onnxgate.project.config.schema import Ignore
 
-T = TypeVar("T")
-SUMMED_COUNTS = ("models", "without_source", "ran", "compared", "reused")
-"""Counts that are about models alone."""
+PartType = TypeVar("PartType")
 
 
 def require_shard(report: Report) -> Shard:
-    """What makes a report one of a shard; only such reports are merged."""
+    """Return the shard that a report is about; only reports of shards are merged."""
     assert report.shard is not None
     return report.shard
 
 
 def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
     """
-    Reports of different shards of one check as one; `gaps` is what they do not decide.
+    Merge reports of different shards of one check; `gaps` is what they leave undecided.
 
-    Where all shards are there and there are no gaps, it is the report of the undivided check.
+    If all shards are present and there are no gaps, the result equals the report of the undivided check.
     """
     if not reports:
         return _create_empty_report(gaps)
-    whole = MergedReport(sorted(reports, key=lambda each: require_shard(each).index), gaps, fail_on)
-    return Report(**{name: getattr(whole, name) for name in Report.__struct_fields__})
+    return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
 
 
 def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
-    counts = {**dict.fromkeys((*_RECOUNTED, *SUMMED_COUNTS), 0), "undecided": len(gaps)}
+    counts = {**dict.fromkeys((*RECOUNTED_COUNTS, *SUMMED_COUNTS), 0), "undecided": len(gaps)}
     return Report(
         onnxgate=__version__,
         verdict="undecided",
@@ -84,165 +73,96 @@ def _create_empty_report(gaps: Sequence[NotDone]) -> Report:
     )
 
 
-@dataclass
-class MergedReport:
-    """Every field of the merged report, by its name. `reports` are in the order of their shards."""
+def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
+    """Merge reports, which are in the order of their shards. Everything about one model is in one of them."""
+    first, shards = reports[0], [require_shard(report) for report in reports]
+    unknown_names = _report_unknown_names(shards, first.stages)
+    findings = _merge_findings(reports, unknown_names)
+    not_decided = [part for report in reports for part in report.undecided]
+    undecided = (*_merge_not_done([*not_decided, *unknown_names]), *gaps)
+    skipped = _merge_not_done(part for report in reports for part in report.skipped)
+    cells = _merge_cells(reports, any_undecided="runtime" in first.stages and bool(unknown_names))
+    used = {runtime for report in reports for runtime in report.runtimes}
+    verdict, exit_status = decide_verdict(findings, bool(undecided), fail_on)
+    counts = _recount(findings, cells, undecided, skipped)
+    counts |= {name: sum(report.counts.get(name, 0) for report in reports) for name in SUMMED_COUNTS}
+    return Report(
+        version=first.version,
+        onnxgate=first.onnxgate,
+        verdict=verdict,
+        exit=exit_status,
+        folder=first.folder,
+        scope=shards[0].scope,
+        stages=first.stages,
+        models=_by_model((part for report in reports for part in report.models), lambda part: part.path),
+        runtimes=tuple(runtime for runtime in shards[0].locked if runtime in used),
+        cells=cells,
+        findings=findings,
+        undecided=undecided,
+        skipped=skipped,
+        measured=_by_model((part for report in reports for part in report.measured), lambda part: part.model),
+        counts={name: counts[name] for name in first.counts},
+        replays=_by_model((part for report in reports for part in report.replays), lambda part: part.model),
+        against=first.against,
+        changes=_by_model(  # every shard reports the removed models
+            dict.fromkeys(part for report in reports for part in report.changes), lambda part: part.model
+        ),
+        drawings=node_context.select_most_severe(
+            findings, [drawing for report in reports for drawing in report.drawings]
+        ),
+        remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
+    )
 
-    reports: Sequence[Report]
-    gaps: Sequence[NotDone]
-    fail_on: FailOn
 
-    shard = None
+def _by_model(parts: Iterable[PartType], model: Callable[[PartType], str]) -> tuple[PartType, ...]:
+    """Sort parts of reports by model, and keep the order that a report has for one model."""
+    return tuple(sorted(parts, key=model))
 
-    @property
-    def version(self) -> int:
-        """The same in all."""
-        return self.reports[0].version
 
-    @property
-    def onnxgate(self) -> str:
-        """The same in all."""
-        return self.reports[0].onnxgate
+def _merge_cells(reports: Sequence[Report], *, any_undecided: bool) -> tuple[Cell, ...]:
+    """Cells of the shards; undecided unless they fail, if a problem of the whole check leaves all models undecided."""
+    cells = _by_model((cell for report in reports for cell in report.cells), lambda cell: cell.model)
+    if not any_undecided:
+        return cells
+    return tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
 
-    @property
-    def folder(self) -> str:
-        """The same in all."""
-        return self.reports[0].folder
 
-    @property
-    def scope(self) -> str:
-        """What the whole check left out."""
-        return require_shard(self.reports[0]).scope
+def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
+    """Sort parts as reports do, and report each that is not about a model once."""
+    unique: dict[object, NotDone] = {}
+    for number, part in enumerate(parts):
+        content = (part.stage, part.runtime, part.reason)
+        unique.setdefault(number if part.model else content, part)
+    return tuple(sorted(unique.values(), key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
 
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """The same in all."""
-        return self.reports[0].stages
 
-    @property
-    def against(self) -> Against | None:
-        """The same in all."""
-        return self.reports[0].against
+def _recount(
+    findings: Sequence[Finding], cells: Sequence[Cell], undecided: Sequence[NotDone], skipped: Sequence[NotDone]
+) -> dict[str, int]:
+    """Count again what differs from the sum of the shards."""
+    return {
+        **{f"{level}s": sum(it.level == level and not it.ignored for it in findings) for level in LEVELS},
+        "ignored": sum(bool(finding.ignored) for finding in findings),
+        "runtimes": len({cell.runtime for cell in cells}),
+        "undecided": len(undecided),
+        "skipped": len(skipped),
+    }
 
-    @property
-    def verdict(self) -> Verdict:
-        """Of all findings, and of what any shard did not decide."""
-        return decide_verdict(self.findings, bool(self.undecided), self.fail_on)[0]
 
-    @property
-    def exit(self) -> int:
-        """The status that goes with it."""
-        return decide_verdict(self.findings, bool(self.undecided), self.fail_on)[1]
-
-    @property
-    def models(self) -> tuple[ReportedModel, ...]:
-        """Each is judged by one shard."""
-        return self._joined(lambda report: report.models, lambda each: each.path)
-
-    @property
-    def runtimes(self) -> tuple[ReportedRuntime, ...]:
-        """Those that any shard used, in the lock's order."""
-        used = {runtime for report in self.reports for runtime in report.runtimes}
-        return tuple(runtime for runtime in require_shard(self.reports[0]).locked if runtime in used)
-
-    @property
-    def cells(self) -> tuple[Cell, ...]:
-        """As each shard has them, but for what only all together know to be undecided."""
-        cells = self._joined(lambda report: report.cells, lambda each: each.model)
-        if "runtime" not in self.stages or not self._misnamed:
-            return cells
-        return tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
-
-    @cached_property
-    def findings(self) -> tuple[Finding, ...]:
-        """Those about models as they are, and those about the project weighed again."""
-        own = [(report, {model.path for model in report.models}) for report in self.reports]
-        about_models = [finding for report, paths in own for finding in report.findings if finding.model in paths]
-        return self._shared.findings(about_models, self._misnamed)
-
-    @cached_property
-    def undecided(self) -> tuple[NotDone, ...]:
-        """What each shard says, what they say of the project once, and what is missing."""
-        return self._not_done([*(each for report in self.reports for each in report.undecided), *self._misnamed]) + (
-            tuple(self.gaps)
-        )
-
-    @cached_property
-    def skipped(self) -> tuple[NotDone, ...]:
-        """Likewise."""
-        return self._not_done(each for report in self.reports for each in report.skipped)
-
-    @property
-    def measured(self) -> tuple[Measured, ...]:
-        """By model."""
-        return self._joined(lambda report: report.measured, lambda each: each.model)
-
-    @property
-    def replays(self) -> tuple[Replay, ...]:
-        """By model."""
-        return self._joined(lambda report: report.replays, lambda each: each.model)
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        """By model; what was removed, every shard says."""
-        return self._joined(lambda report: report.changes, lambda each: each.model, once=True)
-
-    @property
-    def drawings(self) -> tuple[Drawing, ...]:
-        """As many as one report shows."""
-        return node_context.select_most_severe(
-            self.findings, [drawing for report in self.reports for drawing in report.drawings]
-        )
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Each once."""
-        return tuple(sorted({remark for report in self.reports for remark in report.remarks}))
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """As many of each as there are now, under the names that the shards count them by."""
-        return {name: self._count(name) for name in self.reports[0].counts}
-
-    def _count(self, name: str) -> int:
-        if name in SUMMED_COUNTS:
-            return sum(report.counts.get(name, 0) for report in self.reports)
-        return _RECOUNTED[name](self)
-
-    def _joined(
-        self, of: Callable[[Report], Iterable[T]], key: Callable[[T], str], once: bool = False
-    ) -> tuple[T, ...]:
-        """Parts of all reports by model, in the order in which each report has those of one model."""
-        parts = [each for report in self.reports for each in of(report)]
-        return tuple(sorted(dict.fromkeys(parts) if once else parts, key=key))
-
-    def _not_done(self, parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
-        """Sorted as reports have them; what is about no model is said once."""
-        unique: dict[object, NotDone] = {}
-        for number, part in enumerate(parts):
-            said = (part.stage, part.runtime, part.reason)
-            unique.setdefault(number if part.model else said, part)
-        return tuple(sorted(unique.values(), key=lambda each: (each.model, each.stage, each.runtime, each.reason)))
-
-    @cached_property
-    def _shared(self) -> ProjectFindings:
-        return ProjectFindings([require_shard(report) for report in self.reports])
-
-    @cached_property
-    def _misnamed(self) -> tuple[NotDone, ...]:
-        """Names in the config that no model of any shard has, and that not every shard could tell of alone."""
-        stage = next((name for name in ("runtime", "parity") if name in self.stages), "")
-        return tuple(
-            NotDone(stage=stage, model="", runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
-            for problem in find_unknown_names([require_shard(report) for report in self.reports])
-        )
+def _report_unknown_names(shards: Sequence[Shard], stages: Sequence[str]) -> tuple[NotDone, ...]:
+    """Report names in the config that no model of any shard has; one shard alone cannot know that."""
+    stage = next((name for name in ("runtime", "parity") if name in stages), "")
+    return tuple(
+        NotDone(stage=stage, model="", runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
+        for problem in find_unknown_names(shards)
+    )
 
 
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """What `unknown_names` says of all models together."""
+    """Find the names in the config that no model of any shard has, as `unknown_names` does for one check."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = EntryNames(
-            asked=tuple(ConfiguredName(each.where, each.kind, each.name) for each in entries[0].asked),
+            asked=tuple(ConfiguredName(name.where, name.kind, name.name) for name in entries[0].asked),
             axes=frozenset(name for entry in entries for name in entry.axes),
             outputs=frozenset(name for entry in entries for name in entry.outputs),
             whole=all(entry.whole for entry in entries),
@@ -250,71 +170,52 @@ def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
         yield from together.unknown()
 
 
-def _count_level(level: str) -> Callable[[MergedReport], int]:
-    return lambda whole: sum(finding.level == level and not finding.ignored for finding in whole.findings)
-
-
-_RECOUNTED: dict[str, Callable[[MergedReport], int]] = {
-    **{f"{level}s": _count_level(level) for level in LEVELS},
-    "ignored": lambda whole: sum(bool(finding.ignored) for finding in whole.findings),
-    "runtimes": lambda whole: len({cell.runtime for cell in whole.cells}),
-    "undecided": lambda whole: len(whole.undecided),
-    "skipped": lambda whole: len(whole.skipped),
-}
-"""Counts that are made again."""
-COUNT_NAMES = frozenset((*SUMMED_COUNTS, *_RECOUNTED))
-"""All that a report counts."""
-
-
 TODAY, ENDED = datetime.date(2000, 1, 2), datetime.date(2000, 1, 1)
-"""Stand for the days of the shards, which said themselves which ignores have ended."""
+"""Stand for the days of the shards, which report themselves which ignores have expired."""
 
 
-class ProjectFindings:
-    """`shards` are of one check."""
-
-    def __init__(self, shards: Sequence[Shard]) -> None:
-        self._shards = shards
-        self._known = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
-        self._ignores = [tuple(each) for each in zip(*(shard.ignores for shard in shards), strict=True)]
-
-    def findings(self, about_models: Sequence[Finding], misnamed: Sequence[NotDone]) -> tuple[Finding, ...]:
-        """All findings: those about models, about the project, and about the ignores of both."""
-        ignores = Ignores([_merge_ignore(ignore) for ignore in self._ignores], TODAY)
-        hits = list(dict.fromkeys(hit for shard in self._shards for hit in shard.hits))
-        judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
-        confirmed = [hit.confirmed for hit in hits]
-        weighed = [resolution.ResolvedHit(*each) for each in zip(judged, confirmed, strict=True)]
-        of_project, met = ignores.apply(resolution.merge_runtimes(weighed, self._known))
-        present = {each.fingerprint for each in judged}
-        findings = sorted([*about_models, *of_project], key=resolution.finding_sort_key)
-        open_stages = self._left_open(misnamed)
-        uses = [
-            _merge_ignore_use(ignore, (present if ignore[0].fingerprints else met[index]), open_stages)
-            for index, ignore in enumerate(self._ignores)
-        ]
-        own = list(resolution.apply_rules(uses, rules.ALL, self._shards[0].levels))
-        return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(own), self._known))
-
-    def _left_open(self, misnamed: Sequence[NotDone]) -> frozenset[Stage]:
-        """Stages of which nothing can be concluded from what was not found."""
-        stages = {Stage(each.stage) for each in misnamed}
-        return frozenset(stages | (ignore_matching.STAGES_AFTER_RUNS if Stage.RUNTIME in stages else frozenset()))
+def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone]) -> tuple[Finding, ...]:
+    """Findings about models as the shards report them; those about the project and about ignores, resolved again."""
+    shards = [require_shard(report) for report in reports]
+    own_models = [(report, {model.path for model in report.models}) for report in reports]
+    about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
+    known = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
+    entries = [tuple(entry) for entry in zip(*(shard.ignores for shard in shards), strict=True)]
+    ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
+    hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
+    judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
+    resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
+    about_project, met = ignores.apply(resolution.merge_runtimes(resolved, known))
+    present = {hit.fingerprint for hit in judged}
+    open_stages = _undecided_stages(unknown_names)
+    uses = [
+        _merge_ignore_use(entry, (present if entry[0].fingerprints else met[index]), open_stages)
+        for index, entry in enumerate(entries)
+    ]
+    about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
+    findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
+    return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), known))
 
 
-def _restore_hit(said: SharedHit) -> RuleHit:
+def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
+    """Stages of which nothing can be concluded from findings that are absent."""
+    stages = {Stage(problem.stage) for problem in unknown_names}
+    return frozenset(stages | (ignore_matching.STAGES_AFTER_RUNS if Stage.RUNTIME in stages else frozenset()))
+
+
+def _restore_hit(shared: SharedHit) -> RuleHit:
     hit = Hit(
-        place=_restore_place(said.place),
-        message=said.message,
-        model=said.model,
-        node=said.node,
-        fix=said.fix,
-        on=OnRuntime(said.runtime, said.detail, works_since=said.works_since, works_until=said.works_until)
-        if said.runtime
+        place=_restore_place(shared.place),
+        message=shared.message,
+        model=shared.model,
+        node=shared.node,
+        fix=shared.fix,
+        on=OnRuntime(shared.runtime, shared.detail, works_since=shared.works_since, works_until=shared.works_until)
+        if shared.runtime
         else None,
-        identity=said.identity,
+        identity=shared.identity,
     )
-    return RuleHit(said.rule, Stage(said.stage), Level(said.level), hit)
+    return RuleHit(shared.rule, Stage(shared.stage), Level(shared.level), hit)
 
 
 def _restore_place(place: ReportedPlace) -> Place:
@@ -322,7 +223,7 @@ def _restore_place(place: ReportedPlace) -> Place:
 
 
 def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
-    """The entry as far as it is about the project. It has ended where any shard says so."""
+    """Restore the entry for findings about the project; it has expired if any shard reports so."""
     first = of_shards[0]
     return Ignore(
         rule=first.rule,
@@ -337,18 +238,18 @@ def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
 def _merge_ignore_use(
     of_shards: Sequence[SharedIgnore], found: frozenset[str] | set[str], left_open: frozenset[Stage]
 ) -> IgnoreUse:
-    """What came of an entry in all shards, and of what it `found` of the project."""
+    """Merge the use of an entry in all shards; `found` are the fingerprints that it matches in the project."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
-    every = found.union(*(of_shard.found for of_shard in of_shards))
-    gone = sum(each not in every for each in listed)
+    matched = found.union(*(of_shard.found for of_shard in of_shards))
+    gone = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
         place=_restore_place(first.place),
         rule=first.rule,
         model=first.model,
         until=first.until,
         expired=any(of_shard.expired for of_shard in of_shards),
-        used=gone < len(listed) if listed else bool(every),
+        used=gone < len(listed) if listed else bool(matched),
         stage_ran=all(of_shard.covered for of_shard in of_shards) and (rule is None or rule.stage not in left_open),
         sha256=first.sha256,
         content_there=any(of_shard.content_there for of_shard in of_shards),

@@ -15,6 +15,7 @@ from onnxgate import __version__, rules
 from onnxgate.core.findings import Stage, join_phrases
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
+    COUNT_NAMES,
     LEVELS,
     VERSION,
     AskedName,
@@ -32,7 +33,6 @@ from onnxgate.core.report_json import is_intact
 from onnxgate.gate.request import GateOutcome, GateRequest
 from onnxgate.gate.results import ignore_matching, resolution
 from onnxgate.gate.results.ignore_matching import matches_model
-from onnxgate.gate.sharding.merge import COUNT_NAMES
 from onnxgate.gate.sharding.plan import MAX_SHARDS, PLAN_KEY_CHARACTERS, Share, digest_values
 from onnxgate.project.config.loader import collect_entry_names
 from onnxgate.project.plan import locked_runtimes, report_runtime
@@ -66,9 +66,10 @@ def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
 
 def _check_key(request: GateRequest, share: Share) -> str:
     """Equal in all shards of one check: of the same state, divided alike, with the same options."""
-    against = request.against.commit if request.against is not None else ""
+    revision, seed = request.baseline.revision, request.selection.inputs.seed
+    against = revision.commit if revision is not None else ""
     stages = sorted(stage.value for stage in request.stages)
-    return digest_values([share.division.plan, stages, request.asked.seed, request.honour_ignores, against])
+    return digest_values([share.division.plan, stages, seed, request.ignores.honoured, against])
 
 
 def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
@@ -339,7 +340,8 @@ def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
 def _describe_other_check(report: Report) -> str:
     shard = report.shard
     assert shard is not None
-    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{shard.key[:PLAN_KEY_CHARACTERS]}`)"
+    key = shard.key[:PLAN_KEY_CHARACTERS]
+    return f"it is shard {shard.index} of {shard.of} of another check than the others (`{key}`)"
 
 
 def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:

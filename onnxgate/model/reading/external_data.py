@@ -86,7 +86,7 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
 
 def check_external_data(proto: ModelProto, path: Path) -> tuple[ExternalUse, ...]:
     """Each use of external data by the model at `path`, checked. A file outside the model's folder is never opened."""
-    files = _find_data_files(proto, path)
+    files = find_data_files(proto, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in iter_tensors(proto) if is_external(tensor))
 
 
@@ -97,7 +97,7 @@ def hash_external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ..
 
 def find_external_files(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
     """The same, and the locations of those that are not there, or must not be looked at."""
-    files = _find_data_files(proto, path)
+    files = find_data_files(proto, path)
     found = sorted(filter(None, map(_hash_data_file, files.values())))
     return tuple(found), tuple(sorted(files.keys() - {file.location for file in found}))
 
@@ -136,7 +136,8 @@ def _hash_data_file(file: DataFile) -> ExternalFile | None:
     return ExternalFile(file.location, file.size_bytes, sha256_of(file.path))
 
 
-def _find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
+def find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
+    """The files that tensors refer to, by location; nothing is read from them."""
     found: dict[str, DataFile] = {}
     for _, tensor in iter_tensors(proto):
         location = read_external_entries(tensor).get("location", "")

@@ -10,7 +10,7 @@ from onnxgate.commands.lock.upgrade_preview import preview_upgrade
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.upgrade_preview import Preview
 from onnxgate.formats import upgrade_preview
-from onnxgate.gate.request import GateRequest
+from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection
 from onnxgate.project.lock.comparison import resolved_digest, target_policy
 from onnxgate.project.lock.types import Lock, LockedTarget
 from onnxgate.project.lock.update import lock_models
@@ -47,13 +47,15 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
 
     lock, numbers = locked(old), itertools.count()
     request = GateRequest(
-        project=project,
-        lock=lock,
-        lock_text=render_lock(lock),
-        lock_name="onnxgate.lock",
-        models=project.models(),
-        stages=frozenset(ALL_STAGES),
-        today=datetime.date(2026, 1, 1),
+        checkout=Checkout(
+            project=project,
+            lock=lock,
+            lock_text=render_lock(lock),
+            lock_name="onnxgate.lock",
+            models=project.models(),
+        ),
+        selection=Selection(frozenset(ALL_STAGES)),
+        ignores=IgnorePolicy(datetime.date(2026, 1, 1)),
         open_host=lambda: WorkerPool(Environments(folder / "cache", offline=True), 1),
     )
     return preview_upgrade(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")

@@ -21,7 +21,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.gate import pipeline
 from onnxgate.gate.cache import static_results
 from onnxgate.gate.cache.static_results import StaticResultCache
-from onnxgate.gate.request import GateOutcome, GateRequest
+from onnxgate.gate.request import GateOutcome, GateRequest, StaticSettings
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.comparison import entry_from_facts
@@ -41,7 +41,9 @@ HEAD_22 = '<ir_version: 8, opset_import: ["" : 22]>\n'
 def request_(tmp_path: Path) -> GateRequest:
     """A static check of five models, with a folder where answers are kept."""
     project = make_project(tmp_path / "project")
-    return replace(request_of(project, frozenset(STATIC_STAGES)), static_folder=lambda: tmp_path / "kept")
+    return replace(
+        request_of(project, frozenset(STATIC_STAGES)), static=StaticSettings(folder=lambda: tmp_path / "kept")
+    )
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_what_else_an_answer_depends_on(
             request_.project.config = replace_rules(config, {"no-support-data": "off"})
         case "runtimes":
             fewer = {"old": request_.lock.targets["old"]}
-            request_ = replace(request_, lock=type(request_.lock)(targets=fewer))
+            request_ = replace_lock(request_, type(request_.lock)(targets=fewer))
         case _:
             (kept,) = (tmp_path / "kept").glob("*.msgpack")
             kept.write_bytes(kept.read_bytes()[:-7])
@@ -153,7 +155,7 @@ def test_large_external_data_are_read_once(
     model = external_model()
     data = write(request_.models[0].absolute, model).with_name("w.bin")
     data.write_bytes(bytes(2 * 2**20))
-    pipeline.run(replace(request_, jobs=1))
+    pipeline.run(with_jobs(request_, 1))
     counted()
     opened: list[Path] = []
     open_regular = file_hashes.open_regular
@@ -171,12 +173,12 @@ def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, cou
     model = request_.models[0]
     content = model.absolute.read_bytes()
     entry = entry_from_facts(read_facts(model.absolute, model.path))
-    request_ = replace(request_, lock=replace_models(request_.lock, {model.path: entry}))
+    request_ = replace_lock(request_, replace_models(request_.lock, {model.path: entry}))
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{entry.sha256}\nsize {entry.size_bytes}\n"
 
     for state in (pointer.encode(), content, pointer.encode()):
         model.absolute.write_bytes(state)
-        assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static_folder=None)))
+        assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static=StaticSettings())))
 
 
 def test_a_model_that_changes_while_it_is_read_is_not_kept(
@@ -185,7 +187,7 @@ def test_a_model_that_changes_while_it_is_read_is_not_kept(
     """Neither what its file nor what its operators say is taken for what the other content says."""
     model = request_.models[1].absolute
     before = model.read_bytes()
-    expected = said(pipeline.run(replace(request_, static_folder=None)))
+    expected = said(pipeline.run(replace(request_, static=StaticSettings())))
     _changing(monkeypatch, file_stage, "look", model, before.replace(b"Relu", b"Tanh"))
     pipeline.run(request_)
     monkeypatch.undo()
@@ -278,7 +280,7 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(module, name, crashing)
 
-    outcome = pipeline.run(replace(request_, jobs=2))
+    outcome = pipeline.run(with_jobs(request_, 2))
 
     undone = [each for each in outcome.gathered.undone if each.model == victim]
     assert {each.model for each in outcome.gathered.undone} == {victim}
@@ -290,9 +292,9 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 def test_children_say_the_same(request_: GateRequest) -> None:
     """Side by side in children as one after the other here."""
     write(request_.models[0].absolute, parse(MISH, HEAD_22))
-    request_ = replace(request_, static_folder=None)
+    request_ = replace(request_, static=StaticSettings())
 
-    assert said(pipeline.run(replace(request_, jobs=2))) == said(pipeline.run(request_))
+    assert said(pipeline.run(with_jobs(request_, 2))) == said(pipeline.run(request_))
 
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,6 +312,16 @@ def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     assert (after_fresh, settled) == (None, fresh)
     assert file_hashes.sha256_of(file) != fresh
+
+
+def replace_lock(request: GateRequest, lock: Lock) -> GateRequest:
+    """The request with another lock."""
+    return replace(request, checkout=replace(request.checkout, lock=lock))
+
+
+def with_jobs(request: GateRequest, jobs: int) -> GateRequest:
+    """The request with as many child processes."""
+    return replace(request, static=replace(request.static, jobs=jobs))
 
 
 def paths(request: GateRequest) -> list[str]:

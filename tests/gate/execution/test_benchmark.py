@@ -30,7 +30,7 @@ from onnxgate.gate.execution.benchmark import (
     compute_time_ratio,
     report_ratio,
 )
-from onnxgate.gate.request import ExecutionResult
+from onnxgate.gate.request import StepResult
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.config.schema import Budget
@@ -64,18 +64,16 @@ class Track:
         write(root / "ml" / "m.onnx")
         commit(root)
 
-    def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> ExecutionResult:
+    def hold(self, budget: Budget | None, *, against: str = "", float_model: str | None = None) -> StepResult:
         """What comes of a budget."""
         absolute = self.root / "ml" / "m.onnx"
         model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
         revision = resolve_revision(self.root, against) if against else None
         folders = (self.root.parent / f"folder {index}" for index in itertools.count())
         races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
-        done = ExecutionResult()
-        races.hold(
-            BenchmarkedModel(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ()), done
+        return races.measure(
+            BenchmarkedModel(PlannedModel(model, self.runtimes), PLACE, read_facts(absolute, "m.onnx"), ())
         )
-        return done
 
     def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Observation:
         self.asked.append((runtime.name, job))
@@ -109,7 +107,7 @@ def test_against_a_revision(track: Track) -> None:
         for measure, value, bound in (("time", 2.0, 1.2), ("memory", 3.0, 1.5))
         for part in ("", ", low", ", high")
     ]
-    assert (done.undone, done.skipped) == ([], [])
+    assert (done.undone, done.skipped) == ((), ())
 
 
 def test_against_the_float_model(track: Track) -> None:
@@ -126,7 +124,7 @@ def test_against_the_float_model(track: Track) -> None:
 def test_only_what_has_a_budget_is_measured(track: Track) -> None:
     """Neither a model without one, nor one for its size alone."""
     for budget in (None, Budget(size_mib=40)):
-        assert track.hold(budget, against="HEAD") == ExecutionResult()
+        assert track.hold(budget, against="HEAD") == StepResult()
     track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
     ((_, job),) = track.asked
 
@@ -138,7 +136,7 @@ def test_without_baseline(track: Track) -> None:
     done = track.hold(BOTH)
     (undone,) = done.skipped
 
-    assert done.undone == []
+    assert done.undone == ()
     assert undone.reason == "its budget was not measured: no baseline was asked for"
     assert undone.hint == "give `--against REF`, or `quantized-from` where there is a float model"
     assert track.asked == []
@@ -148,7 +146,7 @@ def test_same_content(tmp_path: Path) -> None:
     """What did not change takes what it took: it is not run, and nothing is left undecided."""
     track = Track(tmp_path / "repository")
 
-    assert (track.hold(BOTH, against="HEAD"), track.asked) == (ExecutionResult(), [])
+    assert (track.hold(BOTH, against="HEAD"), track.asked) == (StepResult(), [])
 
 
 def test_new_model(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_new_model(tmp_path: Path) -> None:
     done = track.hold(BOTH, against="HEAD")
 
     assert [each.reason for each in done.skipped] == ["its budget: `ml/m.onnx` is not at `HEAD`"]
-    assert (done.undone, track.asked) == ([], [])
+    assert (done.undone, track.asked) == ((), [])
 
 
 FAILED = Failure(type="Fail", text="no")
@@ -190,7 +188,7 @@ def test_what_cannot_be_measured(track: Track, observation: Observation, reason:
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
 
-    assert ([each.reason for each in done.undone], done.subjects) == ([f"its budget: {reason}"], [])
+    assert ([each.reason for each in done.undone], done.subjects) == ([f"its budget: {reason}"], ())
 
 
 def test_no_release_of_onnxruntime(track: Track) -> None:

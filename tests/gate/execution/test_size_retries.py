@@ -30,7 +30,8 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import executor, toolchain
-from onnxgate.gate.request import ExecutionRequest, ExecutionResult
+from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
+from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
@@ -101,17 +102,12 @@ def _execute(
     project = load_config(folder / "onnxgate.toml")
     (selected,) = project.models()
     runtimes = tuple(_planned(name) for name in (OLD, NEW))
-    work = ExecutionRequest(
-        project=project,
-        lock=Lock(targets={}, models={}),
-        models=(PlannedModel(selected, runtimes),),
-        facts={},
-        places={"m.onnx": Place("onnxgate.lock", 7)},
-        stages=stages,
-        predicted={},
-    )
+    facts = read_facts(selected.absolute, "m.onnx")
+    runnable = RunnableModel(PlannedModel(selected, runtimes), facts, Place("onnxgate.lock", 7))
     host = Runtimes(takes, source, text)
-    return executor.execute(work, cast("Any", host)), host
+    execution = ExecutionSettings(project, Lock(targets={}, models={}), stages)
+    with executor.execute([runnable], execution, cast("Any", host)) as done:
+        return done, host
 
 
 def _planned(name: str) -> PlannedRuntime:
@@ -122,7 +118,7 @@ def _planned(name: str) -> PlannedRuntime:
 
 def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     """The cases that are judged, by runtime."""
-    runs = [each for each in done.subjects if isinstance(each, ModelRuns)]
+    runs = [each for each in done.step.subjects if isinstance(each, ModelRuns)]
     return {each.runtime: {attempt.case.name for attempt in each.attempts} for each in runs}
 
 
@@ -132,7 +128,7 @@ def test_what_runs_is_run_once(tmp_path: Path) -> None:
 
     assert len(host.jobs) == 4
     assert [len(cases) for _, cases in host.jobs] == [3] * 4
-    assert done.undone == []
+    assert done.step.undone == ()
 
 
 def test_sizes_that_fit_replace_the_guesses(tmp_path: Path) -> None:
@@ -142,15 +138,17 @@ def test_sizes_that_fit_replace_the_guesses(tmp_path: Path) -> None:
 
     assert [(name, len(cases)) for name, cases in host.jobs[4:7]] == [(NEW, 1)] * 3
     assert _judged(done) == {OLD: fitting, NEW: fitting}
-    assert (done.undone, done.faulty) == ([], [])
+    assert (done.step.undone, done.faulty) == ((), ())
 
 
 def test_no_size_fits(tmp_path: Path) -> None:
     """Nothing is known then, and that is said for each stage that was asked for."""
     done, _ = _execute(tmp_path, lambda _, __: False, stages=frozenset({Stage.RUNTIME, Stage.PARITY}))
 
-    assert [(each.stage, each.runtime) for each in done.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
-    assert {each.reason for each in done.undone} == {"its inputs cannot be run at any of the sizes that were tried"}
+    assert [(each.stage, each.runtime) for each in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
+    assert {each.reason for each in done.step.undone} == {
+        "its inputs cannot be run at any of the sizes that were tried"
+    }
 
 
 def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
@@ -158,7 +156,7 @@ def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
     done, host = _execute(tmp_path, lambda _, __: False, settings="sizes = { batch = [1], samples = [9] }")
 
     assert len(host.jobs) == 4
-    assert done.undone == []
+    assert done.step.undone == ()
 
 
 def test_another_runtime_proves_the_sizes(tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_another_runtime_proves_the_sizes(tmp_path: Path) -> None:
 def test_indices_out_of_bounds_everywhere(tmp_path: Path) -> None:
     """Without a dynamic axis there is nothing else to try; only real inputs help."""
     done, host = _execute(tmp_path, lambda _, __: False, model=TABLE, text="indices element out of data bounds")
-    (undone,) = done.undone
+    (undone,) = done.step.undone
 
     assert len(host.jobs) == 4
     assert (undone.stage, undone.reason) == (Stage.RUNTIME, "its inputs cannot be run")
@@ -215,7 +213,7 @@ def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
     """The model is loaded and the reason said, also where the user gives inputs; the run goes on."""
     np.savez(tmp_path / "a.npz", x=np.zeros(2, np.float32))
     done, host = _execute(tmp_path, lambda _, __: True, model=SEQUENCE, settings='inputs = "a.npz"')
-    (undone,) = done.undone
+    (undone,) = done.step.undone
 
     assert {cases for _, cases in host.jobs} == {()}
     assert ("`seq(tensor(float))` cannot be fed" in undone.reason, undone.hint) == (True, "")

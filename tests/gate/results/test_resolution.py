@@ -21,6 +21,7 @@ from onnxgate.core.relations import (
     follows_from,
 )
 from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.gate.request import drop_answered_hits
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.project.config.schema import Ignore
@@ -383,7 +384,7 @@ def test_open_hits_are_dropped_once_the_model_was_run() -> None:
     hits = [judged(replace(hit(f"onnxruntime 1.{minor}.0"), relations=(OPEN_UNTIL_RUN,))) for minor in (9, 10)]
     observed = {("m.onnx", "onnxruntime 1.9.0"), ("n.onnx", "onnxruntime 1.10.0")}
 
-    assert [*hits[1:], PREDICTED] == resolution.drop_answered_hits([*hits, PREDICTED], observed)
+    assert [*hits[1:], PREDICTED] == drop_answered_hits([*hits, PREDICTED], observed)
 
 
 def test_evidence_that_no_rule_reads_is_an_error() -> None:
