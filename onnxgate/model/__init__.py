@@ -1,1 +1,1 @@
-"""What a model's file holds: facts, structure without weights, external data, normal form."""
+"""ONNX models without runtimes: reading, checking, comparison, differences and extracted parts."""

@@ -1,4 +1,4 @@
-"""What a model's file says, as values: the facts that lock, rules and inputs work from."""
+"""Facts of a model that lock, rules and inputs use, and element types."""
 
 from __future__ import annotations
 
@@ -106,13 +106,13 @@ ELEMENT_TYPES = {
 
 
 def element_name(number: int) -> str:
-    """ONNX Runtime's word for an element type; a number that ONNX did not yet know stays a number."""
-    known = ELEMENT_TYPES.get(number)
-    return known.name if known else f"type {number}"
+    """Return ONNX Runtime's name of an element type, with the number if it is unknown."""
+    element = ELEMENT_TYPES.get(number)
+    return element.name if element else f"type {number}"
 
 
 def count_elements(dims: Iterable[int]) -> int:
-    """How many elements a shape has; 2^63 where it has as many or more, however long the shape is."""
+    """Count a shape's elements, up to 2^63."""
     count = 1
     for dim in dims:
         if not dim:
@@ -122,20 +122,20 @@ def count_elements(dims: Iterable[int]) -> int:
 
 
 def count_tensor_elements(tensor: TensorProto) -> int:
-    """How many elements the tensor's dims announce."""
+    """Count the elements by the tensor's dims."""
     return count_elements(tensor.dims)
 
 
 def required_bytes(tensor: TensorProto) -> int | None:
-    """How many bytes the tensor takes in raw or external data; None where that cannot be said."""
-    known = ELEMENT_TYPES.get(tensor.data_type)
-    if known is None or not known.bits or any(dim < 0 for dim in tensor.dims):
+    """Return the tensor's size in raw or external data; None if the type has no fixed size."""
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    if element is None or not element.bits or any(dim < 0 for dim in tensor.dims):
         return None
-    return (count_tensor_elements(tensor) * known.bits + 7) // 8
+    return (count_tensor_elements(tensor) * element.bits + 7) // 8
 
 
 def format_type(proto: TypeProto) -> str:
-    """A value's type as ONNX Runtime spells it; "" where the file does not say."""
+    """Format a value's type as ONNX Runtime does; "" if the file has no type."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({element_name(proto.tensor_type.elem_type)})"
@@ -154,25 +154,25 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """The type that ONNX Runtime spells so, without a shape; without content where the spelling is not known."""
+    """Parse ONNX Runtime's spelling of a type, without a shape; empty if the spelling is unknown."""
     from onnx import TypeProto
 
-    made = TypeProto()
+    proto = TypeProto()
     kind, _, rest = text.partition("(")
     inside = rest[:-1]
     match kind:
         case "tensor" | "sparse_tensor":
-            holder = made.tensor_type if kind == "tensor" else made.sparse_tensor_type
+            holder = proto.tensor_type if kind == "tensor" else proto.sparse_tensor_type
             holder.elem_type = _TYPE_NUMBERS.get(inside, 0)
         case "seq":
-            made.sequence_type.elem_type.CopyFrom(parse_type(inside))
+            proto.sequence_type.elem_type.CopyFrom(parse_type(inside))
         case "optional":
-            made.optional_type.elem_type.CopyFrom(parse_type(inside))
+            proto.optional_type.elem_type.CopyFrom(parse_type(inside))
         case "map":
             key, _, value = inside.partition(",")
-            made.map_type.key_type = _TYPE_NUMBERS.get(key, 0)
-            made.map_type.value_type.CopyFrom(parse_type(value))
-    return made
+            proto.map_type.key_type = _TYPE_NUMBERS.get(key, 0)
+            proto.map_type.value_type.CopyFrom(parse_type(value))
+    return proto
 
 
 _TYPE_NUMBERS = {element.name: number for number, element in ELEMENT_TYPES.items()}

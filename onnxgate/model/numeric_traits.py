@@ -1,4 +1,4 @@
-"""What a comparison element by element can mean for a model: nothing where it draws numbers, little where it rounds."""
+"""Traits of a model that limit a comparison of its outputs: random operators and rounding."""
 
 from __future__ import annotations
 
@@ -99,13 +99,13 @@ def find_random_outputs(proto: ModelProto) -> dict[str, RandomOperators]:
     training = _find_training_flags(proto)
     functions = _find_random_functions(proto, training)
     reached = _trace_random_values(proto.graph, functions, training)
-    return {each.name: reached[each.name] for each in proto.graph.output if reached.get(each.name)}
+    return {node.name: reached[node.name] for node in proto.graph.output if reached.get(node.name)}
 
 
 def _trace_random_values(
     graph: GraphProto, functions: RandomFunctions, training: frozenset[str]
 ) -> dict[str, RandomOperators]:
-    """What reaches each value of the main graph; nodes are in topological order."""
+    """Map each value of the main graph to the random operators that reach it; nodes are in topological order."""
     reached: dict[str, RandomOperators] = {}
     for node in graph.node:
         before = (
@@ -113,29 +113,29 @@ def _trace_random_values(
             if node.op_type in SHAPE_OPERATORS
             else NO_OPERATORS.union(*(reached.get(n, NO_OPERATORS) for n in _values_read(node)))
         )
-        found = before | _random_operators_of(node, functions, training)
-        reached.update(dict.fromkeys(filter(None, node.output), found))
+        operators = before | _random_operators_of(node, functions, training)
+        reached.update(dict.fromkeys(filter(None, node.output), operators))
     return reached
 
 
 def _random_operators_of(node: NodeProto, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
-    """The random operators that a node is, calls or holds in its subgraphs."""
-    found = functions.get((node.domain, node.op_type), NO_OPERATORS)
+    """Return the random operators that a node is, calls or contains in its subgraphs."""
+    operators = functions.get((node.domain, node.op_type), NO_OPERATORS)
     trains = node.op_type == "Dropout" and training & set(node.input[2:])
     if node.domain in ("", "ai.onnx") and (node.op_type in RANDOM_OPERATORS or trains):
-        found |= {node.op_type}
-    return found.union(
+        operators |= {node.op_type}
+    return operators.union(
         *(_random_operators_of(inner, functions, training) for graph in _subgraphs_of(node) for inner in graph.node)
     )
 
 
 def _values_read(node: NodeProto) -> set[str]:
-    """What a node takes, and what its subgraphs take from outside; names are unique over both."""
+    """Return the values that a node and its subgraphs read; names are unique over both."""
     return set(node.input).union(*(_graph_values_read(graph) for graph in _subgraphs_of(node)))
 
 
 def _graph_values_read(graph: GraphProto) -> set[str]:
-    return {each.name for each in graph.output}.union(*map(_values_read, graph.node))
+    return {node.name for node in graph.output}.union(*map(_values_read, graph.node))
 
 
 def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:
@@ -143,20 +143,20 @@ def _subgraphs_of(node: NodeProto) -> Iterable[GraphProto]:
 
 
 def _find_random_functions(proto: ModelProto, training: frozenset[str]) -> RandomFunctions:
-    """What each local function draws, those that it calls included, in whatever order they are written."""
-    found: dict[tuple[str, str], RandomOperators] = {}
+    """Map each local function to its random operators, including those of its callees in any order."""
+    by_function: dict[tuple[str, str], RandomOperators] = {}
     before = None
-    while found != before:
-        before = dict(found)
+    while by_function != before:
+        before = dict(by_function)
         for function in proto.functions:
-            found[function.domain, function.name] = NO_OPERATORS.union(
-                *(_random_operators_of(node, found, training) for node in function.node)
+            by_function[function.domain, function.name] = NO_OPERATORS.union(
+                *(_random_operators_of(node, by_function, training) for node in function.node)
             )
-    return found
+    return by_function
 
 
 def _find_training_flags(proto: ModelProto) -> frozenset[str]:
-    """Constants that are true and tell a Dropout to train."""
+    """Return the true constants that switch a Dropout to training mode."""
     flags = {node.input[2] for node in iter_nodes(proto) if node.op_type == "Dropout" and len(node.input) > 2}
     constants = [(name, tensor) for name, tensor in iter_tensors(proto) if name and name in flags]
     return frozenset(name for name, tensor in constants if numpy_helper.to_array(tensor).any())

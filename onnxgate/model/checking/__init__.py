@@ -1,1 +1,1 @@
-"""TODO."""
+"""Static checks of models: validity and quantization parameters."""

@@ -1,6 +1,6 @@
-"""Scales and zero points of quantized operators: which of a model's own cannot mean what they should.
+"""Invalid scales and zero points of quantized operators.
 
-Only what the file itself holds is judged; a scale that is computed, or that is fed, is left alone.
+Only stored tensors are checked, not scales that are computed or fed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SCALE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QuantizationFault:
-    """What is wrong with a node's scale or zero point."""
+    """An invalid scale or zero point of a node."""
 
     node: NodeProto
     what: str  # "its `y_scale` holds 0"
@@ -39,10 +39,10 @@ class QuantizationFault:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedInput:
-    """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 where there is none.
+    """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 if absent.
 
-    `axis` is the value's axis that may have a scale for each index, None where one scale must do. `divides`: something
-    is divided by the scale, so that 0 is none.
+    `axis` is the value's axis that may have a scale for each index, None if there must be one scale. `divides`:
+    something is divided by the scale, so that it must not be 0.
     """
 
     data: int
@@ -111,31 +111,31 @@ _INT32 = 6
 
 
 def find_quantization_faults(proto: ModelProto, path: Path) -> Iterator[QuantizationFault]:
-    """Every scale and zero point that cannot be right, in the order of the nodes."""
-    found = [node for node in iter_nodes(proto) if _is_quantized(node)]
-    if not found:
+    """Find every invalid scale and zero point, in the order of the nodes."""
+    nodes = [node for node in iter_nodes(proto) if _is_quantized(node)]
+    if not nodes:
         return
-    judge = _QuantizationChecker(proto, path)
-    for node in found:
-        yield from judge.node(node)
+    checker = _QuantizationChecker(proto, path)
+    for node in nodes:
+        yield from checker.node(node)
 
 
 def find_output_steps(proto: ModelProto, path: Path) -> dict[str, float]:
-    """Graph outputs that are dequantized by a scale of the file, with the largest step between two of their values."""
-    judge = _QuantizationChecker(proto, path)
+    """Map graph outputs that a stored scale dequantizes to the largest step between two of their values."""
+    checker = _QuantizationChecker(proto, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
-    found = {}
+    steps = {}
     for output in proto.graph.output:
         maker = _find_producer(output.name, makers)
         if maker is not None and maker.op_type == "DequantizeLinear" and len(maker.input) > 1:
-            scale = judge.floats(maker.input[1])
+            scale = checker.floats(maker.input[1])
             if scale is not None and scale.size:
-                found[output.name] = float(abs(scale).max())
-    return found
+                steps[output.name] = float(abs(scale).max())
+    return steps
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Who makes the values of that name, before others only move them; None where nobody does, or in a ring."""
+    """Return the node that computes the value, skipping nodes that only move it; None without one and in cycles."""
     seen: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in seen or not maker.input:
@@ -157,7 +157,7 @@ def _is_quantized(node: NodeProto) -> bool:
 
 
 class _QuantizationChecker:
-    """What the file holds, by name; a name that stands for two tensors in two graphs is left alone."""
+    """Checks against the tensors of one model; a name that two graphs use for different tensors is skipped."""
 
     def __init__(self, proto: ModelProto, path: Path) -> None:
         self._path = path
@@ -165,7 +165,7 @@ class _QuantizationChecker:
         self._tensors: dict[str, TensorProto | None] = {}
         for name, tensor in iter_tensors(proto):
             self._tensors[name] = None if name in self._tensors else tensor
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
         values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
         self._values: Mapping[str, ValueInfoProto] = {value.name: value for value in values}
 
@@ -179,7 +179,7 @@ class _QuantizationChecker:
             for slot in QUANTIZED_INPUTS[name]:
                 yield from self._slot(node, slot, counted=name not in OPERATORS_WITH_OWN_LAYOUT)
 
-    # What the nodes of each kind must hold
+    # Kinds of nodes
 
     def _linear(self, node: NodeProto) -> Iterator[QuantizationFault]:
         block, axis = _int_attribute(node, "block_size", 0), _int_attribute(node, "axis", 1)
@@ -187,7 +187,7 @@ class _QuantizationChecker:
         divides = quantizes and not block
         yield from self._scale(node, 1, divides=divides, tolerant=block > 0)
         yield from self._zero(node, 0 if not quantizes else -1, 1, 2)
-        scale, shape = self._held(node, 1), self._shape(node, 0)
+        scale, shape = self._tensor(node, 1), self._shape(node, 0)
         if scale is None or count_tensor_elements(scale) < 2:
             return
         if block:
@@ -197,8 +197,8 @@ class _QuantizationChecker:
                 node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
             )
         elif self._opset < 13 and node.domain in ("", DEFAULT_DOMAIN):
-            held = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
-            yield _make_fault(node, f"{held}, where opset {self._opset} knows one for the whole tensor", "shape")
+            problem = f"its `{_input_name(node, 1)}` holds {count_tensor_elements(scale)} values"
+            yield _make_fault(node, f"{problem}, where opset {self._opset} knows one for the whole tensor", "shape")
         elif shape is not None:
             yield from _check_axis_size(node, 1, count_tensor_elements(scale), shape, axis)
 
@@ -209,30 +209,28 @@ class _QuantizationChecker:
         if not counted:
             return
         for position in (slot.scale, slot.zero):
-            held = self._held(node, position)
-            if held is None or count_tensor_elements(held) < 2 or len(held.dims) != 1:
+            tensor = self._tensor(node, position)
+            if tensor is None or count_tensor_elements(tensor) < 2 or len(tensor.dims) != 1:
                 continue
             if slot.axis is None:
-                many = (
-                    f"its `{_input_name(node, position)}` holds {count_tensor_elements(held)} values, where one must do"
-                )
-                yield _make_fault(node, many, "shape")
+                problem = f"its `{_input_name(node, position)}` holds {count_tensor_elements(tensor)} values"
+                yield _make_fault(node, f"{problem}, where one must do", "shape")
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
                 turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
                 yield from _check_axis_size(
-                    node, position, count_tensor_elements(held), shape, -2 if turned else slot.axis
+                    node, position, count_tensor_elements(tensor), shape, -2 if turned else slot.axis
                 )
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Blocks of a few bits: an all-zero block has a scale of 0, and a negative one turns a block around."""
+        """Check blocks of a few bits: an all-zero block has a scale of 0, and a scale may be negative."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
         if min(columns, rows, block, bits) < 1:
             return
         blocks = math.ceil(rows / block)
-        scales, zeros = self._held(node, 2), self._held(node, 3)
+        scales, zeros = self._tensor(node, 2), self._tensor(node, 3)
         if scales is not None and count_tensor_elements(scales) != columns * blocks:
             wanted = f"{columns} columns of {blocks} blocks need {columns * blocks}"
             yield _make_fault(
@@ -242,53 +240,54 @@ class _QuantizationChecker:
             packed = element_name(zeros.data_type) == "uint8"
             needed = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
             if count_tensor_elements(zeros) != needed:
-                held = f"its `zero_points` hold {count_tensor_elements(zeros)} values"
-                yield _make_fault(node, f"{held}, where {columns} columns of {blocks} blocks need {needed}", "shape")
+                problem = f"its `zero_points` hold {count_tensor_elements(zeros)} values"
+                yield _make_fault(node, f"{problem}, where {columns} columns of {blocks} blocks need {needed}", "shape")
 
     # Scales and zero points
 
     def _scale(self, node: NodeProto, position: int, *, divides: bool, tolerant: bool) -> Iterator[QuantizationFault]:
-        found = self.floats(node.input[position]) if position < len(node.input) else None
-        if found is None or not found.size or node.input[position] in self._said:
+        values = self.floats(node.input[position]) if position < len(node.input) else None
+        if values is None or not values.size or node.input[position] in self._reported:
             return
-        for fault in _check_scale_values(node, position, found, divides, tolerant):
-            self._said.add(node.input[position])  # other nodes may share it: it is one fault
+        for fault in _check_scale_values(node, position, values, divides, tolerant):
+            self._reported.add(node.input[position])  # other nodes may share it: it is one fault
             yield fault
 
     def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
-        point = self._held(node, zero)
+        point = self._tensor(node, zero)
         if point is None:
             return
-        said = f"its `{_input_name(node, zero)}`"
-        holder = self._held(node, data)
+        subject = f"its `{_input_name(node, zero)}`"
+        holder = self._tensor(node, data)
         if holder is not None and holder.data_type != point.data_type:
-            types = f"{element_name(point.data_type)}, where `{_input_name(node, data)}` is {element_name(holder.data_type)}"
-            yield _make_fault(node, f"{said} is {types}", "type")
-        other = self._held(node, scale)
+            own, wanted = element_name(point.data_type), element_name(holder.data_type)
+            yield _make_fault(node, f"{subject} is {own}, where `{_input_name(node, data)}` is {wanted}", "type")
+        other = self._tensor(node, scale)
         if other is not None and count_tensor_elements(other) != count_tensor_elements(point):
-            counts = f"{count_tensor_elements(point)} values, where `{_input_name(node, scale)}` holds {count_tensor_elements(other)}"
-            yield _make_fault(node, f"{said} holds {counts}", "shape")
+            counts = count_tensor_elements(point), count_tensor_elements(other)
+            compared = f"where `{_input_name(node, scale)}` holds {counts[1]}"
+            yield _make_fault(node, f"{subject} holds {counts[0]} values, {compared}", "shape")
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
-            yield _make_fault(node, f"{said} is not 0, as it must be for int32", "value")
+            yield _make_fault(node, f"{subject} is not 0, as it must be for int32", "value")
 
-    # What the file holds
+    # Data of the model
 
-    def _held(self, node: NodeProto, position: int) -> TensorProto | None:
+    def _tensor(self, node: NodeProto, position: int) -> TensorProto | None:
         return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
 
     def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
-        """Its bytes; none where they are too many to look at, or not as many as shape and type need."""
+        """Return the tensor's data in chunks; empty if it is too large, or not of the size that shape and type need."""
         needed = required_bytes(tensor)
         if needed is None or needed > MAX_SCALE_BYTES:
             return ()
         try:
-            found = tuple(read_chunks(tensor, self._path))
+            chunks = tuple(read_chunks(tensor, self._path))
         except (UnreadableWeightError, OSError):
             return ()
-        return found if sum(map(len, found)) == needed else ()
+        return chunks if sum(map(len, chunks)) == needed else ()
 
     def floats(self, name: str) -> Array | None:
-        """The numbers of a tensor of the file; None where it is none, or is of a type that numpy does not have."""
+        """Decode a stored floating-point tensor; None if there is no tensor of that name or its type differs."""
         import numpy as np
 
         tensor = self._tensors.get(name)
@@ -300,7 +299,7 @@ class _QuantizationChecker:
         return np.frombuffer(content, _FLOATS[tensor.data_type])
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
-        """The value's sizes, -1 where one is not said; None where its rank is not known."""
+        """Return the value's dimensions, -1 for a dynamic one; None if its rank is unknown."""
         if position >= len(node.input):
             return None
         name = node.input[position]
@@ -314,33 +313,33 @@ class _QuantizationChecker:
 
 
 def _check_scale_values(
-    node: NodeProto, position: int, found: Array, divides: bool, tolerant: bool
+    node: NodeProto, position: int, values: Array, divides: bool, tolerant: bool
 ) -> Iterator[QuantizationFault]:
-    said = f"its `{_input_name(node, position)}` holds"
+    subject = f"its `{_input_name(node, position)}` holds"
     import numpy as np
 
-    strange = ~np.isfinite(found)
-    if strange.any():
-        yield _make_fault(node, f"{said} {found[strange][0]:g}", "value")
+    non_finite = ~np.isfinite(values)
+    if non_finite.any():
+        yield _make_fault(node, f"{subject} {values[non_finite][0]:g}", "value")
     elif tolerant:
         return
-    elif divides and (abs(found) < _smallest_divisor(found)).any():
-        least = float(abs(found).min())
-        yield _make_fault(node, f"{said} {least:.3g}, by which nothing can be divided", "value")
-    elif not found.any():
-        yield _make_fault(node, f"{said} nothing but 0: all that it stands for is 0", "value")
+    elif divides and (abs(values) < _smallest_divisor(values)).any():
+        least = float(abs(values).min())
+        yield _make_fault(node, f"{subject} {least:.3g}, by which nothing can be divided", "value")
+    elif not values.any():
+        yield _make_fault(node, f"{subject} nothing but 0: all that it stands for is 0", "value")
 
 
 def _check_axis_size(
     node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
 ) -> Iterator[QuantizationFault]:
-    said = f"its `{_input_name(node, position)}` holds {count} values"
-    if len(shape) == 1:  # there is one axis, whatever is said of it
+    subject = f"its `{_input_name(node, position)}` holds {count} values"
+    if len(shape) == 1:  # there is only one axis, whatever the attribute says
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield _make_fault(node, f"{said} for axis {axis} of a value that has {len(shape)}", "shape")
+        yield _make_fault(node, f"{subject} for axis {axis} of a value that has {len(shape)}", "shape")
     elif shape[axis] not in (-1, count):
-        yield _make_fault(node, f"{said} for axis {axis}, whose size is {shape[axis]}", "shape")
+        yield _make_fault(node, f"{subject} for axis {axis}, whose size is {shape[axis]}", "shape")
 
 
 def _check_blocks(
@@ -348,9 +347,9 @@ def _check_blocks(
 ) -> Iterator[QuantizationFault]:
     if shape is None:
         return
-    said = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
+    subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
     if len(scale) != len(shape):
-        yield _make_fault(node, f"{said} for blocks of a value with {len(shape)} axes", "shape")
+        yield _make_fault(node, f"{subject} for blocks of a value with {len(shape)} axes", "shape")
         return
     if not -len(shape) <= axis < len(shape):
         yield _make_fault(node, f"its blocks lie along axis {axis} of a value that has {len(shape)}", "shape")
@@ -358,9 +357,9 @@ def _check_blocks(
     wanted = [
         math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
     ]
-    if any(size not in (-1, held) for size, held in zip(wanted, scale, strict=True)):
+    if any(size not in (-1, tensor) for size, tensor in zip(wanted, scale, strict=True)):
         yield _make_fault(
-            node, f"{said}, where blocks of {block} along axis {axis} of {list(shape)} need {wanted}", "shape"
+            node, f"{subject}, where blocks of {block} along axis {axis} of {list(shape)} need {wanted}", "shape"
         )
 
 
@@ -368,11 +367,11 @@ def _make_fault(node: NodeProto, what: str, kind: FaultKind) -> QuantizationFaul
     return QuantizationFault(node, what, kind)
 
 
-def _smallest_divisor(found: np.ndarray[Any, Any]) -> float:
-    """The smallest number that is divided by without losing all precision."""
+def _smallest_divisor(values: np.ndarray[Any, Any]) -> float:
+    """Return the smallest divisor that does not lose all precision."""
     import numpy as np
 
-    return float(np.finfo(found.dtype).tiny)
+    return float(np.finfo(values.dtype).tiny)
 
 
 def _int_attribute(node: NodeProto, name: str, default: int) -> int:
@@ -380,6 +379,6 @@ def _int_attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _input_name(node: NodeProto, position: int) -> str:
-    """What the operator calls an input: by its specification where that is short, else by the value."""
+    """Name an input by the operator's specification, or by its value if the specified name is not listed."""
     names = INPUT_NAMES.get(node.op_type, ())
     return names[position] if 0 <= position < len(names) else str(node.input[position])

@@ -1,4 +1,4 @@
-"""Whether a model is valid: `onnx.checker` in full on a copy without weights, and what it leaves unsaid."""
+"""Validity of a model: the full `onnx.checker` on a copy without weights, and checks that it does not do."""
 
 from __future__ import annotations
 
@@ -61,25 +61,25 @@ _TOPIC_PATTERNS: dict[str, re.Pattern[str]] = {
     "arguments": re.compile(r"has (?:in|out)put size \d+ not in range"),
     "type": re.compile(r"has inconsistent type |has unsupported type: "),
 }
-"""What onnx's words are about, where a runtime judges the same by its own schemas. Source: onnx 1.16 to 1.23."""
+"""Topics of onnx's messages that a runtime checks by its own schemas too. Source: onnx 1.16 to 1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Shape inference needs data that the copy does not have: nothing that is wrong with the model."""
+"""Shape inference needs data that the copy does not have: not a fault of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFault:
-    """What makes a model invalid."""
+    """A fault that makes a model invalid."""
 
     message: str
-    node: str = ""  # the node that it is about, where there is one
+    node: str = ""  # the node concerned, if there is one
     harmless: bool = False  # every runtime that we know loads it all the same
-    about: str = ""  # of `_ABOUT`, where a runtime would judge the same: "operator", "type"; or "output shape"
+    about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
 def find_fault(model: ModelProto, path: Path) -> ModelFault | None:
-    """The first fault of the model at `path`, None where it is valid.
+    """Return the first fault of the model at `path`; None if it is valid.
 
-    A model that is newer than the installed onnx is only looked at by ourselves: that onnx cannot judge it.
+    The installed onnx does not check a model that is newer than it; only onnxgate's own checks run then.
 
     Raises:
         OSError, UnreadableModel: data that were left in the file cannot be read there.
@@ -122,7 +122,7 @@ def _check_repeated_names(graph: GraphProto) -> Iterator[ModelFault]:
 
 
 def _check_input_types(graph: GraphProto) -> Iterator[ModelFault]:
-    """Weights that are inputs too, of another type; `onnx.checker` does not see those whose data are away."""
+    """Find inputs with an initializer of another type whose data are external; `onnx.checker` skips these."""
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
@@ -141,7 +141,7 @@ def _check_shapes(graph: GraphProto) -> Iterator[ModelFault]:
 
 
 def explain_unchecked(model: ModelProto) -> str:
-    """Why the installed onnx cannot judge the model; "" where it can."""
+    """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx
 
     newest = {"ai.onnx": onnx.defs.onnx_opset_version(), "ai.onnx.ml": onnx.defs.onnx_ml_opset_version()}
@@ -161,7 +161,7 @@ def explain_unchecked(model: ModelProto) -> str:
 
 
 def _run_checker(copy: ModelProto) -> ModelFault | None:
-    """`check_model(full_check=True)` in its two halves; the first one wants shapes that the second one must not see."""
+    """Run `check_model(full_check=True)` in two steps; only the first one may see the added shapes."""
     from onnx import checker, shape_inference
 
     try:
@@ -182,7 +182,7 @@ def _run_checker(copy: ModelProto) -> ModelFault | None:
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
-    """onnx's words as a fault: one line, without its tags and its context."""
+    """Parse onnx's message into a fault: one line, without its tags and its context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
     message = _INFERENCE_PREFIX.sub("", text.partition("\n\n==> Context:")[0]).strip()
@@ -199,7 +199,7 @@ def _classify_message(text: str) -> str:
 
 
 def _find_node_name(text: str) -> str:
-    return next((found[1].strip() for pattern in _NODE_PATTERNS if (found := pattern.search(text))), "")
+    return next((match[1].strip() for pattern in _NODE_PATTERNS if (match := pattern.search(text))), "")
 
 
 _FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11
@@ -220,9 +220,9 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0x100))
 
 
 def check_tensor_size(tensor: TensorProto, path: Path) -> str:
-    """What is wrong with the amount of data of a tensor of the model at `path`; "" where nothing is.
+    """Explain why a tensor's amount of data is wrong; "" if it is right.
 
-    Nothing is said of external data, of a tensor without data, and of types that are not known.
+    External data, tensors without data and unknown types are not checked.
 
     Raises:
         OSError, UnreadableModel: the file that data were left in cannot be read, or has changed.
@@ -230,8 +230,8 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     count = count_tensor_elements(tensor)
     if count > MAX_ELEMENTS:
         return f"announces more than {MAX_ELEMENTS:,} elements"
-    known = ELEMENT_TYPES.get(tensor.data_type)
-    if is_external(tensor) or known is None or any(dim < 0 for dim in tensor.dims):
+    element = ELEMENT_TYPES.get(tensor.data_type)
+    if is_external(tensor) or element is None or any(dim < 0 for dim in tensor.dims):
         return ""
     omitted = find_omitted_data(tensor)
     if omitted and len(_fields_with_data(tensor, omitted)) > 1:
@@ -256,13 +256,17 @@ def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], coun
         if piece.field != field or tensor.data_type == STRING:
             return f"holds `{DATA_FIELDS[piece.field]}`, which is not for its type"
     name = "string_data" if tensor.data_type == STRING else DATA_FIELDS[field]
-    held = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
+    count_in_field = len(getattr(tensor, name)) + _count_omitted_entries(omitted, field, path)
     needed = _required_entries(tensor, count)
-    return f"holds {held:,} values; its shape and type need {needed:,}" if held and needed not in (None, held) else ""
+    return (
+        f"holds {count_in_field:,} values; its shape and type need {needed:,}"
+        if count_in_field and needed not in (None, count_in_field)
+        else ""
+    )
 
 
 def _required_entries(tensor: TensorProto, count: int) -> int | None:
-    """How many entries the field has: numbers of less than a byte share one, complex ones take two."""
+    """Return the required length of the field: elements below one byte share an entry, complex ones take two."""
     if tensor.data_type in _COMPLEX_TYPES:
         return 2 * count
     bits = ELEMENT_TYPES[tensor.data_type].bits
@@ -284,7 +288,7 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
 
 
 def _count_varints(source: FileWindow, piece: OmittedData) -> int:
-    """How many numbers end there: the last byte of each is below 128."""
+    """Count the varints of a range: the last byte of each is below 128."""
     end = piece.offset + piece.length
     if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
         raise UnreadableModel("a damaged model (a number of a tensor is cut)")
@@ -293,7 +297,7 @@ def _count_varints(source: FileWindow, piece: OmittedData) -> int:
 
 
 MAX_FUNCTION_NODES = 100_000
-"""Calls that become more nodes than this, all of a model together, are not followed."""
+"""Calls are not followed if all of a model together become more nodes."""
 MAX_CALL_DEPTH = 64
 """Nor are calls that nest deeper than this."""
 RECURSION_MESSAGE = "calls itself, directly or through others"
@@ -301,74 +305,74 @@ RECURSION_MESSAGE = "calls itself, directly or through others"
 
 @dataclass(frozen=True, slots=True)
 class CallSize:
-    """What one call of a function becomes."""
+    """Number of nodes and depth of one inlined call of a function."""
 
-    nodes: int  # `MOST_NODES` + 1 where it is more
+    nodes: int  # at most `MAX_FUNCTION_NODES` + 1
     depth: int
 
 
 def measure_calls(model: ModelProto) -> dict[FunctionKey, CallSize]:
-    """The reach of each local function; of one that calls itself, directly or through others, none. Linear in size."""
+    """Measure each local function, in linear time; recursive ones have no size."""
     functions = {function_key(function): function for function in model.functions}
     if not functions:
         return {}
     sizes: dict[FunctionKey, int] = {}
     callees: dict[FunctionKey, Counter[FunctionKey]] = {}
     for key, function in functions.items():
-        every = [called_function_key(node) for node in iter_function_nodes(function)]
-        sizes[key], callees[key] = len(every), Counter(each for each in every if each in functions)
+        calls = [called_function_key(node) for node in iter_function_nodes(function)]
+        sizes[key], callees[key] = len(calls), Counter(called for called in calls if called in functions)
     return _measure_bottom_up(sizes, callees)
 
 
 def _measure_bottom_up(
     sizes: Mapping[FunctionKey, int], callees: Mapping[FunctionKey, Counter[FunctionKey]]
 ) -> dict[FunctionKey, CallSize]:
-    """Each function after those that it calls; those in a ring, and those that call into one, never come."""
+    """Measure each function after those that it calls; recursive ones and their callers are never reached."""
     callers: dict[FunctionKey, list[FunctionKey]] = {key: [] for key in sizes}
-    waiting = {key: len(each) for key, each in callees.items()}
-    for key, each in callees.items():
-        for callee in each:
+    waiting = {key: len(called) for key, called in callees.items()}
+    for key, called in callees.items():
+        for callee in called:
             callers[callee].append(key)
     ready = [key for key, count in waiting.items() if not count]
-    found: dict[FunctionKey, CallSize] = {}
+    call_sizes: dict[FunctionKey, CallSize] = {}
     while ready:
         key = ready.pop()
-        inner = sum(count * found[callee].nodes for callee, count in callees[key].items())
-        depth = 1 + max((found[callee].depth for callee in callees[key]), default=0)
-        found[key] = CallSize(min(sizes[key] + inner, MAX_FUNCTION_NODES + 1), depth)
+        inner = sum(count * call_sizes[callee].nodes for callee, count in callees[key].items())
+        depth = 1 + max((call_sizes[callee].depth for callee in callees[key]), default=0)
+        call_sizes[key] = CallSize(min(sizes[key] + inner, MAX_FUNCTION_NODES + 1), depth)
         for caller in callers[key]:
             waiting[caller] -= 1
             if not waiting[caller]:
                 ready.append(caller)
-    return found
+    return call_sizes
 
 
-def find_recursive_functions(model: ModelProto, found: Mapping[FunctionKey, CallSize]) -> tuple[FunctionKey, ...]:
-    """The local functions without a reach, sorted."""
-    return tuple(sorted({function_key(function) for function in model.functions} - found.keys()))
+def find_recursive_functions(model: ModelProto, call_sizes: Mapping[FunctionKey, CallSize]) -> tuple[FunctionKey, ...]:
+    """List the local functions without a size, sorted."""
+    return tuple(sorted({function_key(function) for function in model.functions} - call_sizes.keys()))
 
 
 def explain_unfollowed_calls(model: ModelProto) -> str:
-    """Why the calls of a model's local functions are not followed; "" where they are."""
+    """Explain why the calls of a model's local functions are not followed; "" if they are."""
     if not model.functions:
         return ""
-    found = measure_calls(model)
-    if unending := find_recursive_functions(model, found):
+    call_sizes = measure_calls(model)
+    if unending := find_recursive_functions(model, call_sizes):
         return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
-    if any(each.depth > MAX_CALL_DEPTH for each in found.values()):
+    if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
         return f"its local functions call one another more than {MAX_CALL_DEPTH} deep"
-    every = (called_function_key(node) for graph in iter_graphs(model) for node in graph.node)
-    if _count_call_nodes(every, found) > MAX_FUNCTION_NODES:
+    calls = (called_function_key(node) for graph in iter_graphs(model) for node in graph.node)
+    if _count_call_nodes(calls, call_sizes) > MAX_FUNCTION_NODES:
         return f"its local functions become more than {MAX_FUNCTION_NODES:,} nodes"
     return ""
 
 
-def _count_call_nodes(calls: Iterable[FunctionKey], found: Mapping[FunctionKey, CallSize]) -> int:
-    return sum(found[key].nodes for key in calls if key in found)
+def _count_call_nodes(calls: Iterable[FunctionKey], call_sizes: Mapping[FunctionKey, CallSize]) -> int:
+    return sum(call_sizes[key].nodes for key in calls if key in call_sizes)
 
 
 def format_function_key(key: FunctionKey) -> str:
-    """A function as messages name it."""
+    """Format a function's name for messages."""
     domain, name, overload = key
     return f"{domain}.{name}" + (f":{overload}" if overload else "")
 
@@ -384,15 +388,15 @@ _SERVICE_ACCOUNTS = frozenset(
 
 
 def find_leaked_paths(model: ModelProto) -> tuple[str, ...]:
-    """Each such path once, sorted."""
+    """List the paths of home directories in the model's metadata, sorted."""
     texts = (text if isinstance(text, str) else text.decode(errors="replace") for text in _iter_metadata_texts(model))
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
-    found = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
-    return tuple(sorted(found))
+    paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}
+    return tuple(sorted(paths))
 
 
 def _iter_metadata_texts(model: ModelProto) -> Iterator[str | bytes]:
-    """What a reader may skip: nothing that is computed. Bytes are no UTF-8, which harms nobody here."""
+    """Yield texts that do not affect what is computed; bytes if they are not UTF-8."""
     yield model.doc_string
     yield from (entry.value for entry in model.metadata_props)
     for holder in iter_scopes(model):

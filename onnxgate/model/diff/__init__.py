@@ -1,1 +1,1 @@
-"""TODO."""
+"""Differences between two models, and the text that git compares."""

@@ -1,4 +1,4 @@
-"""What was done to the nodes of a graph: put in, taken out, replaced, changed, wired otherwise."""
+"""Changes of nodes, graph outputs and weights between two matched models."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[
 
 
 def format_operator_key(operator: OperatorKey) -> str:
-    """`Conv`, or with its domain where that is not the default one."""
+    """Format an operator as `Conv`, with its domain unless that is the default one."""
     domain, name, overload = operator
     shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
     return f"{shown}:{overload}" if overload else shown
@@ -62,7 +62,7 @@ def format_node(node: Node) -> str:
 
 
 def format_source(wiring: Graph, source: ValueSource) -> str:
-    """A value, by what makes it."""
+    """Describe a value by its producer."""
     match source.kind:
         case "node":
             which = f"output {source.index} of " if source.index else ""
@@ -78,7 +78,7 @@ def format_source(wiring: Graph, source: ValueSource) -> str:
 
 
 class NodeChangeCollector:
-    """The edits of one graph."""
+    """Collector of the changed nodes and outputs of one pair of graphs."""
 
     def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
         self._scope = tuple(map(format_step, scope.steps))
@@ -89,7 +89,7 @@ class NodeChangeCollector:
         self._replacing = {new: old for old, new in self._replaced.items()}
 
     def nodes(self) -> Iterator[NodeChange]:
-        """Every node that is not as it was."""
+        """Yield every node that differs."""
         for node in self._new.nodes:
             if node.index in self._it.back:
                 yield from self._changed(self._old.nodes[self._it.back[node.index]], node)
@@ -102,7 +102,7 @@ class NodeChangeCollector:
                 yield self._one("removed", node, self._old, self._it)
 
     def ends(self) -> Iterator[EndChange]:
-        """Outputs of the graph that come from elsewhere."""
+        """Yield the graph outputs that have another producer."""
         for before, after in self._outputs():
             a, b = self._old.outputs[before], self._new.outputs[after]
             if self._rewired(a, b):
@@ -114,7 +114,7 @@ class NodeChangeCollector:
                 )
 
     def _outputs(self) -> Iterator[tuple[int, int]]:
-        """Outputs of the main graph are the same by name, those that were renamed and all others by position."""
+        """Pair outputs of the main graph by name, renamed ones and those of other graphs by position."""
         old, new = self._old.output_names, self._new.output_names
         if self._old.parent is not None or len(old) != len(new) or set(old) != set(new):
             named = set(old) & set(new) if self._old.parent is None else set()
@@ -129,7 +129,7 @@ class NodeChangeCollector:
             yield from ((old.index(name), new.index(name)) for name in new)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
-        """Nodes that are gone, each with a new one of another operator that reads the same and feeds the same."""
+        """Pair removed nodes with added ones of another operator that have the same input and a common reader."""
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
         for index in sorted(free):
@@ -144,7 +144,7 @@ class NodeChangeCollector:
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
-        """What the first thing that a node reads, and that is no weight, comes from."""
+        """Return the origins of the node's first input that is not a weight."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._near.origins(source, is_old=wiring is self._old)
@@ -156,7 +156,7 @@ class NodeChangeCollector:
         return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
-        """An input comes from elsewhere, and no node that was put in or taken out explains it."""
+        """Return whether a value has another origin that no added or removed node explains."""
         if self._it.same(old, new):
             return False
         before, after = self._old.weight(old), self._new.weight(new)
@@ -177,7 +177,6 @@ class NodeChangeCollector:
             after,
             was=format_operator_key(before.operator),
             was_name=before.name,
-            details=(*self._inputs(before, after, only_later=True),),
         )
 
     def _change(self, change: str, node: Node, **more: object) -> NodeChange:
@@ -191,7 +190,7 @@ class NodeChangeCollector:
         )
 
     def _one(self, change: str, node: Node, wiring: Graph, alignment: NodeMatching) -> NodeChange:
-        """A node that was put in or taken out, and where it stands."""
+        """Describe an added or removed node with its inputs and readers."""
         reads = [source for source in node.every if source.kind != "nothing" and wiring.weight(source) is None]
         feeds = [*self._uses(node, wiring), *self._graph_outputs(node, wiring)]
         return self._change(
@@ -209,7 +208,7 @@ class NodeChangeCollector:
             yield f"{words} (input {slot}, {before})" if before else words
 
     def _before(self, wiring: Graph, reader: int, slot: int) -> str:
-        """What an input of a node that was there before was, where that is not what the new node is made of."""
+        """Describe the previous source of a matched reader's input, unless the new source derives from it."""
         if wiring is not self._new or reader not in self._it.back or slot < 0:
             return ""
         sources = self._old.nodes[self._it.back[reader]].sources
@@ -225,16 +224,16 @@ class NodeChangeCollector:
                 yield f"output `{name}`"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Without it, or before it was there, its readers read what it reads."""
+        """Return whether, in the other graph, the node's readers read its first input directly."""
         first = next((it for it in node.every if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
         is_new = wiring is self._new
-        other, known = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
+        other, matched = (self._old, self._it.back) if is_new else (self._new, self._it.forth)
         pairs = [
-            other.nodes[known[reader]].sources[slot : slot + 1]
+            other.nodes[matched[reader]].sources[slot : slot + 1]
             for _, reader, slot in wiring.consumers[node.index]
-            if reader in known and slot >= 0
+            if reader in matched and slot >= 0
         ]
         ends = [(other.outputs[a if is_new else b],) for a, b in self._outputs() if self._made_by(node, wiring, a, b)]
         known_uses = [pair[0] for pair in (*pairs, *ends) if pair]
@@ -249,26 +248,24 @@ class NodeChangeCollector:
     def _attributes(self, before: Node, after: Node) -> Iterator[Detail]:
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
-            held = name in before.held or name in after.held
-            if first != second and not held and _is_explicit(name, before, after):
+            is_tensor = name in before.tensors or name in after.tensors
+            if first != second and not is_tensor and _is_explicit(name, before, after):
                 yield Detail(kind="attribute", text=f"attribute `{name}` {format_change(first, second)}")
-        for name in sorted({*before.held, *after.held, *before.bodies, *after.bodies}):
-            counts = [len(it.held.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
+        for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
+            counts = [len(it.tensors.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
             if counts[0] != counts[1]:
-                said = "is new" if not counts[0] else "is gone" if not counts[1] else "holds another number of values"
-                yield Detail(kind="attribute", text=f"attribute `{name}` {said}")
+                change = "is new" if not counts[0] else "is gone" if not counts[1] else "holds another number of values"
+                yield Detail(kind="attribute", text=f"attribute `{name}` {change}")
 
-    def _inputs(self, before: Node, after: Node, *, only_later: bool = False) -> Iterator[Detail]:
+    def _inputs(self, before: Node, after: Node) -> Iterator[Detail]:
         first, second = before.sources, after.sources
-        if only_later:  # of a replaced node: inputs mean other things, and the first one is the same
-            return
         slots = [
             slot for slot in range(max(len(first), len(second))) if self._rewired(*_sources_at(first, second, slot))
         ]
         if swapped := self._swapped(first, second, slots):
             harmless = after.operator[0] == DEFAULT_DOMAIN and after.operator[1] in COMMUTATIVE_OPERATORS
-            beside = f", which is the same to `{after.operator[1]}`" if harmless else ""
-            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{beside}")
+            remark = f", which is the same to `{after.operator[1]}`" if harmless else ""
+            yield Detail(kind="input", text=f"inputs {swapped[0]} and {swapped[1]} are swapped{remark}")
             slots = [slot for slot in slots if slot not in swapped]
         for slot in slots:
             a, b = _sources_at(first, second, slot)
@@ -276,7 +273,7 @@ class NodeChangeCollector:
             yield Detail(kind="input", text=f"input {slot} is {format_source(self._new, b)}, was {was}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
-                if not any(self._it.same(each, b) for each in before.captured) and self._rewired(a, b):
+                if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
                     was = format_source(self._old, a)
                     yield Detail(kind="input", text=f"takes {format_source(self._new, b)} from around, was {was}")
 
@@ -317,7 +314,7 @@ def _sources_at(
 
 
 def _is_explicit(name: str, before: Node, after: Node) -> bool:
-    """One of the nodes spells the attribute out; what is filled in depends on shapes that are not known of both."""
+    """Return whether a node sets the attribute; inferred values depend on shapes that may be known for one only."""
     return any(attribute.name == name for node in (before, after) for attribute in node.proto.attribute)
 
 
@@ -327,25 +324,25 @@ def _previous_name(before: Node, after: Node) -> str:
 
 _BOOL_TYPE = 9
 MAX_SHOWN_ELEMENTS = 8
-"""Weights of so many elements and less are shown with what they hold."""
+"""Elements are shown only of weights up to this size."""
 
 
 def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
-    """Each weight that is not as it was."""
-    held = {pair.old.content: pair.old.name for pair in models.weights if pair.old is not None}
+    """Yield every weight that differs."""
+    names_by_content = {pair.old.content: pair.old.name for pair in models.weights if pair.old is not None}
     for pair in models.weights:
         if not pair.same:
-            yield _describe_weight_change(pair, held)
+            yield _describe_weight_change(pair, names_by_content)
 
 
-def _describe_weight_change(pair: WeightMatch, held: dict[tuple[object, ...], str]) -> WeightChange:
+def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
     if pair.old is None:
         assert pair.new is not None
         name = pair.copy_of.name if pair.copy_of is not None else ""
         return _describe_new_weight(pair.new, "copied" if pair.copy_of is not None else "added", was=name)
     if pair.new is None:
         return _describe_removed_weight(pair.old)
-    return _describe_changed_weight(pair.old, pair.new, held)
+    return _describe_changed_weight(pair.old, pair.new, names_by_content)
 
 
 def _describe_new_weight(weight: Weight, change: str, **more: object) -> WeightChange:
@@ -373,7 +370,7 @@ def _describe_removed_weight(weight: Weight) -> WeightChange:
     )
 
 
-def _describe_changed_weight(old: Weight, new: Weight, held: dict[tuple[object, ...], str]) -> WeightChange:
+def _describe_changed_weight(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> WeightChange:
     before: dict[str, object] = {
         "was": old.name if old.name != new.name else "",
         "was_type": element_name(old.type),
@@ -387,43 +384,49 @@ def _describe_changed_weight(old: Weight, new: Weight, held: dict[tuple[object, 
             _describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {unread[0].problem}"
         )
     try:
-        found = measure_distance(old, new)
+        distance = measure_distance(old, new)
     except (UnreadableWeightError, OSError) as reason:
         return _with_text(_describe_new_weight(new, "unreadable", **before), text=f"cannot be compared: {reason}")
-    if found is not None:
-        before |= {"elements": found.elements, "total": found.total, "largest": found.largest}
-        before |= {"relative": found.relative}
-    return _with_text(_describe_new_weight(new, "changed", **before), text="; ".join(_iter_remarks(new, found, held)))
+    if distance is not None:
+        before |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
+        before |= {"relative": distance.relative}
+    return _with_text(
+        _describe_new_weight(new, "changed", **before), text="; ".join(_iter_remarks(new, distance, names_by_content))
+    )
 
 
-def _iter_remarks(new: Weight, found: WeightDistance | None, held: dict[tuple[object, ...], str]) -> Iterator[str]:
-    elsewhere = held.get(new.content, "")
+def _iter_remarks(
+    new: Weight, distance: WeightDistance | None, names_by_content: dict[tuple[object, ...], str]
+) -> Iterator[str]:
+    elsewhere = names_by_content.get(new.content, "")
     if elsewhere and count_elements(new.dims) > 1:
         yield f"holds what `{elsewhere}` held"
-    if found is not None and found.unbounded:
-        several = "1 element is, or was," if found.unbounded == 1 else f"{found.unbounded:,} elements are, or were,"
+    if distance is not None and distance.unbounded:
+        several = (
+            "1 element is, or was," if distance.unbounded == 1 else f"{distance.unbounded:,} elements are, or were,"
+        )
         yield f"{several} NaN or infinite"
 
 
 def _with_text(change: WeightChange, *, text: str) -> WeightChange:
-    """The change with what else there is to say of it."""
+    """Return the change with a remark."""
     import msgspec
 
     return msgspec.structs.replace(change, text=text)
 
 
 def format_elements(weight: Weight) -> str:
-    """What a small weight holds: `[1, -1]`, `0.5`; "" of all others."""
+    """Format the elements of a small weight, `[1, -1]` or `0.5`; "" for others."""
     total = count_elements(weight.dims)
     if not 0 < total <= MAX_SHOWN_ELEMENTS or len(weight.tensors) != 1 or not weight.digest:
         return ""
     if weight.type == STRING:
         texts = [f'"{text.decode(errors="replace")}"' for text in weight.tensors[0].string_data]
         return texts[0] if not weight.dims and texts else f"[{', '.join(texts)}]"
-    found = decode_elements(weight)
-    if found is None:
+    elements = decode_elements(weight)
+    if elements is None:
         return ""
-    shown = [str(value) for stretch in found for value in stretch]  # as few digits as tell it from its neighbours
+    shown = [str(value) for stretch in elements for value in stretch]  # shortest text that reads back as the same value
     if weight.type == _BOOL_TYPE:
         shown = ["true" if value != "0" else "false" for value in shown]
     return shown[0] if not weight.dims and shown else f"[{', '.join(shown)}]"

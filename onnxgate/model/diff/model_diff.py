@@ -1,4 +1,4 @@
-"""The difference of two models, from their files."""
+"""Comparison of two model files: the difference that `onnxgate diff` reports."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class _LoadedModel:
 
 
 def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
-    """What differs. `version` is onnxgate's own.
+    """Compare two models. `version` is onnxgate's own.
 
     Raises:
-        UnreadableModel: one of the files is no model.
+        UnreadableModel: one of the files is not a model.
         OSError: one of them cannot be opened.
     """
     before, after = _load_model(old), _load_model(new)
     models = match_models(before.wired, after.wired)
     nodes, ends = collect_node_changes(models)
-    found = Difference(
+    result = Difference(
         onnxgate=version,
         verdict="different",
         old=before.side,
@@ -75,45 +75,45 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         weights=tuple(collect_weight_changes(models)),
         beside=tuple(list_harmless_changes(before.proto, after.proto, models)),
     )
-    return _with_verdict(found)
+    return _with_verdict(result)
 
 
-def _load_model(given: NamedModel) -> _LoadedModel:
-    proto = read_structure(given.path)
-    wired = build_graphs(proto, given.path)
+def _load_model(model: NamedModel) -> _LoadedModel:
+    proto = read_structure(model.path)
+    wired = build_graphs(proto, model.path)
     scopes = list(wired.scopes())
     side = Side(
-        name=given.name,
-        sha256=sha256_of(given.path),
-        size_bytes=given.path.stat().st_size,
+        name=model.name,
+        sha256=sha256_of(model.path),
+        size_bytes=model.path.stat().st_size,
         nodes=sum(len(scope.nodes) for scope in scopes),
         weights=sum(len(scope.weights) for scope in scopes),
     )
-    return _LoadedModel(proto, wired, side, hash_external_files(proto, given.path))
+    return _LoadedModel(proto, wired, side, hash_external_files(proto, model.path))
 
 
-def _with_verdict(found: Difference) -> Difference:
+def _with_verdict(result: Difference) -> Difference:
     import msgspec
 
-    return msgspec.structs.replace(found, verdict=_decide_verdict(found))
+    return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
 
-def _decide_verdict(found: Difference) -> Verdict:
-    opsets = any(stamp.what.startswith("opset ") for stamp in found.stamps)
-    functions = any(function.change != "renamed" for function in found.functions)
-    weights = any(weight.change not in ("copied", "unreadable") for weight in found.weights)
-    if found.interface or found.nodes or found.ends or opsets or functions or weights:
+def _decide_verdict(result: Difference) -> Verdict:
+    opsets = any(stamp.what.startswith("opset ") for stamp in result.stamps)
+    functions = any(function.change != "renamed" for function in result.functions)
+    weights = any(weight.change not in ("copied", "unreadable") for weight in result.weights)
+    if result.interface or result.nodes or result.ends or opsets or functions or weights:
         return "different"
-    if any(weight.change == "unreadable" for weight in found.weights):
+    if any(weight.change == "unreadable" for weight in result.weights):
         return "undecided"
-    return "identical" if found.old.sha256 == found.new.sha256 and not found.files else "same"
+    return "identical" if result.old.sha256 == result.new.sha256 and not result.files else "same"
 
 
 MAX_METADATA_CHARACTERS = 80
 
 
 def compare_interfaces(old: ModelProto, new: ModelProto) -> Iterator[InterfaceChange]:
-    """Inputs, then outputs."""
+    """Compare inputs, then outputs."""
     (before_in, before_out), (after_in, after_out) = read_interface(old), read_interface(new)
     yield from _compare_values("input", before_in, after_in)
     yield from _compare_values("output", before_out, after_out)
@@ -142,14 +142,14 @@ def _compare_values(role: str, old: Sequence[ValueInfo], new: Sequence[ValueInfo
             )
     for name in gone if not renamed else ():
         yield InterfaceChange(role=role, change="removed", name=name, before=before[name])  # type: ignore[arg-type]
-    kept = [[name for name in names if name in before and name in after] for names in (before, after)]
-    if kept[0] != kept[1]:
+    common = [[name for name in names if name in before and name in after] for names in (before, after)]
+    if common[0] != common[1]:
         order = ", ".join(f"`{name}`" for name in after)
         yield InterfaceChange(role=role, change="reordered", name="", text=f"the order is {order}")  # type: ignore[arg-type]
 
 
 def compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
-    """IR version, opsets, producer, and what else a model says of itself."""
+    """Compare IR version, opsets, producer and version fields."""
     yield from _compare_field("IR version", str(old.ir_version), str(new.ir_version))
     before, after = read_opsets(old), read_opsets(new)
     for domain in sorted({*before, *after}):
@@ -173,7 +173,7 @@ def _format_number(number: int | None) -> str | None:
 
 
 def compare_metadata(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
-    """Keys of the model's metadata, with what they say."""
+    """Compare the model's metadata by key."""
     before, after = _metadata_entries(old.metadata_props), _metadata_entries(new.metadata_props)
     for key in sorted({*before, *after}):
         yield from _compare_field(key, before.get(key), after.get(key))
@@ -184,7 +184,7 @@ def _metadata_entries(props: Iterable[StringStringEntryProto]) -> dict[str, str]
 
 
 def compare_data_files(old: Sequence[ExternalFile], new: Sequence[ExternalFile]) -> Iterator[Changed]:
-    """Files of external data, by what the model calls them."""
+    """Compare files of external data by location."""
     before, after = ({it.location: _format_file(it) for it in side} for side in (old, new))
     for location in sorted({*before, *after}):
         yield from _compare_field(location, before.get(location), after.get(location))
@@ -195,7 +195,7 @@ def _format_file(file: ExternalFile) -> str:
 
 
 def compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[OperatorChange]:
-    """Operators of which there are more or less."""
+    """Compare the number of nodes of each operator."""
     before, after = count_operators(old), count_operators(new)
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
@@ -203,8 +203,8 @@ def compare_operator_counts(old: ModelProto, new: ModelProto) -> Iterator[Operat
 
 
 def compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Local functions; what changed inside of them is said of their nodes."""
-    known = {old: new for new, old in models.functions.items()}
+    """Compare local functions without their nodes."""
+    matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)
         if was is None:
@@ -215,7 +215,7 @@ def compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
         if was != name:
             yield FunctionChange(change="renamed", name=format_operator_key(name), was=format_operator_key(was))
     for name in models.old.functions:
-        if name not in known:
+        if name not in matched:
             yield FunctionChange(change="removed", name=format_operator_key(name))
 
 
@@ -247,7 +247,7 @@ def _count_defaults(wiring: Graph) -> int:
 
 
 def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatching) -> Iterator[str]:
-    """What is other and changes nothing of what is computed."""
+    """List differences that do not affect what the model computes."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
         for scope in models.scopes
@@ -278,7 +278,7 @@ def list_harmless_changes(old: ModelProto, new: ModelProto, models: ModelMatchin
 
 
 def _compare_opaque_messages(old: ModelProto, new: ModelProto) -> Iterator[str]:
-    """What stands in a model beside its graph, and is not looked into."""
+    """List differing parts of a model that are only compared as a whole."""
     for words, before, after in (
         ("quantization annotations", old.graph.quantization_annotation, new.graph.quantization_annotation),
         ("metadata of the graph", old.graph.metadata_props, new.graph.metadata_props),
@@ -321,22 +321,22 @@ def _count_inner_types(model: ModelProto) -> Counter[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightMovement:
-    """How the weights of two models differ."""
+    """Summary of the differences between two models' weights."""
 
     changed: int  # tensors that hold other values, or are of another type or shape
     of: int  # tensors of the model now
     added: int = 0
     removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None where none can be told
+    largest: float | None = None  # the largest absolute change of one element; None if unknown
     name: str = ""  # the tensor in which it is
 
 
 def measure_weight_movement(old: Path, new: Path) -> WeightMovement | None:
-    """How the weights of `new` differ from those of `old`; None where they are the same. No weight is held in memory.
+    """Compare the weights of two models, without loading them into memory; None if they are equal.
 
     Raises:
-        UnreadableModel: one of the files is no model.
-        UnreadableWeightError: some of the weights are not there to be read.
+        UnreadableModel: one of the files is not a model.
+        UnreadableWeightError: some of the weights cannot be read.
     """
     models = match_models(build_graphs(read_structure(old), old), build_graphs(read_structure(new), new))
     of = sum(it.new is not None for it in models.weights)
@@ -357,14 +357,14 @@ def _require_readable(weights: list[WeightMatch]) -> None:
 
 
 def _find_largest_change(changed: list[WeightMatch]) -> tuple[float | None, str]:
-    """None where an element is NaN or infinite: nothing moved by at most anything."""
-    found: tuple[float | None, str] = (None, "")
+    """Return the largest change and its tensor's name; None if an element is NaN or infinite."""
+    largest: tuple[float | None, str] = (None, "")
     for pair in changed:
         assert pair.old is not None
         assert pair.new is not None
         moved = measure_distance(pair.old, pair.new)
         if moved is not None and moved.unbounded:
             return None, ""
-        if moved is not None and moved.largest is not None and (found[0] is None or moved.largest > found[0]):
-            found = moved.largest, pair.new.name
-    return found
+        if moved is not None and moved.largest is not None and (largest[0] is None or moved.largest > largest[0]):
+            largest = moved.largest, pair.new.name
+    return largest

@@ -1,8 +1,8 @@
-"""One model as text: what git shows the difference of. The same model gives the same text, wherever its file lies.
+"""Text form of a model, which git compares. Equal models have equal texts, independent of the file's location.
 
-One line for each node, in an order that follows from how the graph is wired, and with names that stay where they are
-when something else changes: a name that somebody gave is kept; one that an exporter numbered is replaced by the
-operator and a digest of the node's surroundings, no wider than it takes to tell the node from others.
+One line for each node, in topological order, with names that other changes do not affect: a name that a person chose
+stays; one that an exporter generated is replaced by the operator and a digest of the smallest surroundings that
+identify the node.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _describe_header(proto: ModelProto) -> Iterator[str]:
     yield f"ir version {proto.ir_version}"
     yield from (f"opset {domain} {version}" for domain, version in read_opsets(proto).items())
     for what in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
-        if said := getattr(proto, what):
-            yield f"{what.replace('_', ' ')} {said}"
+        if text := getattr(proto, what):
+            yield f"{what.replace('_', ' ')} {text}"
     for entry in sorted(proto.metadata_props, key=lambda entry: (entry.key, entry.value)):
         yield f"metadata {entry.key} = {entry.value}"
 
@@ -122,20 +122,20 @@ def _describe_nodes(wiring: Graph, indent: str, around: ValueNames | None = None
                 yield f"{indent}  {which} ({', '.join(body.inputs)})"
                 yield from _describe_nodes(body, f"{indent}    ", names)
     for name, source in zip(wiring.output_names, wiring.outputs, strict=True):
-        said = names.of(source)
-        if said != name:
-            yield f"{indent}{name} <- {said}"
+        label = names.of(source)
+        if label != name:
+            yield f"{indent}{name} <- {label}"
     if wiring.parent is not None:
-        held = (_describe_weight(it) for it in wiring.weights.values() if not _is_inline(it))
-        yield from (f"{indent}weight {line.strip()}" for line in sorted(held, key=_natural_sort_key))
+        weights = (_describe_weight(it) for it in wiring.weights.values() if not _is_inline(it))
+        yield from (f"{indent}weight {line.strip()}" for line in sorted(weights, key=_natural_sort_key))
 
 
 def _describe_node(node: Node, names: ValueNames) -> str:
-    made = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
-    taken = ", ".join(names.of(source) or "_" for source in node.sources)
+    outputs = [names.output(node, index) for index, name in enumerate(node.proto.output) if name] or ["_"]
+    inputs = ", ".join(names.of(source) or "_" for source in node.sources)
     attributes = [_format_attribute(it, node) for it in sorted(node.proto.attribute, key=lambda it: it.name)]
-    said = " ".join(text for text in attributes if text)
-    return f"{', '.join(made)} = {format_operator_key(node.operator)}({taken}){f' {said}' if said else ''}"
+    call = f"{', '.join(outputs)} = {format_operator_key(node.operator)}({inputs})"
+    return " ".join([call, *filter(None, attributes)])
 
 
 def _format_attribute(attribute: AttributeProto, node: Node) -> str:
@@ -143,8 +143,8 @@ def _format_attribute(attribute: AttributeProto, node: Node) -> str:
         return ""
     if attribute.ref_attr_name:
         return f"{attribute.name}=@{attribute.ref_attr_name}"
-    if attribute.name in node.held:
-        return f"{attribute.name}={', '.join(_format_reference(it) for it in node.held[attribute.name])}"
+    if attribute.name in node.tensors:
+        return f"{attribute.name}={', '.join(_format_reference(it) for it in node.tensors[attribute.name])}"
     return f"{attribute.name}={_format_attribute_value(attribute)}"
 
 
@@ -183,12 +183,12 @@ def _format_digest(content: bytes) -> str:
 
 
 def _is_inline(weight: Weight) -> bool:
-    """It is said where it is used: small, and not called so by anybody."""
+    """Return whether a weight is shown where it is used: it is small and has no name of its own."""
     return not find_user_given_name(weight.name) and bool(_format_small_weight(weight))
 
 
 def _format_reference(weight: Weight) -> str:
-    """A weight where it is used: the name that somebody gave it, else what it holds."""
+    """Refer to a weight by the name that a person gave it, or by its content."""
     if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
         return name
     return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
@@ -211,17 +211,17 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """What a small weight holds, with its type where that does not show."""
+    """Format a small weight's elements, with the type unless the elements show it."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
 
 def _describe_content(weight: Weight) -> str:
-    """A digest of the data; of external data where they lie, since git has no more than the model's own file."""
+    """Return a digest of the data, or the location of external data: git has only the model's own file."""
     if is_external(weight.tensors[0]):
-        said = read_external_entries(weight.tensors[0])
+        entries = read_external_entries(weight.tensors[0])
         return " ".join(
-            ["external", *(f"{key}={said[key]}" for key in ("location", "offset", "length") if key in said)]
+            ["external", *(f"{key}={entries[key]}" for key in ("location", "offset", "length") if key in entries)]
         )
     return weight.digest[:_SHOWN_DIGEST_CHARACTERS] or "unreadable"
 
@@ -235,7 +235,7 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""So many steps back a node's surroundings are looked at to tell it from others."""
+"""Producers up to this distance make a node's generated name unique."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")
@@ -245,25 +245,25 @@ Source: torch 1.13 to 2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu
 
 
 def find_user_given_name(name: str) -> str:
-    """The name, where somebody gave it; "" where an exporter numbered it."""
+    """Return the name if a person chose it; "" if an exporter generated it."""
     return "" if not name or _GENERATED_NAME.search(_OUTPUT_SUFFIX.sub("", name)) else name
 
 
 class ValueNames:
-    """Those of one graph's values; `around` has those of the graph around it. `weight` says what a weight is called."""
+    """Names of one graph's values; `around` has those of the enclosing graph, `weight` formats a weight."""
 
     def __init__(self, wiring: Graph, around: ValueNames | None, weight: Callable[[Weight], str]) -> None:
         self._wiring, self._around, self._weight = wiring, around, weight
         self._ends = frozenset(wiring.output_names)
-        made = [name for node in wiring.nodes for name in node.proto.output]
-        self._counted = {_COUNT_SUFFIX.sub("", name) for name in made if _COUNT_SUFFIX.search(name)}
+        outputs = [name for node in wiring.nodes for name in node.proto.output]
+        self._counted = {_COUNT_SUFFIX.sub("", name) for name in outputs if _COUNT_SUFFIX.search(name)}
         self._named = self._chosen()
 
     def of(self, source: ValueSource) -> str:
-        """What a value is called where it is read."""
-        held = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
-        if held is not None:
-            return self._weight(held)
+        """Return the name of a value that a node reads."""
+        weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
+        if weight is not None:
+            return self._weight(weight)
         if source.kind == "node":
             return self.output(self._wiring.nodes[source.node], source.index)
         if source.kind == "outer" and self._around is not None and self._wiring.parent is not None:
@@ -271,19 +271,18 @@ class ValueNames:
         return source.name
 
     def output(self, node: Node, index: int) -> str:
-        """What an output of a node is called."""
+        """Return the name of an output of a node."""
         name = str(node.proto.output[index]) if index < len(node.proto.output) else ""
         if self._given(name) or name in self._ends:
             return name
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
     def _given(self, name: str) -> str:
-        """The name, where somebody gave it; `relu` is the first of those that are called `relu_1` and on."""
+        """Return the name if a person chose it; `relu` is generated too if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
     def _chosen(self) -> list[str]:
-        """For each node the operator and the digest of the least surroundings that no other node has; equal ones are
-        counted."""
+        """Name nodes by operator and digest of their smallest unique surroundings; equal names are numbered."""
         digests = self._digests()
         counts = [Counter(level) for level in digests]
         seen: Counter[str] = Counter()
@@ -308,9 +307,11 @@ class ValueNames:
         return levels
 
     def _own(self, node: Node) -> str:
-        """A node by itself: its operator, attributes, and what its weights and its given outputs are called."""
+        """Describe a node by its operator, attributes and weights, and the chosen names of its outputs."""
         weights = [
-            (it, self._weight(held)) for it, source in enumerate(node.sources) if (held := self._wiring.weight(source))
+            (it, self._weight(weight))
+            for it, source in enumerate(node.sources)
+            if (weight := self._wiring.weight(source))
         ]
         outputs = [self._given(name) for name in node.proto.output]
         inputs = [source.name for source in node.sources if source.kind == "input"]

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Comparison of graphs and matching of their nodes and weights."""

@@ -1,4 +1,4 @@
-"""Two graphs walked side by side from their outputs back: what differs where, whatever values and nodes are called."""
+"""Differences between two graphs, found from their outputs backwards; names of values and nodes do not matter."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from onnxgate.model.reading.fact_extraction import (
     read_attributes,
     read_opsets,
 )
+from onnxgate.model.reading.graph import trim_trailing_empty
 from onnxgate.model.reading.structure import iter_subgraphs
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class WeightPair:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What a name means where it is used: a graph input, a weight, a node's output, or nothing."""
+    """Resolved name of a value: a graph input, a weight, a node's output, or nothing."""
 
     kind: Literal["nothing", "input", "weight", "sparse", "node", "unknown"]
     scope: _Scope
@@ -63,21 +64,21 @@ class _Scope:
     weights: dict[str, TensorProto] = field(default_factory=dict)
     sparse: dict[str, SparseTensorProto] = field(default_factory=dict)
     overridable: set[str] = field(default_factory=set)  # weights that are inputs too
-    made: dict[str, tuple[int, int]] = field(default_factory=dict)
+    producers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         names = [getattr(value, "name", value) for value in self.holder.input]
         self.weights = {tensor.name: tensor for tensor in getattr(self.holder, "initializer", ())}
         self.sparse = {it.values.name: it for it in getattr(self.holder, "sparse_initializer", ())}
-        given = {*self.weights, *self.sparse}
-        self.overridable = given.intersection(names)
-        self.inputs = {name: index for index, name in enumerate(it for it in names if it not in given)}
+        with_data = {*self.weights, *self.sparse}
+        self.overridable = with_data.intersection(names)
+        self.inputs = {name: index for index, name in enumerate(it for it in names if it not in with_data)}
         for position, node in enumerate(self.holder.node):
             for index, name in enumerate(node.output):
-                self.made[name] = position, index
+                self.producers[name] = position, index
 
     def resolve(self, name: str) -> _Value:
-        """What `name` means here, or in a graph around this one."""
+        """Resolve `name` in this graph or an enclosing one."""
         if not name:
             return _Value("nothing", self, name)
         if name in self.weights:
@@ -86,8 +87,8 @@ class _Scope:
             return _Value("sparse", self, name)
         if name in self.inputs:
             return _Value("input", self, name, self.inputs[name])
-        if name in self.made:
-            node, index = self.made[name]
+        if name in self.producers:
+            node, index = self.producers[name]
             return _Value("node", self, name, index, node)
         return self.parent.resolve(name) if self.parent else _Value("unknown", self, name)
 
@@ -158,7 +159,7 @@ class GraphComparison:
         return _operator_key(before) == _operator_key(after) and old.index == new.index
 
     def _same_input(self, old: _Value, new: _Value) -> bool:
-        """Inputs of the main graph are the same by name, or by position where they were renamed; others by position."""
+        """Compare inputs of the main graph by name, or by position if renamed; others by position."""
         if (id(old.scope), id(new.scope)) not in self._pairs:
             return False
         if new.scope.parent is None and old.name == new.name:
@@ -192,7 +193,7 @@ class GraphComparison:
             self.values.update(zip(before.output, after.output, strict=False))
         where = (*new.scope.where, new.node)
         label = f"{new.scope.label}node {new.node} {format_operator(after)}"
-        counts = len(_trim_trailing_empty(before.output)), len(_trim_trailing_empty(after.output))
+        counts = len(trim_trailing_empty(before.output)), len(trim_trailing_empty(after.output))
         if counts[0] != counts[1]:
             self._say(where, f"{label} has {counts[1]} outputs, had {counts[0]}")
         self._match_attributes(old.scope, before, new.scope, after, where, label)
@@ -202,7 +203,7 @@ class GraphComparison:
     def _match_inputs(
         self, old: _Scope, before: NodeProto, new: _Scope, after: NodeProto, where: _Position, label: str
     ) -> None:
-        first, second = _trim_trailing_empty(before.input), _trim_trailing_empty(after.input)
+        first, second = trim_trailing_empty(before.input), trim_trailing_empty(after.input)
         for index in range(max(len(first), len(second))):
             a = old.resolve(first[index] if index < len(first) else "")
             b = new.resolve(second[index] if index < len(second) else "")
@@ -217,14 +218,14 @@ class GraphComparison:
             if first.get(name) != second.get(name):
                 text = format_change(first.get(name), second.get(name))
                 self._say(where, f"{label}: attribute `{name}` {text}")
-        held = {attribute.name: attribute for attribute in before.attribute if attribute.name not in first}
+        attributes = {attribute.name: attribute for attribute in before.attribute if attribute.name not in first}
         for attribute in after.attribute:
             if attribute.name not in second:
-                self._match_held(old, held.pop(attribute.name, None), new, attribute, where, label)
-        for name in held:
+                self._match_tensors_and_graphs(old, attributes.pop(attribute.name, None), new, attribute, where, label)
+        for name in attributes:
             self._say(where, f"{label}: attribute `{name}` is gone")
 
-    def _match_held(
+    def _match_tensors_and_graphs(
         self,
         old: _Scope,
         before: AttributeProto | None,
@@ -298,14 +299,6 @@ def _read_function_opsets(function: FunctionProto) -> dict[str, int]:
 
 def _node_opset(scope: _Scope, node: NodeProto) -> int:
     return scope.opsets.get(canonical_domain(node.domain), 1)
-
-
-def _trim_trailing_empty(names: Sequence[str]) -> list[str]:
-    """Inputs or outputs without trailing empty ones, which say nothing."""
-    kept = list(names)
-    while kept and not kept[-1]:
-        kept.pop()
-    return kept
 
 
 def _iter_attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:

@@ -1,10 +1,9 @@
-"""Whether two files hold the same model, and if not, what differs, in a reader's words.
+"""Equality of two model files, and messages about their differences.
 
 Two models are the same when they compute the same from the same inputs by the same operators: metadata, document
 strings, producer, names of nodes, of inner values and of graphs, and the order of nodes do not count, nor do numbers
-that a converter gives to axes; defaults that one
-of them spells out are filled in in the other; weights count by what they hold, wherever it lies. The IR version is how
-a model is written down, not what it computes, and does not count either.
+that a converter gives to axes; defaults that one of them omits are filled in; weights are compared by content, wherever
+they are stored. The IR version does not affect what a model computes, and is not compared either.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ GENERATED_AXIS_NAME = re.compile(r"unk__\d+")
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """What differs between two models, the first few; both are the same model where nothing does."""
+    """List the first differences between two models; empty if they are the same model."""
 
     differences: tuple[str, ...] = ()
     rounded: tuple[str, ...] = ()  # weights of which floats differ by at most 4 ULP, and nothing else does
@@ -53,7 +52,7 @@ def list_differences(old: Path, new: Path) -> tuple[str, ...]:
 
 
 def compare_models(old: Path, new: Path) -> ComparisonResult:
-    """The same, with what is equal only but for rounding.
+    """Compare two models, and list separately what differs only by rounding.
 
     Raises:
         UnreadableModel: one of the files is no model.
@@ -62,8 +61,8 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
     if _has_same_bytes(first, old, second, new):
         return ComparisonResult()
     rounded: list[str] = []
-    found = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))
-    return ComparisonResult(found, tuple(rounded[:MAX_DIFFERENCES]))
+    differences = tuple(islice(_iter_differences(first, old, second, new, rounded), MAX_DIFFERENCES))
+    return ComparisonResult(differences, tuple(rounded[:MAX_DIFFERENCES]))
 
 
 def _has_same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path) -> bool:
@@ -74,19 +73,19 @@ def _has_same_bytes(first: ModelProto, old: Path, second: ModelProto, new: Path)
 
 def _iter_differences(first: ModelProto, old: Path, second: ModelProto, new: Path, rounded: list[str]) -> Iterator[str]:
     """Each difference in words; weights that are only rounded go to `rounded`."""
-    said = False
+    has_differences = False
     for text in (*_compare_opsets(first, second), *_compare_interfaces(first, second)):
-        said = True
+        has_differences = True
         yield text
     matching = GraphComparison(first, second)
-    for found in sorted(matching.found, key=lambda found: found.where):
-        said = True
-        yield found.text
+    for comparison in sorted(matching.found, key=lambda comparison: comparison.where):
+        has_differences = True
+        yield comparison.text
     for pair in sorted(matching.weights, key=lambda pair: pair.where):
         if text := _compare_weight(pair, old, new, rounded):
-            said = True
+            has_differences = True
             yield text
-    if not said:
+    if not has_differences:
         yield from _compare_unused_parts(first, second)
 
 
@@ -112,12 +111,12 @@ def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[Valu
     numbers: dict[Dim, str] = {}
     for value in (
         *(taken := read_value_infos(list_inputs(model.graph))),
-        *(given := read_value_infos(model.graph.output)),
+        *(outputs := read_value_infos(model.graph.output)),
     ):
         for dim in value.shape or ():
             if isinstance(dim, str) and GENERATED_AXIS_NAME.fullmatch(dim):
                 numbers.setdefault(dim, f"unk__{len(numbers)}")
-    return _renumber_axes(taken, numbers), _renumber_axes(given, numbers)
+    return _renumber_axes(taken, numbers), _renumber_axes(outputs, numbers)
 
 
 def _renumber_axes(side: tuple[ValueInfo, ...], numbers: dict[Dim, str]) -> tuple[ValueInfo, ...]:

@@ -1,4 +1,4 @@
-"""Two whole models side by side: which graph, node and weight of one is which of the other."""
+"""Matching of two whole models: their graphs, nodes and weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.model.reading.graph import Graph, ModelGraphs, Node, OperatorKey, 
 
 @dataclass(frozen=True, slots=True)
 class ScopeStep:
-    """One step down to a graph inside: the local function, or the node and its attribute."""
+    """One step to an inner graph: the local function, or the node and its attribute."""
 
     node: Node | None = None
     attribute: str = ""
@@ -30,7 +30,7 @@ class MatchedScope:
 
 @dataclass(frozen=True, slots=True)
 class WeightMatch:
-    """A weight before and after; None where there is none. `copy_of` is what a new one repeats."""
+    """A pair of matched weights; None if added or removed. `copy_of` is an old weight with a new one's content."""
 
     old: Weight | None
     new: Weight | None
@@ -38,7 +38,7 @@ class WeightMatch:
 
     @property
     def same(self) -> bool:
-        """Both hold the same."""
+        """Both have the same content."""
         return self.old is not None and self.new is not None and self.old.content == self.new.content
 
 
@@ -79,22 +79,22 @@ def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 
 
 def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
-    """Local functions by name; the others by what they do."""
-    found = {name: name for name in new.functions if name in old.functions}
+    """Match local functions by name, the others by their bodies."""
+    matched = {name: name for name in new.functions if name in old.functions}
     symbols = KeyNumbers()
     by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)
     for name in old.functions:
-        if name not in found:
+        if name not in matched:
             by_body[_hash_body(old.functions[name], symbols)].append(name)
     for name in new.functions:
-        if name not in found and (same := by_body.get(_hash_body(new.functions[name], symbols))):
-            found[name] = same.pop(0)
-    return found
+        if name not in matched and (same := by_body.get(_hash_body(new.functions[name], symbols))):
+            matched[name] = same.pop(0)
+    return matched
 
 
 def _hash_body(wiring: Graph, symbols: KeyNumbers) -> object:
-    whole = NodeHashes(wiring, symbols, "exact", lambda it: it, lambda it: (it.kind, it.index)).whole()
-    return whole, tuple(sorted(wiring.imports.items()))
+    graph_hash = NodeHashes(wiring, symbols, "exact", lambda it: it, lambda it: (it.kind, it.index)).whole()
+    return graph_hash, tuple(sorted(wiring.imports.items()))
 
 
 def _match_weights(models: ModelMatching) -> None:
@@ -119,9 +119,9 @@ def _match_weights(models: ModelMatching) -> None:
     take(sorted(links, key=strength))
     for key in (lambda it: it.content, lambda it: (it.name, it.form), lambda it: it.name):
         take(_match_remaining(old, new, models.partners, back, key))
-    held = {weight.content: weight for weight in old.values()}
+    weights = {weight.content: weight for weight in old.values()}
     models.weights = [
-        WeightMatch(back.get(key), weight, None if key in back else held.get(weight.content))
+        WeightMatch(back.get(key), weight, None if key in back else weights.get(weight.content))
         for key, weight in new.items()
     ]
     models.weights += [WeightMatch(weight, None) for key, weight in old.items() if key not in models.partners]
@@ -139,25 +139,25 @@ def _match_remaining(
         if number not in forth:
             groups[key(weight)].append(number)  # type: ignore[operator]
     for number, weight in new.items():
-        if number not in back and groups.get(wanted := key(weight)):  # type: ignore[operator]
-            yield groups[wanted].pop(0), number
+        if number not in back and groups.get(weight_hash := key(weight)):  # type: ignore[operator]
+            yield groups[weight_hash].pop(0), number
 
 
 def iter_linked_weights(alignment: NodeMatching) -> Iterator[tuple[Weight, Weight]]:
-    """Weights that stand at the same place of counterparts."""
+    """Yield pairs of weights at the same input or attribute of matched nodes."""
     old, new = alignment.old, alignment.new
     for first, second in alignment.forth.items():
         before, after = old.nodes[first], new.nodes[second]
         yield from _link_node_weights(old, before.sources, new, after.sources)
-        for name, held in before.held.items():
-            yield from zip(held, after.held.get(name, ()), strict=False)
+        for name, weights in before.tensors.items():
+            yield from zip(weights, after.tensors.get(name, ()), strict=False)
     yield from _link_inputs(old, old.outputs, new, new.outputs)
 
 
 def _link_node_weights(
     old: Graph, before: Iterable[ValueSource], new: Graph, after: Iterable[ValueSource]
 ) -> Iterator[tuple[Weight, Weight]]:
-    """Input by input; where all of them are there in another order, by what they hold."""
+    """Pair weights by input, or by content if the same ones are in another order."""
     pairs = list(_link_inputs(old, before, new, after))
     first, second = Counter(it.content for it, _ in pairs), {it.content: it for _, it in pairs}
     if first == Counter(it.content for _, it in pairs):
@@ -179,5 +179,5 @@ def _iter_weights(wired: ModelGraphs) -> Iterator[Weight]:
     for wiring in wired.scopes():
         yield from wiring.weights.values()
         for node in wiring.nodes:
-            for held in node.held.values():
-                yield from held
+            for weights in node.tensors.values():
+                yield from weights

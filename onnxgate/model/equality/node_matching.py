@@ -1,8 +1,8 @@
-"""Which node of one graph is which of another, by how they are wired; names decide only where nothing else does.
+"""Matching of the nodes of two graphs by their connections; names only break ties.
 
-From the surest to the least sure: what computes the same from the inputs, what has the same future up to the outputs,
-what holds the same weights, what stands in the same order; then neighbours of what is known. A node that was put in or
-taken out leaves the counterparts of all others as they were.
+From the strongest evidence to the weakest: the same computation from the inputs, the same readers up to the outputs,
+the same weights, the same order; then neighbours of matched nodes. An added or removed node does not affect how the
+others are matched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KeyLists = tuple[list[int], list[int]]
 
 
 class NodeMatching:
-    """The counterparts of one pair of graphs; of those inside nodes, with the one around them as `around`."""
+    """Matched nodes of one pair of graphs; `around` is the matching of the enclosing graphs, if any."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class NodeMatching:
         self._align()
 
     def pair(self, old: int, new: int) -> None:
-        """Make these counterparts, and nothing else of either."""
+        """Match two nodes, and drop their previous matches."""
         self.part(old)
         if new in self.back:
             self.part(self.back[new])
@@ -52,23 +52,24 @@ class NodeMatching:
         self.back[new] = old
 
     def part(self, old: int) -> None:
-        """Take a node's counterpart from it."""
+        """Drop the match of a node."""
         new = self.forth.pop(old, None)
         if new is not None:
             del self.back[new]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Both are the same value, as far as counterparts are known; weights are by what they hold."""
+        """Return whether both are the same value by the matched nodes; weights are compared by content."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:
-        """The same for what is the same value in both graphs."""
+        """Return a key that is equal for the same value in both graphs."""
         wiring = self.old if is_old else self.new
         match source.kind:
             case "node":
-                known = source.node if not is_old else self.forth.get(source.node)
+                counterpart = source.node if not is_old else self.forth.get(source.node)
                 if is_old or source.node in self.back:
-                    return ("node", known, source.index) if known is not None else ("gone", source.node, source.index)
+                    known = counterpart is not None
+                    return ("node", counterpart, source.index) if known else ("gone", source.node, source.index)
                 return ("new", source.node, source.index)
             case "input":
                 return ("input", self._inputs[not is_old].get(source.name))
@@ -106,7 +107,7 @@ class NodeMatching:
 
     @property
     def is_complete(self) -> bool:
-        """There is no pair of nodes left that could be counterparts."""
+        """All nodes of the smaller graph are matched."""
         return len(self.forth) == min(len(self.old.nodes), len(self.new.nodes))
 
     def _fingerprints(self, level: Strictness) -> tuple[NodeHashes, NodeHashes]:
@@ -122,18 +123,18 @@ class NodeMatching:
         )
 
     def _keys(self, level: Strictness) -> tuple[KeyLists, KeyLists]:
-        """Forward and backward fingerprints, each of old and new."""
+        """Return forward and backward hashes, each for old and new."""
         old, new = self._prints[level]
-        known = {index: index for index in self.back}
-        return (old.forward(self.forth), new.forward(known)), (old.backward(self.forth), new.backward(known))
+        matched = {index: index for index in self.back}
+        return (old.forward(self.forth), new.forward(matched)), (old.backward(self.forth), new.backward(matched))
 
     def _whole(self, level: Strictness) -> bool:
-        """Both graphs are wired alike altogether."""
+        """Return whether both graphs have the same structure."""
         old, new = self._prints[level]
         return len(self.old.nodes) == len(self.new.nodes) and old.whole() == new.whole()
 
     def _alike(self, level: Strictness) -> bool:
-        """Counterparts of graphs that are wired alike; what weights hold tells twins apart."""
+        """Match graphs of the same structure; the content of weights breaks ties."""
         keys, exact = self._keys(level), self._keys("exact")
         self._group([*keys, *exact])
         self._group([*keys, exact[0]])
@@ -142,7 +143,7 @@ class NodeMatching:
         return len(self.forth) == len(self.old.nodes)
 
     def _group(self, keys: Sequence[KeyLists], *, names_first: bool = False) -> None:
-        """Make counterparts of nodes that agree in all the keys, where it is clear which is which."""
+        """Match nodes that agree in all the keys, if the match is unique."""
         groups: defaultdict[tuple[int, ...], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for index in self.old.order:
             if index not in self.forth:
@@ -157,7 +158,7 @@ class NodeMatching:
                 self._ties(old, new, names_first=names_first)
 
     def _ties(self, old: Sequence[int], new: Sequence[int], *, names_first: bool) -> None:
-        """Twins: those of one name, then the others in their order, where there are as many of them."""
+        """Match nodes of equal keys by name, then by order if there are as many in both graphs."""
         named = {self._names[1][index]: index for index in new}
         for index in old:
             other = named.pop(self._names[0][index], None)
@@ -169,17 +170,17 @@ class NodeMatching:
                 self.pair(index, other)
 
     def _by_weights(self, likeness: WeightCriterion) -> None:
-        """Nodes with weights that no other node has, or like no other's, as far as they stand in the same order."""
+        """Match nodes with unique weights, by content or similarity, as far as their order is the same."""
         old, new = self._prints["shaped"]
         first = _nodes_with_unique_key(old.with_weights(likeness, [i for i in self.old.order if i not in self.forth]))
         second = _nodes_with_unique_key(new.with_weights(likeness, [i for i in self.new.order if i not in self.back]))
-        found = [(first[key], second[key]) for key in first if key in second]
-        found.sort(key=lambda it: self._ranks[0][it[0]])
-        for place in longest_increasing_subsequence([self._ranks[1][new] for _, new in found]):
-            self.pair(*found[place])
+        pairs = [(first[key], second[key]) for key in first if key in second]
+        pairs.sort(key=lambda it: self._ranks[0][it[0]])
+        for place in longest_increasing_subsequence([self._ranks[1][new] for _, new in pairs]):
+            self.pair(*pairs[place])
 
     def _by_name(self) -> None:
-        """Nodes of the same operator which nothing else in their graph is called like."""
+        """Match nodes of the same operator by unique names."""
         first = _nodes_with_unique_key(
             (i, (node.operator, node.name)) for i, node in enumerate(self.old.nodes) if i not in self.forth
         )
@@ -193,10 +194,10 @@ class NodeMatching:
                 self.pair(old, second[key])
 
     def _in_order(self, level: Strictness) -> None:
-        """Nodes of equal fingerprints of their own that stand in the same order between those that are known."""
+        """Match nodes of equal own hashes that are in the same order between matched nodes."""
         old, new = (it.own() for it in self._prints[level])
-        known = sorted((self._ranks[0][i], self._ranks[1][j]) for i, j in self.forth.items())
-        spine = [known[place] for place in longest_increasing_subsequence([rank for _, rank in known])]
+        ranks = sorted((self._ranks[0][i], self._ranks[1][j]) for i, j in self.forth.items())
+        spine = [ranks[place] for place in longest_increasing_subsequence([rank for _, rank in ranks])]
         before = (-1, -1)
         for after in (*spine, (len(self.old.order), len(self.new.order))):
             first = [i for i in self.old.order[before[0] + 1 : after[0]] if i not in self.forth]
@@ -207,7 +208,7 @@ class NodeMatching:
 
     @property
     def names(self) -> tuple[list[str], list[str]]:
-        """What readers call the nodes of old and new."""
+        """Names of the nodes of old and new."""
         return self._names
 
     def operators(self, old: int, new: int) -> bool:
@@ -216,7 +217,7 @@ class NodeMatching:
 
 
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """A number for each input, the same for counterparts: by name, the others by position."""
+    """Number the inputs of both graphs, equally for the same name, and for renamed ones at the same position."""
     if not by_name:
         return old.inputs, new.inputs
     numbers = {name: index for index, name in enumerate(old.inputs)}
@@ -228,7 +229,7 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 
 def _topological_ranks(wiring: Graph) -> list[int]:
-    """For each node its place in the order of the wiring."""
+    """Return the position of each node in topological order."""
     ranks = [0] * len(wiring.nodes)
     for rank, index in enumerate(wiring.order):
         ranks[index] = rank
@@ -236,7 +237,7 @@ def _topological_ranks(wiring: Graph) -> list[int]:
 
 
 def _nodes_with_unique_key(keys: Iterable[tuple[int, Hashable]]) -> dict[Hashable, int]:
-    """The nodes that alone have their key."""
+    """Return the nodes whose key is unique."""
     groups: defaultdict[Hashable, list[int]] = defaultdict(list)
     for index, key in keys:
         groups[key].append(index)
@@ -244,14 +245,14 @@ def _nodes_with_unique_key(keys: Iterable[tuple[int, Hashable]]) -> dict[Hashabl
 
 
 MAX_FOLLOWED_NODES = 200
-"""Through so many nodes without counterparts nothing is followed."""
+"""At most this many unmatched nodes are followed from a value."""
 MAX_READERS = 40
-"""Of so many readers of one value and more, neighbours tell nothing."""
+"""Values with more readers are not used to match neighbours."""
 _INPUT_FACTOR, _SIMILAR_WEIGHT_FACTOR, _ATTRIBUTE_FACTOR, _NAME_FACTOR = 1.2, 0.9, 0.3, 0.1
 
 
 class NeighbourMatching:
-    """The neighbourhoods of an alignment's nodes."""
+    """Matching of nodes by their matched neighbours."""
 
     def __init__(self, alignment: NodeMatching) -> None:
         self._it = alignment
@@ -266,16 +267,16 @@ class NeighbourMatching:
         return _outputs_by_node(self._it.old), _outputs_by_node(self._it.new)
 
     def _reading(self, *, is_old: bool) -> dict[Hashable, list[int]]:
-        """Readers of each input of the graph."""
-        found: dict[Hashable, list[int]] = {}
+        """Map each input of the graph to its readers."""
+        readers: dict[Hashable, list[int]] = {}
         for node in (self._it.old if is_old else self._it.new).nodes:
             for source in node.every:
                 if source.kind == "input":
-                    found.setdefault(self._it.value(source, is_old=is_old), []).append(node.index)
-        return found
+                    readers.setdefault(self._it.value(source, is_old=is_old), []).append(node.index)
+        return readers
 
     def spread(self) -> None:
-        """Make counterparts of neighbours of counterparts, the best fit first, until there are no more."""
+        """Match neighbours of matched nodes, the best fit first, until none is left."""
         heap: list[tuple[float, int, int]] = []
         for old, new in self._seeds():
             self._push(heap, old, new)
@@ -292,7 +293,7 @@ class NeighbourMatching:
                 self._push(heap, *pair)
 
     def fit(self, old: int, new: int) -> float:
-        """How well two nodes fit: inputs, readers and weights that agree, inputs most; a little for the rest."""
+        """Score two nodes by equal inputs, readers and weights; attributes and names count little."""
         around = _INPUT_FACTOR * self._inputs(old, new) + self._outputs(old, new)
         return around + self._weights(old, new) + self._rest(old, new)
 
@@ -311,7 +312,7 @@ class NeighbourMatching:
                 yield a.node, b.node
 
     def _around(self, old: int, new: int) -> Iterator[tuple[int, int]]:
-        """Makers of the same input, and readers of the same output."""
+        """Yield pairs of producers of the same input and of readers of the same output."""
         before, after = self._it.old.nodes[old], self._it.new.nodes[new]
         for a, b in zip(before.every, after.every, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
@@ -355,27 +356,27 @@ class NeighbourMatching:
         return _ATTRIBUTE_FACTOR * attributes + _NAME_FACTOR * (self._it.names[0][old] == self._it.names[1][new])
 
     def through(self, old: ValueSource, new: ValueSource) -> bool:
-        """Both come from one value, through nodes that have no counterparts alone."""
+        """Return whether both derive from a common value through unmatched nodes only."""
         first = self.origins(old, is_old=True)
         return bool(first) and not first.isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool) -> frozenset[Hashable]:
-        """What a value is made of, up to nodes that have counterparts; weights tell nothing."""
-        wiring, known = (self._it.old, self._it.forth) if is_old else (self._it.new, self._it.back)
-        found: set[Hashable] = set()
+        """Return the matched values and inputs that a value derives from through unmatched nodes, without weights."""
+        wiring, matched = (self._it.old, self._it.forth) if is_old else (self._it.new, self._it.back)
+        values: set[Hashable] = set()
         seen: set[int] = set()
         stack = [source]
         while stack and len(seen) < MAX_FOLLOWED_NODES:
-            each = stack.pop()
-            if each.kind == "node" and each.node not in known:
-                stack += wiring.nodes[each.node].every if each.node not in seen else ()
-                seen.add(each.node)
-            elif each.kind in ("node", "input"):
-                found.add(self._it.value(each, is_old=is_old))
-            elif each.kind == "outer" and self._it.around is not None and wiring.parent is not None:
-                around = NeighbourMatching(self._it.around).origins(wiring.parent.resolve(each.name), is_old=is_old)
-                found.update(("around", value) for value in around)
-        return frozenset(found)
+            current = stack.pop()
+            if current.kind == "node" and current.node not in matched:
+                stack += wiring.nodes[current.node].every if current.node not in seen else ()
+                seen.add(current.node)
+            elif current.kind in ("node", "input"):
+                values.add(self._it.value(current, is_old=is_old))
+            elif current.kind == "outer" and self._it.around is not None and wiring.parent is not None:
+                around = NeighbourMatching(self._it.around).origins(wiring.parent.resolve(current.name), is_old=is_old)
+                values.update(("around", value) for value in around)
+        return frozenset(values)
 
 
 def _iter_pairs(first: Iterable[int], second: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -387,17 +388,17 @@ def _iter_pairs(first: Iterable[int], second: Iterable[int]) -> Iterator[tuple[i
 
 
 def _weights_by_slot(wiring: Graph, index: int) -> dict[int, Weight]:
-    found = ((slot, wiring.weight(source)) for slot, source in enumerate(wiring.nodes[index].sources))
-    return {slot: weight for slot, weight in found if weight is not None}
+    weights = ((slot, wiring.weight(source)) for slot, source in enumerate(wiring.nodes[index].sources))
+    return {slot: weight for slot, weight in weights if weight is not None}
 
 
 def _outputs_by_node(wiring: Graph) -> dict[int, set[tuple[int, int]]]:
-    """Which outputs of the graph each node makes."""
-    found: dict[int, set[tuple[int, int]]] = {}
+    """Map each node to the graph outputs that it produces."""
+    outputs: dict[int, set[tuple[int, int]]] = {}
     for position, source in enumerate(wiring.outputs):
         if source.kind == "node":
-            found.setdefault(source.node, set()).add((source.index, position))
-    return found
+            outputs.setdefault(source.node, set()).add((source.index, position))
+    return outputs
 
 
 _MAX_PASSES = 4
@@ -406,10 +407,10 @@ _MIN_GAIN = 0.05
 
 
 class MatchRefinement(NeighbourMatching):
-    """Those of an alignment that is otherwise done."""
+    """Local search that improves a complete matching."""
 
     def settle(self) -> None:
-        """Exchange counterparts where others fit better, part those that nothing supports, and spread again."""
+        """Exchange matches for better ones, match neighbours again, and drop matches without support."""
         for _ in range(_MAX_PASSES):
             doubtful = [old for old, new in self._it.forth.items() if not self._perfect(old, new)]
             exchanged = [self._exchange(old) for old in doubtful[:_MAX_DOUBTFUL]]
@@ -422,12 +423,12 @@ class MatchRefinement(NeighbourMatching):
         return self._inputs(old, new) >= 1 and self._outputs(old, new) >= 1
 
     def _exchange(self, old: int) -> bool:
-        """Give a node another counterpart where that leaves less to be said, or both neighbourhoods fit better."""
+        """Match a node with another one if there are fewer changes to report then, or the neighbours fit better."""
         new = self._it.forth.get(old)
         return new is not None and any(self._try(proposal) for proposal in self._proposals(old, new))
 
     def _proposals(self, old: int, new: int) -> Iterator[dict[int, int | None]]:
-        """Other counterparts for a node and for the one that it has now; None takes a node's from it."""
+        """Yield other matches for a node and for its current counterpart; None drops a match."""
         free = [
             it
             for it in sorted(self._near_back(new))
@@ -446,7 +447,7 @@ class MatchRefinement(NeighbourMatching):
             yield {old: None, rival: new}
 
     def _try(self, proposal: dict[int, int | None]) -> bool:
-        """Make the exchange where it gains something."""
+        """Apply the exchange if it is an improvement."""
         was = {old: self._it.forth.get(old) for old in proposal}
         olds = list(proposal)
         news = list({new for new in (*proposal.values(), *was.values()) if new is not None})
@@ -469,22 +470,22 @@ class MatchRefinement(NeighbourMatching):
                 self._it.pair(old, new)
 
     def _worth(self, olds: list[int], news: list[int], affected: set[int]) -> tuple[int, float]:
-        """How much there is to be said of these nodes and of what they affect, and how well they fit."""
+        """Return the number of changes to report for these nodes and their readers, and how well they fit."""
         forth = self._it.forth
-        said = sum(old not in forth for old in olds) + sum(new not in self._it.back for new in news)
-        said += sum(self.changes(old, forth[old]) for old in {*affected, *olds} if old in forth)
-        said += self._changed_ends(olds, news)
-        return said, sum(self.fit(old, forth[old]) for old in olds if old in forth)
+        count = sum(old not in forth for old in olds) + sum(new not in self._it.back for new in news)
+        count += sum(self.changes(old, forth[old]) for old in {*affected, *olds} if old in forth)
+        count += self._changed_ends(olds, news)
+        return count, sum(self.fit(old, forth[old]) for old in olds if old in forth)
 
     def _affected(self, olds: list[int], news: list[int]) -> set[int]:
-        """Nodes of old that have counterparts and read from these, or through nodes that have none."""
-        found = {reader for old in olds for reader in _iter_matched_readers(self._it.old, old, self._it.forth)}
-        return found | {
+        """Return matched nodes of old that read these, directly or through unmatched nodes."""
+        readers = {reader for old in olds for reader in _iter_matched_readers(self._it.old, old, self._it.forth)}
+        return readers | {
             self._it.back[reader] for new in news for reader in _iter_matched_readers(self._it.new, new, self._it.back)
         }
 
     def changes(self, old: int, new: int) -> int:
-        """How many inputs of two counterparts are others, two that are swapped as one; one more for attributes."""
+        """Count the differing inputs of two matched nodes, two swapped ones once, and differing attributes as one."""
         before, after = self._it.old.nodes[old], self._it.new.nodes[new]
         slots = list(zip_longest(before.every, after.every, fillvalue=NO_VALUE))
         others = [pair for pair in slots if self._is_other(*pair)]
@@ -494,7 +495,7 @@ class MatchRefinement(NeighbourMatching):
         return (1 if swapped else len(others)) + (before.attributes != after.attributes)
 
     def _is_other(self, old: ValueSource, new: ValueSource) -> bool:
-        """It comes from elsewhere and no node without a counterpart explains it, or it holds something else."""
+        """Return whether the values differ and no unmatched node explains it."""
         return not self._it.same(old, new) and not self.through(old, new)
 
     def _changed_ends(self, olds: list[int], news: list[int]) -> int:
@@ -504,36 +505,36 @@ class MatchRefinement(NeighbourMatching):
         return sum(self._is_other(old[it], new[it]) for it in ends if it < min(len(old), len(new)))
 
     def _near(self, old: int) -> set[int]:
-        """Where the counterparts of a node's neighbours say that its own is."""
-        found: set[int] = set()
+        """Return the candidates in the neighbourhood of the node's matched neighbours."""
+        nodes: set[int] = set()
         for source in self._it.old.nodes[old].every:
             if source.kind == "node" and source.node in self._it.forth:
                 uses = self._it.new.consumers[self._it.forth[source.node]]
-                found.update(reader for _, reader, _ in uses[:MAX_READERS])
+                nodes.update(reader for _, reader, _ in uses[:MAX_READERS])
             elif source.kind == "input":
-                found.update(self._readers[1].get(self._it.value(source, is_old=True), ())[:MAX_READERS])
+                nodes.update(self._readers[1].get(self._it.value(source, is_old=True), ())[:MAX_READERS])
         for _, reader, slot in self._it.old.consumers[old][:MAX_READERS]:
             sources = self._it.new.nodes[self._it.forth[reader]].sources if reader in self._it.forth else ()
-            found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
-        found.update(_iter_output_producers(self._it.new, self._ends[0].get(old, ())))
-        return found
+            nodes.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        nodes.update(_iter_output_producers(self._it.new, self._ends[0].get(old, ())))
+        return nodes
 
     def _near_back(self, new: int) -> set[int]:
-        found: set[int] = set()
+        nodes: set[int] = set()
         for source in self._it.new.nodes[new].every:
             if source.kind == "node" and source.node in self._it.back:
                 uses = self._it.old.consumers[self._it.back[source.node]]
-                found.update(reader for _, reader, _ in uses[:MAX_READERS])
+                nodes.update(reader for _, reader, _ in uses[:MAX_READERS])
             elif source.kind == "input":
-                found.update(self._readers[0].get(self._it.value(source, is_old=False), ())[:MAX_READERS])
+                nodes.update(self._readers[0].get(self._it.value(source, is_old=False), ())[:MAX_READERS])
         for _, reader, slot in self._it.new.consumers[new][:MAX_READERS]:
             sources = self._it.old.nodes[self._it.back[reader]].sources if reader in self._it.back else ()
-            found.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
-        found.update(_iter_output_producers(self._it.old, self._ends[1].get(new, ())))
-        return found
+            nodes.update(it.node for it in sources[slot : slot + 1] if slot >= 0 and it.kind == "node")
+        nodes.update(_iter_output_producers(self._it.old, self._ends[1].get(new, ())))
+        return nodes
 
     def _part(self) -> None:
-        """Part counterparts that agree in nothing but their operator."""
+        """Drop matches that agree only in the operator."""
         for old, new in list(self._it.forth.items()):
             if not self._supported(old, new):
                 self._it.part(old)
@@ -549,17 +550,17 @@ class MatchRefinement(NeighbourMatching):
         return any(self.through(a, b) for a, b in zip(before, after, strict=False)) or self._leads_to(old, new)
 
     def _leads_to(self, old: int, new: int) -> bool:
-        """Both lead to one reader, through nodes that have no counterparts alone."""
+        """Return whether both reach a common reader, directly or through unmatched nodes."""
         first = {self._it.forth.get(it, it) for it in _iter_matched_readers(self._it.old, old, self._it.forth)}
         return bool(first & set(_iter_matched_readers(self._it.new, new, self._it.back)))
 
 
-def _iter_matched_readers(wiring: Graph, index: int, known: dict[int, int]) -> Iterator[int]:
+def _iter_matched_readers(wiring: Graph, index: int, matched: dict[int, int]) -> Iterator[int]:
     seen: set[int] = set()
     stack = [index]
     while stack and len(seen) < MAX_FOLLOWED_NODES:
         for _, reader, _ in wiring.consumers[stack.pop()]:
-            if reader in known:
+            if reader in matched:
                 yield reader
             elif reader not in seen:
                 seen.add(reader)
@@ -567,7 +568,7 @@ def _iter_matched_readers(wiring: Graph, index: int, known: dict[int, int]) -> I
 
 
 def _iter_output_producers(wiring: Graph, ends: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """What makes these outputs of a graph."""
+    """Yield the producers of these outputs of a graph."""
     for _, position in ends:
         if position < len(wiring.outputs) and wiring.outputs[position].kind == "node":
             yield wiring.outputs[position].node
@@ -578,7 +579,7 @@ _MAX_EXACT_PAIRS = 1_000_000
 
 
 def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
-    """The places of a longest increasing part of distinct numbers."""
+    """Return the positions of a longest increasing subsequence of distinct numbers."""
     ends: list[int] = []
     places: list[int] = []
     before = [-1] * len(numbers)
@@ -587,12 +588,12 @@ def longest_increasing_subsequence(numbers: Sequence[int]) -> list[int]:
         before[place] = places[at - 1] if at else -1
         ends[at : at + 1] = [number]
         places[at : at + 1] = [place]
-    found: list[int] = []
+    selected: list[int] = []
     place = places[-1] if places else -1
     while place >= 0:
-        found.append(place)
+        selected.append(place)
         place = before[place]
-    return found[::-1]
+    return selected[::-1]
 
 
 def common_subsequence(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[int, int]]:

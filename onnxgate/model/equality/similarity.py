@@ -1,4 +1,4 @@
-"""Numbers for what nodes compute: equal where two nodes compute the same, as strictly as is asked."""
+"""Hashes of nodes at several levels of strictness, and numeric distances between weights."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 
 Strictness = Literal["exact", "shaped", "loose", "bare"]
-"""What of a node counts: everything; all but what weights hold; operators and which inputs are weights; operators."""
+"""Compared parts of a node: everything; all but the content of weights; operators and which inputs are weights;
+operators."""
 
 
 WeightCriterion = Literal["exact", "alike"]
-"""What counts of what a weight holds: all of it; where its largest and smallest elements stand, which fine-tuning and
-another type of numbers leave in their places."""
+"""Compared content of a weight: all of it; the positions of its largest and smallest elements, which fine-tuning and
+another element type keep."""
 
 
 class KeyNumbers:
@@ -42,7 +43,7 @@ class KeyNumbers:
 
 
 def weight_key(weight: Weight, strictness: Strictness) -> Hashable:
-    """What counts of a weight."""
+    """Return the compared part of a weight."""
     match strictness:
         case "exact":
             return weight.content
@@ -53,7 +54,7 @@ def weight_key(weight: Weight, strictness: Strictness) -> Hashable:
 
 
 class NodeHashes:
-    """Those of one graph's nodes. `leaf` gives the key of what comes from outside of it."""
+    """Hashes of one graph's nodes. `leaf` returns the key of a value from outside the graph."""
 
     def __init__(
         self,
@@ -69,36 +70,36 @@ class NodeHashes:
         self._weight_keys = [self._weights(node) for node in wiring.nodes]
         self._ends = _index_graph_outputs(wiring)
 
-    def forward(self, known: Mapping[int, int]) -> list[int]:
-        """By what each node computes from the graph's inputs. `known` gives nodes that have counterparts a number."""
-        found = [-1] * len(self._wiring.nodes)
+    def forward(self, matched: Mapping[int, int]) -> list[int]:
+        """Hash each node by what it computes from the graph's inputs. `matched` numbers the matched nodes."""
+        numbers = [-1] * len(self._wiring.nodes)
         for index in self._wiring.order:
-            if index in known:
-                found[index] = _matched_number(known[index])
+            if index in matched:
+                numbers[index] = _matched_number(matched[index])
                 continue
-            sources = tuple([self._source(source, found) for source in self._wiring.nodes[index].every])
-            found[index] = self._symbols.of(("forward", self._local_keys[index], sources))
-        return found
+            sources = tuple([self._source(source, numbers) for source in self._wiring.nodes[index].every])
+            numbers[index] = self._symbols.of(("forward", self._local_keys[index], sources))
+        return numbers
 
-    def backward(self, known: Mapping[int, int]) -> list[int]:
-        """By what becomes of each node's outputs."""
-        found = [-1] * len(self._wiring.nodes)
+    def backward(self, matched: Mapping[int, int]) -> list[int]:
+        """Hash each node by its readers up to the graph's outputs."""
+        numbers = [-1] * len(self._wiring.nodes)
         for index in reversed(self._wiring.order):
-            if index in known:
-                found[index] = _matched_number(known[index])
+            if index in matched:
+                numbers[index] = _matched_number(matched[index])
                 continue
-            uses = [(out, found[reader], slot) for out, reader, slot in self._wiring.consumers[index]]
+            uses = [(out, numbers[reader], slot) for out, reader, slot in self._wiring.consumers[index]]
             own = (self._local_keys[index], self._weight_keys[index], self._ends.get(index))
-            found[index] = self._symbols.of(("backward", *own, tuple(sorted(uses))))
-        return found
+            numbers[index] = self._symbols.of(("backward", *own, tuple(sorted(uses))))
+        return numbers
 
     def own(self) -> list[int]:
-        """By each node alone: its operator, attributes and weights."""
+        """Hash each node alone: its operator, attributes and weights."""
         keys = zip(self._local_keys, self._weight_keys, strict=True)
         return [self._symbols.of(("own", *key)) for key in keys]
 
     def with_weights(self, likeness: WeightCriterion, nodes: Iterable[int]) -> Iterator[tuple[int, Hashable]]:
-        """Those of the nodes that have weights which tell them apart, each with a key of what these hold."""
+        """Yield the nodes with distinctive weights, each with a key of their content."""
         for index in nodes:
             if not has_distinctive_weight(self._wiring, index):
                 continue
@@ -108,16 +109,16 @@ class NodeHashes:
                 yield index, (self._local_keys[index], keys)
 
     def whole(self) -> Hashable:
-        """Of the whole graph: what its outputs are, and what its nodes without use compute."""
+        """Hash the whole graph: its outputs and its unused nodes."""
         forward = self.forward({})
         outputs = tuple(self._source(source, forward) for source in self._wiring.outputs)
         ends = {source.node for source in self._wiring.outputs}
         idle = (i for i, uses in enumerate(self._wiring.consumers) if not uses and i not in ends)
         return (outputs, tuple(sorted(forward[index] for index in idle)))
 
-    def _source(self, source: ValueSource, found: list[int]) -> Hashable:
+    def _source(self, source: ValueSource, numbers: list[int]) -> Hashable:
         if source.kind == "node":
-            return (found[source.node], source.index)
+            return (numbers[source.node], source.index)
         return self._weight(source) or self._leaf(source)
 
     def _weight(self, source: ValueSource) -> Hashable:
@@ -134,13 +135,13 @@ class NodeHashes:
         if self._strictness in ("loose", "bare"):
             return self._symbols.of((operator, tuple(node.bodies)))
         attributes = tuple(sorted(node.attributes.items()))
-        if not node.held and not node.bodies:
+        if not node.tensors and not node.bodies:
             return self._symbols.of((operator, attributes))
-        held = tuple(
+        tensor_keys = tuple(
             (name, tuple(weight_key(weight, self._strictness) for weight in weights))
-            for name, weights in sorted(node.held.items())
+            for name, weights in sorted(node.tensors.items())
         )
-        return self._symbols.of((operator, attributes, held, self._bodies(node)))
+        return self._symbols.of((operator, attributes, tensor_keys, self._bodies(node)))
 
     def _bodies(self, node: Node) -> Hashable:
         if self._strictness != "exact":
@@ -150,7 +151,7 @@ class NodeHashes:
         )
 
     def _body(self, body: Graph, node: Node) -> Hashable:
-        """A graph inside a node; what it captures is known by its place among all that the node captures."""
+        """Hash a graph inside a node; captured values are identified by their position among all captured ones."""
         places = {source.name: place for place, source in enumerate(node.captured)}
 
         def leaf(source: ValueSource) -> Hashable:
@@ -160,17 +161,17 @@ class NodeHashes:
 
 
 def _matched_number(number: int) -> int:
-    """A fingerprint that no key has."""
+    """Return a hash that no key has."""
     return -2 - number
 
 
 def _index_graph_outputs(wiring: Graph) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Which outputs of the graph each node makes: (its output, the graph's)."""
-    found: dict[int, tuple[tuple[int, int], ...]] = {}
+    """Map each node to the graph outputs that it produces: (its output, the graph's)."""
+    outputs: dict[int, tuple[tuple[int, int], ...]] = {}
     for position, source in enumerate(wiring.outputs):
         if source.kind == "node":
-            found[source.node] = (*found.get(source.node, ()), (source.index, position))
-    return found
+            outputs[source.node] = (*outputs.get(source.node, ()), (source.index, position))
+    return outputs
 
 
 def _distinctive_key(weight: Weight, likeness: WeightCriterion) -> Hashable:
@@ -195,33 +196,33 @@ _NUMPY_TYPES = {
 }
 _BFLOAT16 = 16
 _MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
-"""Elements that are needed to know a weight by what it is like, and that are looked at."""
+"""Smallest size of a weight that is compared by similarity, and numbers of elements that are read."""
 _MAX_RELATIVE_DISTANCE = 0.5
-"""Two weights drawn alike and independently lie about 1.4 times their length from each other."""
+"""Independent random weights have a relative distance of about 1.4."""
 _INT4_TYPES = {21: 0, 22: 8}
-"""Types of four bits, low half first; the second number is what wraps to negative."""
+"""Types of four bits, low half first, with the first value that is negative."""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
 @dataclass(frozen=True, slots=True)
 class WeightDistance:
-    """How two tensors of one shape differ. `relative` is the distance of all elements by the length of the old ones.
+    """Difference between two tensors of one shape. `relative` is the L2 distance divided by the old L2 norm.
 
-    Where elements are NaN or infinite, in one of the two, there is no distance.
+    There is no distance if elements of either are NaN or infinite.
     """
 
     elements: int
     total: int
-    unbounded: int = 0  # such elements, of those that differ
-    largest: float | None = None  # None: not numbers that can be told apart
+    unbounded: int = 0  # differing elements that are NaN or infinite
+    largest: float | None = None  # None if there is no finite difference
     relative: float | None = None
 
 
 def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
-    """How far it moved; None where that cannot be said: shapes differ, or it holds no numbers of one kind.
+    """Measure the distance between two weights; None if shapes differ or elements are not numeric.
 
     Raises:
-        UnreadableWeightError: the data of one of them are not there.
+        UnreadableWeightError: the data of one of them are missing.
     """
     if old.dims != new.dims or len(old.tensors) != len(new.tensors):
         return None
@@ -231,7 +232,7 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
 
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
-    """Where its extreme elements stand; None for small weights, for such as have none, and for what cannot be read."""
+    """Return the positions of the extreme elements; None for small, constant and unreadable weights."""
     values = _read_sample(weight, _SKETCH_ELEMENTS)
     if values is None or values.max() == values.min():
         return None
@@ -240,7 +241,7 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 
 def is_similar(old: Weight, new: Weight) -> bool:
-    """One may be the other, tuned or kept in another type: their first elements lie near each other."""
+    """Return whether the first elements are close, as after fine-tuning or conversion to another type."""
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
@@ -250,7 +251,7 @@ def is_similar(old: Weight, new: Weight) -> bool:
 
 
 def _read_sample(weight: Weight, most: int) -> Array | None:
-    """Its first elements; None of small weights, and of what cannot be read or is not finite."""
+    """Return the first elements; None for weights that are small, unreadable or not finite."""
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
     try:
@@ -268,7 +269,7 @@ def _read_bytes(weight: Weight, index: int) -> bytes:
 
 
 def decode_elements(weight: Weight) -> Iterator[Array] | None:
-    """The weight's elements, stretch by stretch; None where they are no numbers."""
+    """Decode the weight's elements in chunks; None if they are not numbers."""
     tensor = weight.tensors[0]
     element = ELEMENT_TYPES.get(tensor.data_type)
     if element is None or tensor.data_type == STRING or not _is_decodable(tensor.data_type):
@@ -307,12 +308,12 @@ def _decode_chunk(chunk: bytes, data_type: int) -> Array:
 
 
 def _decode_whole_elements(chunk: bytes, kind: str) -> Array:
-    """The elements that are there in full: data may be shorter than shape and type say."""
+    """Decode all complete elements: data may be shorter than shape and type require."""
     return np.frombuffer(chunk, kind, count=len(chunk) // np.dtype(kind).itemsize)
 
 
 def _float8_dtype(data_type: int) -> Any:
-    """The type of numbers of eight bits, where its package is here; onnx 1.19 and later bring it."""
+    """Return the 8-bit float type if `ml_dtypes` is installed; onnx 1.19 and later depend on it."""
     try:
         import ml_dtypes
     except ImportError:
@@ -323,7 +324,7 @@ def _float8_dtype(data_type: int) -> Any:
 def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, total: int) -> WeightDistance | None:
     if old is None or new is None:
         return None
-    elements, largest, moved, length = 0, -math.inf, 0.0, 0.0
+    elements, largest, squared_distance, length = 0, -math.inf, 0.0, 0.0
     seen, unbounded = 0, 0
     for a, b in _align_arrays(old, new):
         seen += len(a)
@@ -338,17 +339,17 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
         finite = distance[np.isfinite(distance)]
         unbounded += len(distance) - len(finite)
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
-        moved += float(np.dot(finite, finite))
+        squared_distance += float(np.dot(finite, finite))
     if seen < total:
         raise UnreadableWeightError(f"it holds {seen:,} elements, and its shape needs {total:,}")
     if unbounded:
         return WeightDistance(elements, total, unbounded)
-    relative = math.sqrt(moved / length) if length > 0 and math.isfinite(moved) else None
+    relative = math.sqrt(squared_distance / length) if length > 0 and math.isfinite(squared_distance) else None
     return WeightDistance(elements, total, 0, largest if math.isfinite(largest) else None, relative)
 
 
 def _widen(stretch: Array) -> Array:
-    """Numbers of which differences are exact enough; integers of 64 bits lose nothing that is looked at."""
+    """Convert to 64-bit floats, whose differences are exact enough for 64-bit integers too."""
     return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 
@@ -359,7 +360,7 @@ def _squared_norm(stretch: Array) -> float:
 
 
 def _align_arrays(old: Iterator[Array], new: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
-    """Stretches of equal length; what one of them has too much is left."""
+    """Yield chunks of equal length, up to the end of the shorter sequence."""
     before, after = next(old, None), next(new, None)
     while before is not None and after is not None:
         size = min(len(before), len(after))

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reading of model files: wire format, structure, facts, external data and tensors."""

@@ -1,4 +1,4 @@
-"""A model's external data: which files it names, and whether each tensor's bytes are there to be read."""
+"""External data of a model: its files, and whether each tensor's bytes can be read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ESCAPES: dict[DataLayout, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ExternalUse:
-    """One use of external data by one tensor; `problem` is None where it is sound."""
+    """One use of external data by one tensor; `problem` is None if it is valid."""
 
     location: str  # as the model writes it
     tensor: str
@@ -64,7 +64,7 @@ class ExternalUse:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file that external data are in, as it was found; `problem` where no tensor can be read from it."""
+    """One file of external data; `problem` if no tensor can be read from it."""
 
     location: str
     path: Path
@@ -75,12 +75,12 @@ class DataFile:
 
 
 def is_external(tensor: TensorProto) -> bool:
-    """The tensor's data are said to lie in another file."""
+    """Return whether the tensor declares that its data are in another file."""
     return bool(tensor.data_location == _EXTERNAL)
 
 
 def read_external_entries(tensor: TensorProto) -> dict[str, str]:
-    """What the tensor says of its external data: location, offset, length."""
+    """Return the tensor's declaration of external data: location, offset, length."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
@@ -98,23 +98,23 @@ def hash_external_files(proto: ModelProto, path: Path) -> tuple[ExternalFile, ..
 def find_external_files(proto: ModelProto, path: Path) -> tuple[tuple[ExternalFile, ...], tuple[str, ...]]:
     """The same, and the locations of those that are not there, or must not be looked at."""
     files = find_data_files(proto, path)
-    found = sorted(filter(None, map(_hash_data_file, files.values())))
-    return tuple(found), tuple(sorted(files.keys() - {file.location for file in found}))
+    external = sorted(filter(None, map(_hash_data_file, files.values())))
+    return tuple(external), tuple(sorted(files.keys() - {file.location for file in external}))
 
 
 def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
-    """Where in its file the tensor's external data begin, and how many bytes they are said to be.
+    """Return the declared offset and length of the tensor's external data.
 
     Raises:
-        ValueError: offset or length is no natural number.
+        ValueError: offset or length is not a natural number.
     """
-    said = read_external_entries(tensor)
-    offset, length = (_parse_byte_count(said.get(key, "")) for key in ("offset", "length"))
+    declared = read_external_entries(tensor)
+    offset, length = (_parse_byte_count(declared.get(key, "")) for key in ("offset", "length"))
     return offset or 0, length
 
 
 def _parse_byte_count(text: str) -> int | None:
-    """A number of bytes in a file; None where none is said."""
+    """Parse a number of bytes; None if there is none."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
@@ -124,7 +124,7 @@ def _parse_byte_count(text: str) -> int | None:
 
 
 def shorten_text(text: str) -> str:
-    """What a model says of its external data, as far as messages show it."""
+    """Shorten a declared value for messages."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
@@ -137,17 +137,17 @@ def _hash_data_file(file: DataFile) -> ExternalFile | None:
 
 
 def find_data_files(proto: ModelProto, path: Path) -> dict[str, DataFile]:
-    """The files that tensors refer to, by location; nothing is read from them."""
-    found: dict[str, DataFile] = {}
+    """Return the files that tensors refer to, by location; nothing is read from them."""
+    files: dict[str, DataFile] = {}
     for _, tensor in iter_tensors(proto):
         location = read_external_entries(tensor).get("location", "")
-        if is_external(tensor) and location and location not in found:
-            found[location] = inspect_data_file(path, location)
-    return found
+        if is_external(tensor) and location and location not in files:
+            files[location] = inspect_data_file(path, location)
+    return files
 
 
 def inspect_data_file(model: Path, location: str) -> DataFile:
-    """The file that the model at `model` names `location`, looked at only where it lies inside the model's folder."""
+    """Inspect the data file `location` of the model at `model`, only if it is inside the model's folder."""
     path = model.parent / location
     if reason := _ESCAPES.get(classify_layout(model, location)):
         return DataFile(location, path, "escapes", reason)
@@ -193,8 +193,10 @@ def _check_range(use: ExternalUse, tensor: TensorProto, file: DataFile) -> Exter
     try:
         offset, length = read_data_range(tensor)
     except ValueError:
-        said = {key: shorten_text(value) for key, value in read_external_entries(tensor).items()}
-        return replace(use, problem="bad-range", detail=f"offset `{said.get('offset')}`, length `{said.get('length')}`")
+        declared = {key: shorten_text(value) for key, value in read_external_entries(tensor).items()}
+        return replace(
+            use, problem="bad-range", detail=f"offset `{declared.get('offset')}`, length `{declared.get('length')}`"
+        )
     if length is not None and needed is not None and length != needed:
         return replace(use, problem="wrong-length", detail=f"names {length:,} bytes; shape and type need {needed:,}")
     end = offset + (needed if length is None and needed is not None else length or 0)
@@ -213,15 +215,15 @@ def hash_content(facts: ModelFacts) -> str:
     """
     if not facts.external:
         return facts.sha256
-    digests = (facts.sha256, *(each.sha256 for each in sorted(facts.external)))
+    digests = (facts.sha256, *(tensor.sha256 for tensor in sorted(facts.external)))
     return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
 
 
 def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
     """The files that a model's content lies in, with the SHA-256 of each."""
-    return {model: facts.sha256, **{model.parent / each.location: each.sha256 for each in facts.external}}
+    return {model: facts.sha256, **{model.parent / tensor.location: tensor.sha256 for tensor in facts.external}}
 
 
 def classify_layouts(facts: ModelFacts, model: Path) -> tuple[DataLayout, ...]:
-    """Where each data file lies, by location: runtimes that read it beside the model may refuse it elsewhere."""
-    return tuple(classify_layout(model, each.location) for each in sorted(facts.external))
+    """Classify the location of each data file: some runtimes only read files next to the model."""
+    return tuple(classify_layout(model, tensor.location) for tensor in sorted(facts.external))

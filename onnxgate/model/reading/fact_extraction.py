@@ -1,4 +1,4 @@
-"""Facts of a model, read from its file; hashes are made in one pass with little memory."""
+"""Facts of a model, read from its file in one pass with little memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedMod
     `lightly` is for those who only judge it; see `read_lightly`.
 
     Raises:
-        UnreadableModel: the file is no model.
+        UnreadableModel: the file is not a model.
     """
     proto = read_light_structure(path) if lightly else read_structure(path)
     return ParsedModel(extract_facts(proto, path, relative), proto)
@@ -92,11 +92,11 @@ def read_opsets(proto: ModelProto) -> dict[str, int]:
 
 
 def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for imported in imports:
         domain = canonical_domain(imported.domain)
-        found[domain] = max(imported.version, found.get(domain, imported.version))
-    return dict(sorted(found.items()))
+        versions[domain] = max(imported.version, versions.get(domain, imported.version))
+    return dict(sorted(versions.items()))
 
 
 def _read_producer(proto: ModelProto) -> str:
@@ -106,8 +106,8 @@ def _read_producer(proto: ModelProto) -> str:
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     """The graph's inputs that no initializer gives a value to."""
-    given = _initializer_names(graph)
-    return [value for value in graph.input if value.name not in given]
+    initializers = _initializer_names(graph)
+    return [value for value in graph.input if value.name not in initializers]
 
 
 def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
@@ -115,14 +115,14 @@ def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
 
     Source: ONNX Runtime 1.23 feeds them from IR version 4 on; below, such an input is a constant.
     """
-    given = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
-    return [value for value in proto.graph.input if value.name in given]
+    initializers = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
+    return [value for value in proto.graph.input if value.name in initializers]
 
 
 def _initializer_names(graph: GraphProto) -> set[str]:
-    given = {tensor.name for tensor in graph.initializer}
-    given.update(sparse.values.name for sparse in graph.sparse_initializer)
-    return given
+    names = {tensor.name for tensor in graph.initializer}
+    names.update(sparse.values.name for sparse in graph.sparse_initializer)
+    return names
 
 
 def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
@@ -150,7 +150,7 @@ def count_operators(proto: ModelProto) -> dict[str, int]:
 
 
 def format_operator_name(node: NodeProto) -> str:
-    """`Conv`, or with its domain where that is not the default one."""
+    """Format an operator as `Conv`, with its domain unless that is the default one."""
     return _qualify_name(node.domain, node.op_type)
 
 
@@ -159,9 +159,9 @@ def _qualify_name(domain: str, name: str) -> str:
 
 
 AttributeValue = int | float | bytes | str | tuple["AttributeValue", ...]
-"""An attribute's value where it is neither a tensor nor a graph."""
+"""Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
-"""The dims of a weight by its name; None where the name is no weight's."""
+"""Function that returns the dims of a weight by name; None if there is no such weight."""
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
@@ -175,7 +175,7 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
     _STRINGS: lambda attribute: tuple(attribute.strings),
 }
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Which input's dims give `kernel_shape` where it is left out."""
+"""Input whose dims define a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 _MAX_OPSET = 2**31 - 1
@@ -186,12 +186,12 @@ MAX_LISTED = 8
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup) -> dict[str, AttributeValue]:
     """The node's attributes that are neither tensors nor graphs; defaults of its schema are filled in."""
-    given = {attribute.name: _decode_attribute(attribute) for attribute in node.attribute if _is_plain(attribute)}
+    explicit = {attribute.name: _decode_attribute(attribute) for attribute in node.attribute if _is_plain(attribute)}
     elsewhere = {attribute.name for attribute in node.attribute if not _is_plain(attribute)}
     filled = {
         name: value for name, value in _schema_defaults(node.op_type, opset, node.domain) if name not in elsewhere
     }
-    return _fill_window_attributes(node, {**filled, **given}, dims)
+    return _fill_window_attributes(node, {**filled, **explicit}, dims)
 
 
 def _is_plain(attribute: AttributeProto) -> bool:
@@ -222,8 +222,10 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
         schema = defs.get_schema(operator, opset, "" if domain == "ai.onnx" else domain)
     except defs.SchemaError:
         return ()
-    known = ((name, attribute.default_value) for name, attribute in schema.attributes.items())
-    return tuple((name, _decode_attribute(default)) for name, default in known if default.name and _is_plain(default))
+    defaults = ((name, attribute.default_value) for name, attribute in schema.attributes.items())
+    return tuple(
+        (name, _decode_attribute(default)) for name, default in defaults if default.name and _is_plain(default)
+    )
 
 
 def _fill_window_attributes(
@@ -268,7 +270,7 @@ def format_value(value: AttributeValue | None) -> str:
 
 
 def format_float(value: float) -> str:
-    """As few digits as tell a float of 32 bits from its neighbours."""
+    """Format a 32-bit float with the fewest digits that read back as the same value."""
     return next(
         (text for digits in range(6, 9) if _float32_bytes(text := f"{value:.{digits}g}") == _float32_bytes(value)),
         f"{value:.9g}",
@@ -285,7 +287,7 @@ def _float32_bytes(value: float | str) -> bytes:
 
 
 def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
-    """What a message says of an attribute that is another: both values, or how much of a long list."""
+    """Describe the change of an attribute: both values, or the number of differences of a long list."""
     if isinstance(before, tuple) and isinstance(after, tuple) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):
             return f"has {len(after):,} elements, had {len(before):,}"

@@ -1,4 +1,4 @@
-"""Protobuf's wire format, read straight from a file: where each field lies, without reading what it holds."""
+"""Protobuf's wire format, Git LFS pointers, and descriptions of files that are not models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_GROUP_FIELDS = 10_000
 
 
 class UnreadableModel(ValueError):  # noqa: N818 - a state of the file, and no fault of ours
-    """The file cannot be read as a model; the message is a noun phrase that says what it is instead."""
+    """The file cannot be read as a model; the message is a noun phrase that describes it."""
 
 
 class TruncatedModel(UnreadableModel):
@@ -101,7 +101,7 @@ def iter_fields(source: FileWindow, start: int, end: int) -> Iterator[Field]:
 
     Raises:
         Truncated: a field reaches past the end of the file.
-        UnreadableModel: these bytes are no message.
+        UnreadableModel: these bytes are not a message.
     """
     position = start
     while position < end:
@@ -194,7 +194,7 @@ class LfsPointer:
 
 
 def read_pointer(path: Path) -> LfsPointer | None:
-    """The pointer that the file is, or None where it is anything else."""
+    """Parse the file as a Git LFS pointer; None if it is anything else."""
     if not path.is_file() or path.stat().st_size >= MAX_POINTER_BYTES:
         return None
     with open_regular(path) as file:
@@ -246,7 +246,7 @@ _CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def detect_other_type(path: Path) -> str:
-    """What the file is instead of a model ("an HTML page"), "" where it may be one. Only its edges are read."""
+    """Describe a file that is not a model ("an HTML page"); "" if it may be one. Only its start and end are read."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -335,7 +335,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _detect_from_fields(source: FileWindow) -> str:
-    """Where no top-level field is one of a model's, this is no model; where the last one is cut, a truncated one."""
+    """Describe a file without any field of a model, or one whose last field is truncated."""
     seen: list[Field] = []
     try:
         seen.extend(islice(iter_fields(source, 0, source.size_bytes), _MAX_TOP_LEVEL_FIELDS))

@@ -1,4 +1,4 @@
-"""How a graph is wired: its nodes, and where each of their inputs comes from, whatever values and nodes are called.
+"""Graphs with resolved names: nodes, and the source of each of their inputs.
 
 A `Constant` is a weight like any other here; graphs inside nodes are wired of their own, and what they take from around
 them counts as inputs of the node that holds them.
@@ -24,7 +24,7 @@ OperatorKey = tuple[str, str, str]
 """Domain, name, overload."""
 _FLOAT, _INT64 = 1, 7
 _DISTINCTIVE_ELEMENTS = 4
-"""A weight of so many elements and more tells nodes apart by what it holds."""
+"""Smallest number of elements of a weight whose content distinguishes nodes."""
 _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "value_ints"}
 
 
@@ -40,12 +40,12 @@ class Weight:
     model: Path
     kind: Literal["initializer", "sparse", "constant", "attribute"] = "initializer"
     overridable: bool = False  # an input of the graph too
-    problem: str = ""  # why it cannot be read; known once `digest` was asked for
+    problem: str = ""  # why it cannot be read; set by `digest`
     _digest: str | None = None
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of what it holds, however it is kept; "" where that cannot be read."""
+        """SHA-256 of the content, in whatever field or file it is stored; "" if it cannot be read."""
         if self._digest is None:
             try:
                 self._digest = self._hashed()
@@ -73,7 +73,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class ValueSource:
-    """Where a value comes from: `node` makes it as its output `index`, or it is the graph's input `index`."""
+    """Origin of a value: output `index` of `node`, or input `index` of the graph."""
 
     kind: Literal["nothing", "input", "weight", "node", "outer", "unknown"]
     name: str = ""
@@ -94,13 +94,13 @@ class Node:
     operator: OperatorKey
     attributes: dict[str, AttributeValue]
     sources: tuple[ValueSource, ...]
-    held: dict[str, tuple[Weight, ...]] = field(default_factory=dict)  # tensors by attribute
-    bodies: dict[str, tuple[Graph, ...]] = field(default_factory=dict)  # graphs by attribute
+    tensors: dict[str, tuple[Weight, ...]] = field(default_factory=dict)  # by attribute
+    bodies: dict[str, tuple[Graph, ...]] = field(default_factory=dict)  # by attribute
     captured: tuple[ValueSource, ...] = ()
 
     @property
     def name(self) -> str:
-        """What a reader knows it by: its name, else its first output's."""
+        """Name of the node, or of its first output if it has none."""
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
@@ -155,15 +155,15 @@ class Graph:
         operator = (domain, proto.op_type, getattr(proto, "overload", ""))
         node = Node(proto, index, position, operator, attributes, sources)
         for attribute in proto.attribute:
-            if held := tuple(self._held(node, attribute)):
-                node.held[attribute.name] = held
+            if tensors := tuple(self._read_tensors(node, attribute)):
+                node.tensors[attribute.name] = tensors
             if bodies := tuple(Graph(graph, self.imports, self.model, self) for graph in iter_subgraphs(attribute)):
                 node.bodies[attribute.name] = bodies
         free = dict.fromkeys(name for bodies in node.bodies.values() for body in bodies for name in body.free)
         node.captured = tuple(map(self.resolve, free))
         return node
 
-    def _held(self, node: Node, attribute: AttributeProto) -> Iterator[Weight]:
+    def _read_tensors(self, node: Node, attribute: AttributeProto) -> Iterator[Weight]:
         label = f"{attribute.name} of {node.name}"
         tensors = [attribute.t] if attribute.HasField("t") else []
         for tensor in (*tensors, *attribute.tensors):
@@ -230,7 +230,7 @@ def build_graphs(proto: ModelProto, model: Path) -> ModelGraphs:
 
 
 def has_distinctive_weight(wiring: Graph, index: int) -> bool:
-    """The node has a weight that is large enough to tell it from others by what that holds."""
+    """Return whether the node has a weight that is large enough to distinguish it."""
     weights = map(wiring.weight, wiring.nodes[index].sources)
     return any(weight is not None and count_elements(weight.dims) >= _DISTINCTIVE_ELEMENTS for weight in weights)
 
@@ -244,11 +244,11 @@ def _iter_nested(wiring: Graph) -> Iterator[Graph]:
 
 
 def trim_trailing_empty(names: Sequence[str]) -> list[str]:
-    """Inputs or outputs without trailing empty ones, which say nothing."""
-    kept = list(names)
-    while kept and not kept[-1]:
-        kept.pop()
-    return kept
+    """Return inputs or outputs without trailing empty names, which have no meaning."""
+    trimmed = list(names)
+    while trimmed and not trimmed[-1]:
+        trimmed.pop()
+    return trimmed
 
 
 def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Iterator[Weight]:
@@ -263,10 +263,15 @@ def _constant_weight(node: NodeProto, model: Path) -> Weight | None:
     """The tensor that a `Constant` stands for; None for any other node, and for strings and sparse tensors."""
     if node.op_type != "Constant" or canonical_domain(node.domain) != "ai.onnx" or len(node.output) != 1:
         return None
-    given = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
-    if len(given) != 1 or len(node.attribute) != 1 or given[0].name not in _CONSTANT_ATTRIBUTES or not node.output[0]:
+    attributes = [attribute for attribute in node.attribute if not attribute.ref_attr_name]
+    if (
+        len(attributes) != 1
+        or len(node.attribute) != 1
+        or attributes[0].name not in _CONSTANT_ATTRIBUTES
+        or not node.output[0]
+    ):
         return None
-    tensor = given[0].t if given[0].name == "value" else _constant_tensor(given[0])
+    tensor = attributes[0].t if attributes[0].name == "value" else _constant_tensor(attributes[0])
     return Weight(node.output[0], (tensor,), tuple(tensor.dims), tensor.data_type, model, "constant")
 
 
@@ -307,12 +312,12 @@ def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
 
 def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
     """For each node who reads it: (its output, reader, the reader's input); `-1` is what a graph inside captures."""
-    found: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
+    consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
         for slot, source in enumerate(node.sources):
             if source.kind == "node":
-                found[source.node].append((source.index, node.index, slot))
+                consumers[source.node].append((source.index, node.index, slot))
         for source in node.captured:
             if source.kind == "node":
-                found[source.node].append((source.index, node.index, -1))
-    return found
+                consumers[source.node].append((source.index, node.index, -1))
+    return consumers

@@ -1,4 +1,4 @@
-"""A model's bytes without its large weights: the same messages, where each weight's data is replaced by where it lies.
+"""Structure of a model: its messages without large weights, and iteration over graphs, nodes and tensors.
 
 What is left is an ordinary serialized `ModelProto` that protobuf itself parses. A tensor whose data was left out has an
 entry of ours in `external_data`, while its `data_location` stays as it was; `pieces` reads it back.
@@ -92,7 +92,7 @@ class OmittedData:
 
 
 def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
-    """Where the data that was left out lies; empty where the tensor is whole."""
+    """Return the positions of the omitted data; empty if the tensor is complete."""
     for entry in tensor.external_data:
         if entry.key == OMITTED_KEY:
             return tuple(OmittedData(*map(int, piece.split(":"))) for piece in entry.value.split(","))
@@ -103,7 +103,7 @@ def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES) -> bytes:
     """The file's bytes without the data of tensors that hold more than `small_bytes`.
 
     Raises:
-        UnreadableModel: the file is no sequence of whole messages.
+        UnreadableModel: the file is not a sequence of complete messages.
     """
     return b"".join(_WeightStripper(source, small_bytes).message(MessageKind.MODEL, 0, source.size_bytes, 0))
 
@@ -201,10 +201,9 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
 
 
 def read_light_structure(path: Path) -> ModelProto:
-    """The model for those who only judge it: from `LIGHT_BYTES` on without the data of plain large weights.
+    """Read the structure for static checks: plain weights from `LIGHT_BYTES` on are omitted.
 
-    Where one of those that were left out is more than that, which onnx's checker would look into, it is read as
-    `read_structure` does.
+    If an omitted tensor is anything else, which onnx's checker would read, the model is read as by `read_structure`.
 
     Raises:
         UnreadableModel: the file is no model.
@@ -217,11 +216,11 @@ def read_light_structure(path: Path) -> ModelProto:
 
 
 def _omits_only_plain_weights(model: ModelProto) -> bool:
-    """Whether all that was left out are initializers of one run of data, of a known type, that are no inputs."""
-    found = list(iter_graphs(model))
-    inputs = {value.name for graph in found for value in graph.input}
-    weights = [tensor for graph in found for tensor in graph.initializer if find_omitted_data(tensor)]
-    omitted = sum(bool(find_omitted_data(tensor)) for _, tensor in _iter_tensors_of(found, model))
+    """Return whether all omitted data are initializers in one piece, of a known type, that are not inputs."""
+    graphs = list(iter_graphs(model))
+    inputs = {value.name for graph in graphs for value in graph.input}
+    weights = [tensor for graph in graphs for tensor in graph.initializer if find_omitted_data(tensor)]
+    omitted = sum(bool(find_omitted_data(tensor)) for _, tensor in _iter_tensors_of(graphs, model))
     return omitted == len(weights) and all(
         tensor.name not in inputs and model.ir_version >= FIRST_IR_WITHOUT_INPUTS and _is_numeric(tensor)
         for tensor in weights
@@ -266,7 +265,7 @@ def _iter_graphs_from(graph: GraphProto) -> Iterator[GraphProto]:
 def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProto]:
     for node in holder.node:
         for attribute in node.attribute:
-            if attribute.HasField("g") or attribute.graphs:  # most hold neither, and this is asked of all, often
+            if attribute.HasField("g") or attribute.graphs:  # most have neither, and this runs often
                 for graph in iter_subgraphs(attribute):
                     yield from _iter_graphs_from(graph)
 
@@ -302,13 +301,13 @@ def iter_tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     return _iter_tensors_of(list(iter_graphs(model)), model)
 
 
-def _iter_tensors_of(found: list[GraphProto], model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
-    for graph in found:
+def _iter_tensors_of(graphs: list[GraphProto], model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
+    for graph in graphs:
         for tensor in graph.initializer:
             yield tensor.name, tensor
         for sparse in graph.sparse_initializer:
             yield from _iter_sparse_tensors(sparse.values.name, sparse)
-    for node in (node for holder in (*found, *model.functions) for node in holder.node):
+    for node in (node for holder in (*graphs, *model.functions) for node in holder.node):
         for attribute in node.attribute:
             if attribute.HasField("t") or attribute.HasField("sparse_tensor") or _has_repeated_tensors(attribute):
                 yield from _iter_attribute_tensors(node, attribute)
@@ -352,13 +351,13 @@ def _iter_texts(model: ModelProto) -> Iterator[object]:
         yield from (function.name, function.domain, function.overload)
         yield from (*function.input, *function.output, *function.attribute)
         yield from (imported.domain for imported in function.opset_import)
-    found = list(iter_graphs(model))
-    for graph in found:
+    graphs = list(iter_graphs(model))
+    for graph in graphs:
         yield from _iter_graph_texts(graph)
-    for holder in (*found, *model.functions):
+    for holder in (*graphs, *model.functions):
         for node in holder.node:
             yield from _iter_node_texts(node)
-    for _, tensor in _iter_tensors_of(found, model):
+    for _, tensor in _iter_tensors_of(graphs, model):
         yield tensor.name
         for entry in tensor.external_data:
             yield from (entry.key, entry.value)

@@ -1,4 +1,4 @@
-"""What tensors hold, wherever it lies: in the message, left in the model's file, or in external data."""
+"""Data of tensors: in the message, omitted from it, or external."""
 
 from __future__ import annotations
 
@@ -84,11 +84,11 @@ def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: 
         for part in (encode_length_prefix(piece.field, piece.length), *_read_span(model, piece.offset, piece.length))
     )
     try:
-        whole = type(tensor).FromString(content)
+        decoded = type(tensor).FromString(content)
     except DecodeError as error:
         raise UnreadableWeightError("its data are damaged") from error
-    whole.data_type = tensor.data_type
-    yield whole.raw_data or _encode_typed_data(whole)
+    decoded.data_type = tensor.data_type
+    yield decoded.raw_data or _encode_typed_data(decoded)
 
 
 def _read_span(path: Path, offset: int, length: int) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def _encode_typed_data(tensor: TensorProto) -> bytes:
 
 
 def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> TensorDifference | None:
-    """How two tensors of one type and shape differ; None where they are equal.
+    """Compare two tensors of one type and shape; None if they are equal.
 
     Raises:
         UnreadableWeightError: the data of one of them are not there.
@@ -153,7 +153,7 @@ def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_mod
 
 
 def _element_bytes(data_type: int) -> int:
-    """How many bytes one element takes; 1 where several share one, or where it is not known."""
+    """Return the size of an element in bytes; 1 if several share one byte or the type is unknown."""
     return int((_FLOATS.get(data_type) or _INTEGERS.get(data_type) or ("u2" if data_type == _BFLOAT16 else "u1"))[1])
 
 
@@ -171,7 +171,7 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """How many elements differ, by how much at most (-inf where that cannot be said), and how many are rounded."""
+    """Return how many elements differ, the largest difference (-inf if unknown), and how many are rounded."""
     import numpy as np
 
     if data_type in _FLOATS or data_type == _BFLOAT16:

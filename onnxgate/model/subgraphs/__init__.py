@@ -1,1 +1,1 @@
-"""TODO."""
+"""Models derived from a model: reduced copies, isolated nodes, neighbourhoods of nodes."""

@@ -1,4 +1,4 @@
-"""Some nodes of a model, each fed on its own, in one model: what one of them gets wrong reaches none of the others."""
+"""Models for running: isolated nodes, exposed inner values, and replacement of a model with its data."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ class IsolatedNodes:
     outputs: dict[str, str]  # value that a node makes -> its name here
 
 
-def isolate_nodes(proto: ModelProto, targets: Sequence[int], known: Mapping[str, KnownValue]) -> IsolatedNodes:
-    """The nodes at `targets`, each fed with what is known.
+def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
+    """Build a model of the nodes at `targets`, each fed with known values.
 
-    What a node needs and is not known is made here, by the nodes that make it, from what is known.
+    Values that a node reads and that are unknown are computed by copies of their producers.
     """
-    return _IsolationBuilder(proto, known).build(targets)
+    return _IsolationBuilder(proto, values).build(targets)
 
 
 @dataclass(slots=True)
 class _IsolationBuilder:
     proto: ModelProto
-    known: Mapping[str, KnownValue]
+    known_values: Mapping[str, KnownValue]
     values: dict[str, None] = field(default_factory=dict)
     weights: dict[str, None] = field(default_factory=dict)
     inner: set[int] = field(default_factory=set)
-    made: dict[str, int] = field(default_factory=dict)
+    producers: dict[str, int] = field(default_factory=dict)
     initializers: dict[str, TensorProto] = field(default_factory=dict)
 
     def build(self, targets: Sequence[int]) -> IsolatedNodes:
         graph = self.proto.graph
-        self.made = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+        self.producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self._require(targets)
         model = _empty_model(self.proto)
         for name in self.values:
-            _declare_input(model.graph, name, self.known[name].element, self.known[name].shape)
+            _declare_input(model.graph, name, self.known_values[name].element, self.known_values[name].shape)
         fed = self._give_weights(model.graph)
         for index in sorted(self.inner):
             self._add_inner(model.graph, graph.node[index])
@@ -87,13 +87,13 @@ class _IsolationBuilder:
             if name in seen:
                 continue
             seen.add(name)
-            if name in self.known:
+            if name in self.known_values:
                 self.values[name] = None
             elif name in self.initializers:
                 self.weights[name] = None
-            elif name in self.made:
-                self.inner.add(self.made[name])
-                ahead += list_needed_values(graph.node[self.made[name]])
+            elif name in self.producers:
+                self.inner.add(self.producers[name])
+                ahead += list_needed_values(graph.node[self.producers[name]])
 
     def _give_weights(self, graph: GraphProto) -> list[TensorProto]:
         fed = []
@@ -144,7 +144,7 @@ def _add_target_node(graph: GraphProto, node: NodeProto) -> Iterable[tuple[str, 
 
 
 ASSUMED_BYTES = 64 * 1024
-"""What a value is taken to need where its shape is not known."""
+"""Assumed size of a value of unknown shape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class SearchNode:
 
 def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
     """The nodes that these outputs need and that depend on what is fed, in the order of the file."""
-    wanted, found = set(outputs), []
+    wanted, nodes = set(outputs), []
     alive = find_live_values(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
         node = proto.graph.node[index]
@@ -167,9 +167,9 @@ def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[Sear
             continue
         wanted.update(taken)
         if not alive.isdisjoint(taken):
-            kept = tuple(name for name in taken if name in alive)
-            found.append(SearchNode(index, kept, tuple(filter(None, node.output))))
-    return tuple(reversed(found))
+            names = tuple(name for name in taken if name in alive)
+            nodes.append(SearchNode(index, names, tuple(filter(None, node.output))))
+    return tuple(reversed(nodes))
 
 
 def find_live_values(graph: GraphProto) -> set[str]:
@@ -187,7 +187,7 @@ def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: 
     `proto` is its structure. External data are linked there, or copied where that is not possible.
 
     Raises:
-        OSError: the data cannot be read, or there is no room.
+        OSError: the data cannot be read, or the disk is full.
     """
     own = {value.name for value in proto.graph.output}
     added = GraphProto(output=[_untyped_output(name) for name in names if name not in own])
@@ -205,7 +205,7 @@ def _untyped_output(name: str) -> ValueInfoProto:
 
 
 def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
-    """Have the external data of a model beside a copy of it. Runtimes refuse links that are not hard ones."""
+    """Put the external data of a model next to a copy of it. Runtimes reject symbolic links."""
     locations = {
         read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
     }
@@ -222,17 +222,17 @@ def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
     """The names in portions whose values take no more than `most_bytes` together, as far as shapes are known."""
-    known = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
-    found: list[list[str]] = [[]]
+    types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
+    portions: list[list[str]] = [[]]
     filled = 0
     for name in names:
-        size = _estimate_bytes(known.get(name), sizes)
-        if found[-1] and filled + size > most_bytes:
-            found.append([])
+        size = _estimate_bytes(types.get(name), sizes)
+        if portions[-1] and filled + size > most_bytes:
+            portions.append([])
             filled = 0
-        found[-1].append(name)
+        portions[-1].append(name)
         filled += size
-    return found
+    return portions
 
 
 def _estimate_bytes(value: ValueInfoProto | None, sizes: Mapping[str, int]) -> int:
@@ -266,7 +266,7 @@ def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...
 
 
 def read_data_locations(path: Path) -> tuple[str, ...]:
-    """The names of a model's data files, sorted; none where there is no model that could be read."""
+    """List the names of a model's data files, sorted; empty if there is no readable model."""
     try:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
@@ -284,9 +284,9 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
     """Location in the fresh model -> the name that its file gets."""
-    locations, known = read_data_locations(fresh), read_data_locations(target)
+    locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
-        (own,) = known if len(known) == 1 and Path(known[0]).name == known[0] else (f"{target.name}.data",)
+        (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)
         return {locations[0]: own}
     return {location: location for location in locations}
 

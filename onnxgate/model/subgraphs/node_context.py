@@ -1,4 +1,4 @@
-"""Pictures of the nodes that findings name: which are drawn, and from which file."""
+"""Context of a node that a finding names: its source line, its neighbourhood, and drawings of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_DIAGRAMS = 20
 """Drawings of one report."""
 _UNNAMED_NODE = re.compile(r"\bthat makes `([^`]+)`")
-"""How a message names a node that has no name (`Nodes.words`, `evidence/beginnings.py`)."""
+"""Text in a message that names a node without a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,56 +33,54 @@ class NamedNode:
     """A node of a model as a finding names it."""
 
     model: str
-    node: str  # its name; where it has none, the value that it makes
+    node: str  # its name, or its first output's if it has none
     unnamed: bool
 
     @property
     def key(self) -> tuple[str, str]:
-        """What tells drawings apart."""
+        """Key of the drawing."""
         return self.model, self.node
 
 
 def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
-    """The nodes that errors and warnings name, the gravest first, each once."""
-    grave = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
-    grave.sort(key=lambda finding: LEVELS.index(finding.level))
+    """List the nodes that errors and warnings name, the most severe first, without repetition."""
+    severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
+    severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[tuple[str, str], NamedNode] = {}
-    for each in filter(None, map(_node_of_finding, grave)):
-        unique.setdefault(each.key, each)
+    for item in filter(None, map(_node_of_finding, severe)):
+        unique.setdefault(item.key, item)
     return list(unique.values())
 
 
 def _node_of_finding(finding: Finding) -> NamedNode | None:
     if finding.node:
         return NamedNode(finding.model, finding.node, unnamed=False)
-    found = _UNNAMED_NODE.search(finding.message)
-    return NamedNode(finding.model, found[1], unnamed=True) if found else None
+    match = _UNNAMED_NODE.search(finding.message)
+    return NamedNode(finding.model, match[1], unnamed=True) if match else None
 
 
 def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
-    """A drawing of each such node that is found in its model's file, at most `MOST`; by model and node."""
+    """Draw at most `MAX_DIAGRAMS` nodes that are in their model's file, sorted by model and node."""
     drawn = itertools.islice(_draw_each(find_named_nodes(findings), files), MAX_DIAGRAMS)
-    return tuple(sorted(drawn, key=lambda each: (each.model, each.node)))
+    return tuple(sorted(drawn, key=lambda item: (item.model, item.node)))
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
-    """Of the drawings of several reports those that one report of all these findings would have."""
+    """Select, of the drawings of several reports, those that one report of all these findings would have."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
-    kept = [by_name[named_node.key] for named_node in find_named_nodes(findings) if named_node.key in by_name][
+    selected = [by_name[named_node.key] for named_node in find_named_nodes(findings) if named_node.key in by_name][
         :MAX_DIAGRAMS
     ]
-    return tuple(sorted(kept, key=lambda each: (each.model, each.node)))
+    return tuple(sorted(selected, key=lambda item: (item.model, item.node)))
 
 
 def _draw_each(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Iterator[Drawing]:
-    # REMAP-EMPTY
-
-    for model, of_model in itertools.groupby(names, lambda each: each.model):
+    for model, of_model in itertools.groupby(names, lambda item: item.model):
         proto = _read_structure_or_none(files.get(model))
-        for each in of_model if proto is not None else ():
-            found = extract_neighbourhood(proto, "" if each.unnamed else each.node, each.node)
-            if found is not None:
-                yield _to_drawing(each, found)
+        for named in of_model if proto is not None else ():
+            neighbourhood = extract_neighbourhood(proto, "" if named.unnamed else named.node, named.node)
+            if neighbourhood is not None:
+                yield _to_drawing(named, neighbourhood)
 
 
 def _read_structure_or_none(file: Path | None) -> ModelProto | None:
@@ -92,12 +90,14 @@ def _read_structure_or_none(file: Path | None) -> ModelProto | None:
         return None
 
 
-def _to_drawing(named: NamedNode, found: Neighbourhood) -> Drawing:
+def _to_drawing(named: NamedNode, neighbourhood: Neighbourhood) -> Drawing:
     return Drawing(
         model=named.model,
         node=named.node,
-        nodes=tuple(DrawnNode(name=box.name, operator=box.operator, kind=box.kind) for box in found.boxes),
-        edges=tuple(DrawnEdge(source=arrow.source, target=arrow.target, value=arrow.value) for arrow in found.arrows),
+        nodes=tuple(DrawnNode(name=box.name, operator=box.operator, kind=box.kind) for box in neighbourhood.boxes),
+        edges=tuple(
+            DrawnEdge(source=arrow.source, target=arrow.target, value=arrow.value) for arrow in neighbourhood.arrows
+        ),
     )
 
 
@@ -147,19 +147,19 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
 
 
 def find_node(model: ModelProto, name: str) -> NodeProto | None:
-    """The node of that name, subgraphs and local functions included; None where there is none."""
+    """Find the node of that name, also in subgraphs and local functions; None if there is none."""
     return next((node for node in iter_nodes(model) if node.name == name), None) if name else None
 
 
 def _iter_frames(node: NodeProto) -> Iterator[_StackFrame]:
     for entry in node.metadata_props:
         if entry.key == _STACK_TRACE:
-            for found in _FRAME.finditer(entry.value):
-                yield _StackFrame(found["path"], int(found["line"]), (found["text"] or "").strip())
+            for match in _FRAME.finditer(entry.value):
+                yield _StackFrame(match["path"], int(match["line"]), (match["text"] or "").strip())
 
 
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
-    """Files of the repository that `path` may mean: itself, else its tails, the longest first."""
+    """Yield the files of the repository that `path` may mean: itself, then its tails, the longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
     if len(parts) > _MAX_PATH_PARTS or _THIRD_PARTY_FOLDERS.intersection(parts) or ".." in parts or "\0" in path:
         return
@@ -221,17 +221,17 @@ class Neighbourhood:
 def extract_neighbourhood(model: ModelProto, name: str, output: str = "") -> Neighbourhood | None:
     """Around the node called `name`, or around the unnamed one that makes `output`.
 
-    Subgraphs and local functions are looked through as well; None where there is no such node, or more than one.
+    Subgraphs and local functions are searched too; None if there is no such node, or more than one.
     """
-    found = [
+    matches = [
         (chain, node)
         for chain in _iter_scope_chains(model)
         for node in chain[0].node
         if (node.name == name if name else not node.name and output in node.output)
     ]
-    if not (name or output) or len(found) != 1:
+    if not (name or output) or len(matches) != 1:
         return None
-    ((chain, node),) = found
+    ((chain, node),) = matches
     return _NeighbourhoodBuilder(_Scope(chain)).drawn(node)
 
 
@@ -291,12 +291,12 @@ class _Scope:
 
     def after(self, key: BoxKey) -> list[BoxKey]:
         """What takes the values that a box makes."""
-        made = (
+        outputs = (
             (value for value in self.nodes[key].output if value and self.makers[value] == key)
             if key in self.nodes
             else ()
         )
-        return [taker for value in made for taker in self.takers.get(value, ())]
+        return [taker for value in outputs for taker in self.takers.get(value, ())]
 
     def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
         """What flows from one box to another."""
@@ -320,26 +320,26 @@ class _Scope:
 
 
 def iter_read_values(node: NodeProto) -> Iterator[str]:
-    """The values that a node takes: its inputs, and what its subgraphs take from around them."""
+    """Yield the values that a node reads: its inputs, and what its subgraphs capture."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in iter_subgraphs(attribute):
             own = {
                 *_input_names(graph),
                 *_weight_names(graph),
-                *(value for each in graph.node for value in each.output),
+                *(value for item in graph.node for value in item.output),
             }
-            taken = (value for each in graph.node for value in iter_read_values(each))
+            taken = (value for item in graph.node for value in iter_read_values(item))
             outer = (value for value in (*taken, *_output_names(graph)) if value not in own)
             yield from outer
 
 
 def _input_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
-    return (each if isinstance(each, str) else each.name for each in holder.input)
+    return (item if isinstance(item, str) else item.name for item in holder.input)
 
 
 def _output_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
-    return (each if isinstance(each, str) else each.name for each in holder.output)
+    return (item if isinstance(item, str) else item.name for item in holder.output)
 
 
 def _weight_names(holder: GraphProto | FunctionProto) -> Iterator[str]:
@@ -354,44 +354,44 @@ class _NeighbourhoodBuilder:
     """Boxes gathered around one node, the nearest first."""
 
     scope: _Scope
-    kept: dict[BoxKey, Box] = field(default_factory=dict)
+    boxes: dict[BoxKey, Box] = field(default_factory=dict)
     more: list[tuple[BoxKey, bool, int]] = field(default_factory=list)  # (box, before it, how many are left out)
 
     def drawn(self, node: NodeProto) -> Neighbourhood:
         """Two steps each way."""
         centre: BoxKey = ("node", id(node))
         own = self.scope.box(centre)
-        self.kept[centre] = Box(own.name, own.operator, "failing")
+        self.boxes[centre] = Box(own.name, own.operator, "failing")
         up = self._extend(centre, self.scope.before(centre), True, MAX_INPUT_BOXES)
         down = self._extend(centre, self.scope.after(centre), False, MAX_OUTPUT_BOXES)
         further = [(key, self.scope.before(key), True) for key in up]
         further += [(key, self.scope.after(key), False) for key in down]
         for waiting, (key, others, before) in zip(range(len(further) - 1, -1, -1), further, strict=True):
-            room = MAX_BOXES - len(self.kept) - len(self.more) - waiting
-            self._extend(key, others, before, max(1, min(MAX_SECOND_STEP_BOXES, room)))
+            free_boxes = MAX_BOXES - len(self.boxes) - len(self.more) - waiting
+            self._extend(key, others, before, max(1, min(MAX_SECOND_STEP_BOXES, free_boxes)))
         return Neighbourhood(*self._numbered())
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
         """Keep the neighbours on one side that fit, and count the rest."""
-        fresh = [other for other in dict.fromkeys(others) if other not in self.kept]
+        fresh = [other for other in dict.fromkeys(others) if other not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
-        self.kept.update((each, self.scope.box(each)) for each in shown)
+        self.boxes.update((item, self.scope.box(item)) for item in shown)
         if len(fresh) > len(shown):
             self.more.append((key, before, len(fresh) - len(shown)))
         return shown
 
     def _numbered(self) -> tuple[tuple[Box, ...], tuple[Arrow, ...]]:
-        numbers = {key: index for index, key in enumerate(self.kept)}
+        numbers = {key: index for index, key in enumerate(self.boxes)}
         arrows = [
             Arrow(numbers[source], numbers[target], value)
-            for target in self.kept
+            for target in self.boxes
             for source in dict.fromkeys(self.scope.before(target))
             if source in numbers
             for value in self.scope.values(source, target)
         ]
-        boxes = list(self.kept.values())
+        boxes = list(self.boxes.values())
         for key, before, count in self.more:
             arrow = (len(boxes), numbers[key]) if before else (numbers[key], len(boxes))
             arrows.append(Arrow(*arrow, ""))
             boxes.append(Box(f"{count} more", "", "more"))
-        return tuple(boxes), tuple(sorted(arrows, key=lambda each: (each.source, each.target)))
+        return tuple(boxes), tuple(sorted(arrows, key=lambda item: (item.source, item.target)))

@@ -1,4 +1,4 @@
-"""A copy of a model that `onnx.checker` can judge: no weights, no files to open, nothing that it wrongly refuses."""
+"""Reduced models: a copy without weights for `onnx.checker`, and a single extracted node."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
 
 
 def kind_without_shape(value: object) -> str:
-    """The kind of tensor that a graph input or output is, where it does not even say a rank; else ""."""
+    """Return the kind of tensor of a graph input or output without a rank; "" if it has a rank."""
     kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
     if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
         return str(kind)
@@ -118,7 +118,7 @@ def has_data_elsewhere(tensor: TensorProto) -> bool:
 
 
 def _inline_small_data(tensor: TensorProto, path: Path) -> None:
-    """Read small external data, since shape inference may need them; what is amiss with others is said elsewhere."""
+    """Read small external data, since shape inference may need them; other checks report those that are invalid."""
     needed = required_bytes(tensor)
     location = read_external_entries(tensor).get("location")
     if not is_external(tensor) or needed is None or needed > SMALL_BYTES or not location:
@@ -146,20 +146,20 @@ def _clear_data(tensor: TensorProto) -> None:
 
 
 def _weights_to_inputs(graph: GraphProto) -> None:
-    known = {value.name for value in graph.input}
-    kept = []
+    input_names = {value.name for value in graph.input}
+    retained = []
     for tensor in graph.initializer:
         if not has_data_elsewhere(tensor):
-            kept.append(tensor)
-        elif tensor.name not in known:
+            retained.append(tensor)
+        elif tensor.name not in input_names:
             _declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
-    if len(kept) < len(graph.initializer):
-        _keep_initializers(graph, kept)
+    if len(retained) < len(graph.initializer):
+        _keep_initializers(graph, retained)
 
 
-def _keep_initializers(graph: GraphProto, kept: list[TensorProto]) -> None:
+def _keep_initializers(graph: GraphProto, retained: list[TensorProto]) -> None:
     holder = type(graph)()
-    holder.initializer.extend(kept)
+    holder.initializer.extend(retained)
     graph.ClearField("initializer")
     graph.initializer.extend(holder.initializer)
 
@@ -216,12 +216,12 @@ def _unify_default_domain(model: ModelProto) -> None:
 
 
 def _rename_experimental(model: ModelProto) -> None:
-    opset = max((each.version for each in model.opset_import if not each.domain), default=0)
+    opset = max((imported.version for imported in model.opset_import if not imported.domain), default=0)
     added = _ADDED_OPERATORS | ({"LayerNormalization"} if opset < _LAYER_NORMALIZATION_SINCE else set())
-    found = [node for node in iter_nodes(model) if not node.domain and node.op_type in added | _EXPERIMENTAL_OPERATORS]
-    for node in found:
+    nodes = [node for node in iter_nodes(model) if not node.domain and node.op_type in added | _EXPERIMENTAL_OPERATORS]
+    for node in nodes:
         node.domain = _EXPERIMENTAL_DOMAIN
-    if found:
+    if nodes:
         _import_domain(model, _EXPERIMENTAL_DOMAIN)
 
 
@@ -248,13 +248,13 @@ class NodeSurroundings:
     """What a node sees of its model."""
 
     imports: Mapping[str, int]  # what the node needs of them, by domain; "ai.onnx" is the default one
-    type_of: Callable[[str], TypeProto | None]  # the type of a value, with its shape where that is known
+    type_of: Callable[[str], TypeProto | None]  # the type of a value, with its shape if known
     constants: Mapping[str, TensorProto | NodeProto]  # initializers, and nodes `Constant`, by the value's name
     functions: Mapping[FunctionKey, FunctionProto]  # the model's own
 
 
 def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> bytes | None:
-    """The model of the node alone, with all that it calls; None where that cannot be made.
+    """Extract a model of the node and the functions that it calls; None if that is impossible.
 
     It cannot where the type of something that it is given is not known, or where its own data is not at hand.
     Inputs have the shapes that are known: without them `Shape` of a static input would not be folded.
@@ -293,7 +293,7 @@ def called_function_key(node: NodeProto) -> FunctionKey:
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
-    """What a graph uses and does not make."""
+    """Yield the names that a graph reads from outside."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
@@ -313,18 +313,18 @@ def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bo
         holder = graph.node if hasattr(constant, "op_type") else graph.initializer
         holder.add().CopyFrom(constant)
         return True
-    known = around.type_of(name)
-    if known is None or known.WhichOneof("value") is None:
+    value_type = around.type_of(name)
+    if value_type is None or value_type.WhichOneof("value") is None:
         return False
-    graph.input.add(name=name, type=known)
+    graph.input.add(name=name, type=value_type)
     return True
 
 
-def _declare_output(graph: GraphProto, name: str, known: TypeProto | None) -> None:
+def _declare_output(graph: GraphProto, name: str, value_type: TypeProto | None) -> None:
     """An output with its type; a shape that is wrong would be another fault."""
     value = graph.output.add(name=name)
-    if known is not None:
-        value.type.CopyFrom(known)
+    if value_type is not None:
+        value.type.CopyFrom(value_type)
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
 
@@ -339,14 +339,14 @@ def _find_called_functions(
     nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, FunctionProto]
 ) -> dict[FunctionKey, FunctionProto]:
     """The local functions that nodes call, directly or not."""
-    found: dict[FunctionKey, FunctionProto] = {}
+    called: dict[FunctionKey, FunctionProto] = {}
     ahead = list(_iter_nested_nodes(nodes))
     while ahead:
         key = called_function_key(ahead.pop())
-        if key in functions and key not in found:
-            found[key] = functions[key]
+        if key in functions and key not in called:
+            called[key] = functions[key]
             ahead += iter_function_nodes(functions[key])
-    return found
+    return called
 
 
 def _iter_nested_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
