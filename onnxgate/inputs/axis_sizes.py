@@ -53,11 +53,13 @@ def resolve_settings(
 ) -> tuple[dict[str, int], ...]:
     """The rows of the config's sizes, with these sizes of the axes that it does not name."""
     names = list_named_axes(inputs)
-    given = {name: sizes[name] for name in names if sizes.get(name)}
+    configured = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
-    for index in range(max(map(len, given.values()), default=1)):
-        known = {**guesses, **{name: values[index % len(values)] for name, values in given.items()}}
-        settings.append({name: known[name] if name in known else evaluate_formula(name, known) for name in names})
+    for index in range(max(map(len, configured.values()), default=1)):
+        axis_sizes = {**guesses, **{name: values[index % len(values)] for name, values in configured.items()}}
+        settings.append(
+            {name: axis_sizes[name] if name in axis_sizes else evaluate_formula(name, axis_sizes) for name in names}
+        )
     return tuple(settings)
 
 
@@ -135,22 +137,22 @@ def list_formula_names(tree: ast.expr) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def evaluate_formula(name: str, known: Mapping[str, int]) -> int:
+def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
     """The size of an axis whose name is a formula over `known` ones; at least 1 where it cannot be computed."""
     tree = parse_formula(name)
-    found = _evaluate_node(tree, known) if tree is not None else None
-    return max(found, 0) if found is not None else 1
+    size = _evaluate_node(tree, axis_sizes) if tree is not None else None
+    return max(size, 0) if size is not None else 1
 
 
-def _evaluate_node(node: ast.expr, known: Mapping[str, int]) -> int | None:
+def _evaluate_node(node: ast.expr, axis_sizes: Mapping[str, int]) -> int | None:
     match node:
         case ast.Constant(value=int(value)):
             return value
         case ast.Name(id=name):
-            return known.get(name)
+            return axis_sizes.get(name)
         case ast.BinOp(left=left, op=operator, right=right):
-            found = _evaluate_operation(_evaluate_node(left, known), operator, _evaluate_node(right, known))
-            return None if found is None or abs(found) > MAX_AXIS_SIZE else found
+            size = _evaluate_operation(_evaluate_node(left, axis_sizes), operator, _evaluate_node(right, axis_sizes))
+            return None if size is None or abs(size) > MAX_AXIS_SIZE else size
         case _:
             return None
 

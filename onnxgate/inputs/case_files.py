@@ -54,19 +54,19 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
     """The first folder of test data that also holds expected outputs, "" where none does: nothing is held to them."""
-    beside = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
-    return next((folder.relative_to(base).as_posix() for folder in beside), "")
+    folders = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
+    return next((folder.relative_to(base).as_posix() for folder in folders), "")
 
 
 def make_callable_cases(
-    facts: ModelFacts, source: str, given: Sequence[Mapping[str, str]], folder: Path
+    facts: ModelFacts, source: str, array_files: Sequence[Mapping[str, str]], folder: Path
 ) -> tuple[InputCase, ...]:
     """One case per mapping of names to `.npy` files that the callable `source` gave: `samples.py:batches[0]`.
 
     Raises:
         ConfigError: they are not what the model takes.
     """
-    loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in given)
+    loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in array_files)
     return _make_cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
 
 
@@ -75,9 +75,9 @@ def _make_cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], fo
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
-        found = [read] if isinstance(read, str) else list(_find_problems(facts, read))
-        problems += [f"`{name}`: {problem}" for problem in found]
-        if not isinstance(read, str) and not found:
+        reasons = [read] if isinstance(read, str) else list(_find_problems(facts, read))
+        problems += [f"`{name}`: {problem}" for problem in reasons]
+        if not isinstance(read, str) and not reasons:
             cases.append(_write_case(facts, name, read, folder / str(index)))
     if problems:
         raise ConfigError(f"`inputs` of `{facts.path}` are not what it takes", problems=tuple(problems))
@@ -97,7 +97,7 @@ def _read_archive(file: Path) -> Arrays | str:
             if stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
                 return "is a single array; `numpy.savez` writes named ones"
         with zipfile.ZipFile(file) as archive:
-            size_bytes = sum(each.file_size for each in archive.infolist())
+            size_bytes = sum(entry.file_size for entry in archive.infolist())
         if size_bytes > MAX_ARCHIVE_BYTES:
             return f"holds {size_bytes:,} bytes when it is unpacked; at most {MAX_ARCHIVE_BYTES:,} are taken"
         with np.load(file, allow_pickle=False) as arrays:
@@ -108,7 +108,7 @@ def _read_archive(file: Path) -> Arrays | str:
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
     """`input_<i>.pb`: by the names that they have where these are the model's, else one after another."""
-    numbers = {int(found[1]): file for file in folder.iterdir() if (found := _INPUT_FILE.fullmatch(file.name))}
+    numbers = {int(match[1]): file for file in folder.iterdir() if (match := _INPUT_FILE.fullmatch(file.name))}
     if not numbers:
         return "is a folder without `input_0.pb`"
     tensors = []
@@ -244,10 +244,10 @@ def _prune_archives(folder: Path, newest: Path) -> None:
 
 
 def _sort_by_last_use(folder: Path) -> Iterator[tuple[Path, int]]:
-    found = []
+    files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):
             state = file.stat()
-            found.append((state.st_mtime_ns, file, state.st_size))
-    for _, file, size in sorted(found, reverse=True):
+            files.append((state.st_mtime_ns, file, state.st_size))
+    for _, file, size in sorted(files, reverse=True):
         yield file, size

@@ -32,23 +32,23 @@ class CaseSelection:
         axes = list_named_axes(inputs)
         form = re.compile("sizes " + " ".join(f"{re.escape(axis)}=(\\d+)" for axis in axes))
         for name in self.cases if axes else ():
-            found = form.fullmatch(name)
-            if found is not None:
-                yield dict(zip(axes, map(int, found.groups()), strict=True))
+            match = form.fullmatch(name)
+            if match is not None:
+                yield dict(zip(axes, map(int, match.groups()), strict=True))
 
 
 ALL_CASES = CaseSelection()
 
 
-def require_known_cases(asked: CaseSelection, known: Iterable[str], sourced: bool) -> None:
+def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourced: bool) -> None:
     """
     Raise where a named case is none of the `known` ones of any model, nor the example of a source.
 
     Raises:
         UsageError: it lists the nearest names.
     """
-    names = dict.fromkeys([*known, *([EXAMPLE_CASE_NAME] if sourced else [])])
-    for name in asked.cases:
+    names = dict.fromkeys([*existing, *([EXAMPLE_CASE_NAME] if sourced else [])])
+    for name in selection.cases:
         if name not in names:
             raise UsageError(f"no selected model has the input case `{name}`", hint=_suggest_nearest_names(name, names))
 
@@ -57,7 +57,7 @@ def _suggest_nearest_names(name: str, names: Collection[str]) -> str | None:
     import difflib
 
     near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3) or sorted(names)[:MAX_NEAREST_NAMES]
-    return f"there is {join_phrases([f'`{each}`' for each in near])}" if near else None
+    return f"there is {join_phrases([f'`{candidate}`' for candidate in near])}" if near else None
 
 
 EXAMPLE_CASE_NAME = "the source's example"
@@ -73,15 +73,15 @@ def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[s
     order = list(names) if sorted(names) == sorted(inputs) else inputs
     if not len(inputs) == len(paths) == len(order):
         return None
-    given = dict(zip(order, paths, strict=True))
+    arrays = dict(zip(order, paths, strict=True))
     sizes: dict[str, int] = {}
     for value in facts.inputs:
-        found = _read_axis_sizes(value, given[value.name])
-        if found is None or any(sizes.get(axis, size) != size for axis, size in found.items()):
+        axis_sizes = _read_axis_sizes(value, arrays[value.name])
+        if axis_sizes is None or any(sizes.get(axis, size) != size for axis, size in axis_sizes.items()):
             return None
-        sizes.update(found)
+        sizes.update(axis_sizes)
     return InputCase(
-        name=EXAMPLE_CASE_NAME, origin="source", inputs={name: given[name] for name in inputs}, sizes=sizes
+        name=EXAMPLE_CASE_NAME, origin="source", inputs={name: arrays[name] for name in inputs}, sizes=sizes
     )
 
 

@@ -50,7 +50,7 @@ def create_cases(
     model: SelectedModel,
     reading: ParsedModel,
     folder: Path,
-    asked: CaseSelection = ALL_CASES,
+    selection: CaseSelection = ALL_CASES,
     call: CallInputs = _refuse_call,
 ) -> InputCases:
     """Write the model's cases below `folder`, those that are asked for.
@@ -65,29 +65,29 @@ def create_cases(
     if settings.inputs is not None:
         unread = ""
         if settings.called_inputs:
-            given = call(settings.called_inputs, folder / "called")
-            if isinstance(given, InputCases):
-                return given
-            cases = make_callable_cases(reading.facts, settings.called_inputs, given, folder)
+            returned = call(settings.called_inputs, folder / "called")
+            if isinstance(returned, InputCases):
+                return returned
+            cases = make_callable_cases(reading.facts, settings.called_inputs, returned, folder)
         else:
             cases = read_user_cases(reading.facts, settings.inputs, project.folder, folder)
-            beside = find_unread_outputs(settings.inputs, project.folder)
-            unread = f"the outputs in `{beside}` are not read: nothing is held to them" if beside else ""
-        taken = tuple(case for case in cases if asked.takes(case.name))
+            outputs = find_unread_outputs(settings.inputs, project.folder)
+            unread = f"the outputs in `{outputs}` are not read: nothing is held to them" if outputs else ""
+        taken = tuple(case for case in cases if selection.takes(case.name))
         return InputCases(taken, names=tuple(case.name for case in cases), unread=unread)
-    return _create_generated_cases(model, reading, folder, asked)
+    return _create_generated_cases(model, reading, folder, selection)
 
 
 def _create_generated_cases(
-    model: SelectedModel, reading: ParsedModel, folder: Path, asked: CaseSelection
+    model: SelectedModel, reading: ParsedModel, folder: Path, selection: CaseSelection
 ) -> InputCases:
     """Of the generated cases those that are asked for, also at sizes that are not tried by themselves."""
     usual = list_generated_names(reading.facts, model.settings.sizes)
-    sizes = list(asked.settings(reading.facts.inputs))
+    sizes = list(selection.settings(reading.facts.inputs))
     names = (*usual, *(format_case_name(setting) for setting in sizes))
-    if asked.cases and not any(asked.takes(name) for name in names):
+    if selection.cases and not any(selection.takes(name) for name in names):
         return InputCases((), names=names)
-    return replace(create_cases_at(model, reading, sizes, folder, asked.seed), names=names)
+    return replace(create_cases_at(model, reading, sizes, folder, selection.seed), names=names)
 
 
 def create_cases_at(

@@ -87,14 +87,14 @@ class ValueUse:
 
     def attribute(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
-        return next((int(each.i) for each in self.node.attribute if each.name == name), default)
+        return next((int(attribute.i) for attribute in self.node.attribute if attribute.name == name), default)
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
         """An attribute that holds a list of numbers or texts."""
-        found = next((each for each in self.node.attribute if each.name == name), None)
-        if found is None:
+        listed_attribute = next((attribute for attribute in self.node.attribute if attribute.name == name), None)
+        if listed_attribute is None:
             return ()
-        return (*(text.decode() for text in found.strings), *found.ints, *found.floats)
+        return (*(text.decode() for text in listed_attribute.strings), *listed_attribute.ints, *listed_attribute.floats)
 
     def other(self, position: int) -> str:
         """The name of another input of the node, "" where it has none."""
@@ -214,24 +214,29 @@ class DataflowGraph:
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
         """The shape of a value where the file tells it, also through a cast or the dequantisation of a weight."""
-        for each in self._back(name, _SHAPE_PRESERVING_OPERATORS):
-            if each in self._tensors:
-                return tuple(self._tensors[each].dims)
-            if each in self._dims:
-                return self._dims[each]
-            node = self._producers.get(each)
+        for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
+            if value in self._tensors:
+                return tuple(self._tensors[value].dims)
+            if value in self._dims:
+                return self._dims[value]
+            node = self._producers.get(value)
             if node is not None and node.op_type == "Constant":
-                return next((tuple(given.t.dims) for given in node.attribute if given.name == "value"), None)
+                return next(
+                    (tuple(attribute.t.dims) for attribute in node.attribute if attribute.name == "value"), None
+                )
         return None
 
     def scalar(self, name: str) -> float | None:
         """The one value that all elements of a constant have; None where it is no constant, or not of one element."""
-        for each in self._back(name, VALUE_PRESERVING_OPERATORS):
-            if each in self._tensors:
-                return _read_single_element(self._tensors[each])
-            node = self._producers.get(each)
+        for value in self._back(name, VALUE_PRESERVING_OPERATORS):
+            if value in self._tensors:
+                return _read_single_element(self._tensors[value])
+            node = self._producers.get(value)
             if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
-                return next((_read_constant(given) for given in node.attribute if given.name.startswith("value")), None)
+                return next(
+                    (_read_constant(attribute) for attribute in node.attribute if attribute.name.startswith("value")),
+                    None,
+                )
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:

@@ -176,9 +176,9 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
         return _find_control(value, controls, graph, sizes)
-    known = _find_categories(uses, value.type)
-    if known:
-        return CategoryRole(known)
+    categories = _find_categories(uses, value.type)
+    if categories:
+        return CategoryRole(categories)
     element = value.type.removeprefix("tensor(").removesuffix(")")
     if element == "bool":
         return MaskRole(_find_polarity(uses, graph))
@@ -199,9 +199,11 @@ def _find_control(
 ) -> FixedValues | UnresolvedControl:
     """The one value that fits all uses that decide a shape, where the shapes that the file declares tell it."""
     count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
-    found = [find_control_values(use, graph, count, sizes) for use in uses]
-    first = found[0]
-    return first if first is not None and all(each == first for each in found) else UnresolvedControl(uses[0].operator)
+    values = [find_control_values(use, graph, count, sizes) for use in uses]
+    first = values[0]
+    return (
+        first if first is not None and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
+    )
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
@@ -237,12 +239,15 @@ def _find_integer_role(
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
     """The values that fit every use as an index, None where there is no such use."""
-    ranges = [found for use in uses for found in _find_index_ranges(use, graph, sizes)]
+    ranges = [index_range for use in uses for index_range in _find_index_ranges(use, graph, sizes)]
     if not ranges:
         return None
-    low = max(0, max(each[0] for each in ranges))
+    low = max(0, max(axis_range[0] for axis_range in ranges))
     return IndexRole(
-        low, max(min(each[1] for each in ranges), low + 1), _find_padding_token(uses, graph), _find_distinct_axis(uses)
+        low,
+        max(min(axis_range[1] for axis_range in ranges), low + 1),
+        _find_padding_token(uses, graph),
+        _find_distinct_axis(uses),
     )
 
 
@@ -270,7 +275,7 @@ def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, i
     dims = graph.dims(use.other(data))
     first = use.attribute(axis) if isinstance(axis, str) else axis
     if use.operator in {"GatherND", "ScatterND"}:
-        return min((_get_axis_size(dims, each, sizes) for each in range(first, len(dims or ()))), default=1)
+        return min((_get_axis_size(dims, position, sizes) for position in range(first, len(dims or ()))), default=1)
     return _get_axis_size(dims, first, sizes)
 
 
@@ -373,9 +378,9 @@ def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUs
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
     """Whether ones keep, as far as the graph tells it by what it does to scores, else by what it counts."""
     for votes in (_find_score_votes(uses, graph), _find_count_votes(uses)):
-        said = set(votes)
-        if len(said) == 1:
-            return said.pop()
+        polarities = set(votes)
+        if len(polarities) == 1:
+            return polarities.pop()
     return None
 
 

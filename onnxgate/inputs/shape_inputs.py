@@ -55,16 +55,16 @@ def find_control_values(
         return None
     outputs = tuple(_resolve_shape(graph, name, sizes) for name in use.node.output)
     data, past = (_resolve_shape(graph, use.other(position), sizes) for position in (0, 3))
-    found = find(NodeShapes(use, data, outputs[0], count, outputs, past))
-    return FixedValues(tuple(found)) if found is not None and len(found) == count else None
+    values = find(NodeShapes(use, data, outputs[0], count, outputs, past))
+    return FixedValues(tuple(values)) if values is not None and len(values) == count else None
 
 
 def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) -> Shape | None:
     dims = graph.dims(name)
     if dims is None:
         return None
-    known = [dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes)) for dim in dims]
-    return None if "?" in dims else tuple(known)
+    sizes_of_dims = [dim if isinstance(dim, int) else sizes.get(dim, evaluate_formula(dim, sizes)) for dim in dims]
+    return None if "?" in dims else tuple(sizes_of_dims)
 
 
 def _get_declared_shape(around: NodeShapes) -> Sequence[float] | None:
@@ -73,29 +73,29 @@ def _get_declared_shape(around: NodeShapes) -> Sequence[float] | None:
 
 def _find_reduced_axes(around: NodeShapes) -> Sequence[float] | None:
     """The axes without which the data have the output's shape."""
-    taken, given = around.taken, around.given
-    if taken is None or given is None or not around.count <= len(taken) <= MAX_TRIED_AXES:
+    data, output = around.taken, around.given
+    if data is None or output is None or not around.count <= len(data) <= MAX_TRIED_AXES:
         return None
     keeps = around.use.attribute("keepdims", 1)
-    for axes in combinations(range(len(taken)), around.count):
-        if keeps and given == tuple(1 if axis in axes else size for axis, size in enumerate(taken)):
+    for axes in combinations(range(len(data)), around.count):
+        if keeps and output == tuple(1 if axis in axes else size for axis, size in enumerate(data)):
             return axes
-        if not keeps and given == tuple(size for axis, size in enumerate(taken) if axis not in axes):
+        if not keeps and output == tuple(size for axis, size in enumerate(data) if axis not in axes):
             return axes
     return None
 
 
 def _find_squeezed_axes(around: NodeShapes) -> Sequence[float] | None:
-    taken = around.taken
-    return None if taken is None else [axis for axis, size in enumerate(taken) if size == 1][: around.count]
+    data = around.taken
+    return None if data is None else [axis for axis, size in enumerate(data) if size == 1][: around.count]
 
 
 def _find_unsqueezed_axes(around: NodeShapes) -> Sequence[float] | None:
     """The axes of 1 that the output has more than the data; the first ones where the file does not declare it."""
-    given = around.given
-    if given is None:
+    output = around.given
+    if output is None:
         return range(around.count)
-    return [axis for axis, size in enumerate(given) if size == 1][: around.count]
+    return [axis for axis, size in enumerate(output) if size == 1][: around.count]
 
 
 def _find_split_sizes(around: NodeShapes) -> Sequence[float] | None:
@@ -107,20 +107,20 @@ def _find_split_sizes(around: NodeShapes) -> Sequence[float] | None:
 
 def _find_scale_factors(around: NodeShapes) -> Sequence[float] | None:
     """How much larger the output is than the data, along each axis that is named."""
-    taken, given = around.taken, around.given
-    if taken is None or given is None or len(taken) != len(given):
+    data, output = around.taken, around.given
+    if data is None or output is None or len(data) != len(output):
         return None
-    pairs = list(zip(taken, given, strict=True))
-    chosen = [int(each) for each in around.use.listed("axes")] or range(len(pairs))
+    pairs = list(zip(data, output, strict=True))
+    chosen = [int(axis) for axis in around.use.listed("axes")] or range(len(pairs))
     return [pairs[axis][1] / pairs[axis][0] for axis in chosen if pairs[axis][0]]
 
 
 def _find_resized_sizes(around: NodeShapes) -> Sequence[float] | None:
-    given = around.given
-    if given is None:
+    output = around.given
+    if output is None:
         return None
-    chosen = [int(each) for each in around.use.listed("axes")] or range(len(given))
-    return [given[axis] for axis in chosen]
+    chosen = [int(axis) for axis in around.use.listed("axes")] or range(len(output))
+    return [output[axis] for axis in chosen]
 
 
 def _get_full_region(around: NodeShapes) -> Sequence[float] | None:
@@ -131,10 +131,10 @@ def _get_full_region(around: NodeShapes) -> Sequence[float] | None:
 
 def _find_padding(around: NodeShapes) -> Sequence[float] | None:
     """All that is added, at the end of each axis."""
-    taken, given = around.taken, around.given
-    if taken is None or given is None or len(taken) != len(given) or around.count != 2 * len(taken):
+    data, output = around.taken, around.given
+    if data is None or output is None or len(data) != len(output) or around.count != 2 * len(data):
         return None
-    return [*[0] * len(taken), *(new - old for old, new in zip(taken, given, strict=True))]
+    return [*[0] * len(data), *(new - old for old, new in zip(data, output, strict=True))]
 
 
 def _get_first_axes(around: NodeShapes) -> Sequence[float] | None:

@@ -145,8 +145,8 @@ def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
         return np.array(role.keeps is not False)
     length = shape[-1]
     rows = shape[:-1]
-    kept = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
-    if kept.size and role.keeps is not None:
-        kept.flat[0] = length
-    keep = np.arange(length) < np.asarray(kept)[..., None]
+    lengths = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
+    if lengths.size and role.keeps is not None:
+        lengths.flat[0] = length
+    keep = np.arange(length) < np.asarray(lengths)[..., None]
     return ~keep if role.keeps is False else keep
