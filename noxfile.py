@@ -11,6 +11,9 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 TOOLCHAIN = "fixtures/projects/quickstart/requirements.txt"
 ACTIONS = ("action.yml", "comment/action.yml")
 WORKFLOWS = [str(path) for where in (".github/workflows", "examples") for path in sorted(Path(where).glob("*.yml"))]
+DEPENDABOT = ".github/dependabot.yml"
+FORMS = [str(path) for path in sorted(Path(".github/ISSUE_TEMPLATE").glob("*.yml"))]
+HOOKS = (".pre-commit-config.yaml", ".pre-commit-hooks.yaml")
 
 nox.options.sessions = ["lint", "types", "tests"]
 nox.options.default_venv_backend = "virtualenv"
@@ -34,11 +37,14 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("ruff", "check", "--target-version=py38", "onnxgate/runtimes/worker")
-    session.run(
-        "zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection", *ACTIONS, *WORKFLOWS
-    )
+    audit = ("zizmor", "--offline", "--no-progress", "--persona=auditor", "--strict-collection")
+    session.run(*audit, *ACTIONS, *WORKFLOWS, DEPENDABOT)
     session.run("check-jsonschema", "--builtin-schema=vendor.github-actions", *ACTIONS)
     session.run("check-jsonschema", "--builtin-schema=vendor.github-workflows", *WORKFLOWS)
+    session.run("check-jsonschema", "--builtin-schema=vendor.dependabot", DEPENDABOT)
+    session.run("check-jsonschema", "--builtin-schema=vendor.github-issue-forms", *FORMS)
+    session.run("pre-commit", "validate-config", HOOKS[0])
+    session.run("pre-commit", "validate-manifest", HOOKS[1])
 
 
 @nox.session

@@ -1,1 +1,1 @@
-"""What models are fed: cases made from facts, or read from the user's files."""
+"""Input cases: generated from a model's facts and graph, or read from the user's files."""

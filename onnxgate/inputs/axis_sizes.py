@@ -1,4 +1,4 @@
-"""Which sizes the dynamic axes take: one setting per case, equal names equal sizes."""
+"""Sizes of dynamic axes: one setting per case, in which axes of equal names have equal sizes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,52 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.model.facts import Dim, ValueInfo
-from onnxgate.model.facts import count_elements as count_elements_facts
+from onnxgate.model.facts import count_elements as count_shape_elements
 
 LEADING_SIZES = (1, 3)
-"""Default for a leading axis. A batch of 1 hides what is baked into a graph; 3 is no common batch size to bake."""
+"""Default for a leading axis. A batch of 1 hides sizes that an export fixed; 3 is rarely one of them."""
 
 TOKEN_SIZES = (8, 12)
 """Default for other axes of integer inputs: short enough for the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default for the second axis of a float matrix: usually a waveform; shorter ones vanish in the first convolutions."""
+"""Default for the second axis of a float matrix: usually a waveform; convolutions reduce shorter ones to nothing."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default for the other axes of larger float inputs, in turn: multiples of 32, that networks halve five times, and
-unlike each other, so that height and width taken for one another show."""
+"""Default for the other axes of larger float inputs, in turn: multiples of 32, since networks halve them five
+times, and unequal, so that confused height and width are noticed."""
 
 INTEGER_TYPES = ("int", "uint", "bool")
 
 
+def element_type(value: ValueInfo) -> str:
+    """Return the element type of a tensor: `float` of `tensor(float)`."""
+    return value.type.removeprefix("tensor(").removesuffix(")")
+
+
 def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
-    """The shape with a name for each dynamic axis; one that the file leaves unnamed is called `x[1]`."""
+    """Return the shape with a name for each dynamic axis; one that the file does not name is called `x[1]`."""
     shape = value.shape or ()
     return tuple(f"{value.name}[{i}]" if dim == "?" else dim for i, dim in enumerate(shape))
 
 
-def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
-    """One mapping of axis to size per case, in the order of the graph; one empty mapping where no axis is dynamic.
+def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
+    """Return the sizes that an array's shape gives the dynamic axes of an input; None if it does not fit."""
+    dims = name_axes(value)
+    if value.shape is not None and len(dims) != len(shape):
+        return None
+    pairs = list(zip(dims, shape, strict=False))
+    if any(isinstance(dim, int) and dim != size for dim, size in pairs):
+        return None
+    return {dim: int(size) for dim, size in pairs if isinstance(dim, str)}
 
-    `sizes` is the config's; its values are taken side by side, shorter rows again from their start. To them the first
-    default of each other axis is added, and two cases of the first row that differ from it in nothing but the other
-    leading axes, or in nothing but the rest: so a failure tells the axis. An axis whose name is a sum of others
-    (`past + sequence`) follows from them.
+
+def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
+    """Return one mapping of axis to size per case, in the order of the graph; an empty one if no axis is dynamic.
+
+    `sizes` is the config's: its n-th values form the n-th row, and shorter lists repeat. Other axes have their first
+    default. Two more cases change only the leading axes of the first row, or only the rest, so that a failure shows
+    which axis causes it. An axis whose name is a formula of others (`past + sequence`) follows from them.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
@@ -51,42 +66,45 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
 def resolve_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """The rows of the config's sizes, with these sizes of the axes that it does not name."""
+    """Return the rows of the config's sizes, completed with these sizes of other axes."""
     names = list_named_axes(inputs)
-    given = {name: sizes[name] for name in names if sizes.get(name)}
+    configured = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
-    for index in range(max(map(len, given.values()), default=1)):
-        known = {**guesses, **{name: values[index % len(values)] for name, values in given.items()}}
-        settings.append({name: known[name] if name in known else evaluate_formula(name, known) for name in names})
+    for index in range(max(map(len, configured.values()), default=1)):
+        axis_sizes = {**guesses, **{name: values[index % len(values)] for name, values in configured.items()}}
+        settings.append(
+            {name: axis_sizes[name] if name in axis_sizes else evaluate_formula(name, axis_sizes) for name in names}
+        )
     return tuple(settings)
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """The dynamic axes whose size neither the config tells nor a formula."""
+    """Return the dynamic axes whose size neither the config nor a formula gives."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
 
 def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
-    """The dynamic axes that are the first of some input: batches, of which any size should do."""
+    """Return the dynamic axes that are the first of an input: batches, which should work with any size."""
     first = (name_axes(value)[0] for value in inputs if value.shape)
     return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
 
 
 def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
-    """The dynamic axes of all inputs, each once, in the order of the graph."""
+    """Return the dynamic axes of all inputs without duplicates, in the order of the graph."""
     return list(dict.fromkeys(dim for value in inputs for dim in name_axes(value) if isinstance(dim, str)))
 
 
 def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]:
-    """Depends on position and type alone: exporters often give axes that must be equal different names.
+    """Return the default sizes of an axis.
 
-    Axes without a name have one size where they stand at the same position, whatever their input's type and rank.
+    They depend only on position and type, since exporters often give different names to axes that must be equal. Axes
+    without a name have the same size if they have the same position, for any type and rank.
     """
     if name in list_leading_axes(inputs):
         return LEADING_SIZES
     uses = _find_axis_positions(name, inputs)
-    if any(value.type.removeprefix("tensor(").startswith(INTEGER_TYPES) for value, _ in uses):
+    if any(element_type(value).startswith(INTEGER_TYPES) for value, _ in uses):
         return TOKEN_SIZES
     if all(len(value.shape or ()) == 2 for value, _ in uses):
         return SAMPLE_SIZES
@@ -94,7 +112,7 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """The inputs that have the axis, and where; of one without a name, all that have one such at its position."""
+    """Return the inputs with the axis and its positions; unnamed axes at the same position count as one axis."""
     every = [(value, position, dim) for value in inputs for position, dim in enumerate(name_axes(value))]
     uses = [(value, position) for value, position, dim in every if dim == name]
     value, position = uses[0]
@@ -110,47 +128,47 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 
 
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-"""Axis names that mean a sum, as exporters of language models use them. Source: Optimum, ONNX Runtime GenAI."""
+"""Axis names of language models that stand for a sum. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
-"""Characters of a formula; a longer name is only a name. It bounds how deep brackets nest, too."""
+"""Characters of a formula; a longer name is not parsed. This also bounds the nesting of brackets."""
 MAX_AXIS_SIZE = 2**63 - 1
-"""No axis is longer."""
+"""Maximum size of an axis."""
 
 
 def parse_formula(name: str) -> ast.expr | None:
-    """The formula that a name is; None where it is none. A total's is the sum that it means."""
+    """Parse a name as a formula; None if it is not one. `TOTAL_FORMULAS` are replaced first."""
     text = TOTAL_FORMULAS.get(name, name)
     if len(text) > MAX_FORMULA_LENGTH:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a name is no program whose author could mend it
+            warnings.simplefilter("ignore")  # the user cannot fix syntax warnings about a name
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
 
 
 def list_formula_names(tree: ast.expr) -> set[str]:
-    """The names that a formula is made of."""
+    """Return the names in a formula."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def evaluate_formula(name: str, known: Mapping[str, int]) -> int:
-    """The size of an axis whose name is a formula over `known` ones; at least 1 where it cannot be computed."""
+def evaluate_formula(name: str, axis_sizes: Mapping[str, int]) -> int:
+    """Return the size of an axis whose name is a formula over other axes; 1 if it cannot be computed."""
     tree = parse_formula(name)
-    found = _evaluate_node(tree, known) if tree is not None else None
-    return max(found, 0) if found is not None else 1
+    size = _evaluate_node(tree, axis_sizes) if tree is not None else None
+    return max(size, 0) if size is not None else 1
 
 
-def _evaluate_node(node: ast.expr, known: Mapping[str, int]) -> int | None:
+def _evaluate_node(node: ast.expr, axis_sizes: Mapping[str, int]) -> int | None:
     match node:
         case ast.Constant(value=int(value)):
             return value
         case ast.Name(id=name):
-            return known.get(name)
+            return axis_sizes.get(name)
         case ast.BinOp(left=left, op=operator, right=right):
-            found = _evaluate_operation(_evaluate_node(left, known), operator, _evaluate_node(right, known))
-            return None if found is None or abs(found) > MAX_AXIS_SIZE else found
+            size = _evaluate_operation(_evaluate_node(left, axis_sizes), operator, _evaluate_node(right, axis_sizes))
+            return None if size is None or abs(size) > MAX_AXIS_SIZE else size
         case _:
             return None
 
@@ -172,19 +190,19 @@ def _evaluate_operation(left: int | None, operator: ast.operator, right: int | N
 
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes for all axes but the leading ones: short enough for a table, or a multiple of what halvings need, or a wave."""
+"""Sizes to try for all axes except leading ones: for position tables, repeated halving, or waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
-"""Sizes of a leading axis where 1 does not fit."""
+"""Sizes to try for leading axes if 1 fails."""
 
 MAX_PROBE_ELEMENTS = 1 << 22
-"""So many elements at most has an input that is made to find out which sizes fit."""
+"""Maximum elements of an input while sizes are tried."""
 
 SizeSetting = dict[str, int]
 
 
 def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> Iterator[SizeSetting]:
-    """Settings to try one after another, in each the first row of the config's sizes."""
+    """Yield settings to try in order; each contains the first row of the config's sizes."""
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
     rest = [name for name in guessed if name not in leading]
@@ -202,9 +220,9 @@ def list_alternative_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, S
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[SizeSetting, ...]:
-    """The base, the other rows of the config's sizes beside it, and the base with another size of its leading axes.
+    """Return the base, the other rows of the config's sizes, and the base with another size of its leading axes.
 
-    An axis that is as large as a leading one in the base may have to be: it changes with it.
+    Axes of the same size as a leading one change with it, since they may have to be equal.
     """
     guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
     tied = {guesses[name] for name in list_leading_axes(inputs) if name in guesses}
@@ -214,5 +232,5 @@ def vary_setting(
 
 
 def count_elements(value: ValueInfo, sizes: Mapping[str, int]) -> int:
-    """How many elements an input has in a setting."""
-    return count_elements_facts(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
+    """Return the number of elements of an input in a setting."""
+    return count_shape_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))

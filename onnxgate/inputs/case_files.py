@@ -1,7 +1,7 @@
-"""Cases read from the user's own files, or given by a callable: array names are input names.
+"""Input cases from the user's files or callable, and archives of inputs that failed.
 
-A file is an `.npz`, or a folder `test_data_set_<n>` as ONNX's own test data have them: `input_<i>.pb`, by name, else in
-the order of the graph. The outputs that lie beside them are not read, which `unread_outputs` says.
+A file is an `.npz` whose arrays are named like inputs, or a folder `test_data_set_<n>` as in ONNX's test data, with
+tensors `input_<i>.pb` that are matched by name or by order. Outputs in such folders are not read.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +18,9 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.core.errors import ConfigError
+from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import InputCase
-from onnxgate.inputs.axis_sizes import name_axes
+from onnxgate.inputs.axis_sizes import element_type, match_axis_sizes, name_axes
 from onnxgate.inputs.values import DTYPES
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.reading.external_data import is_external
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 
 MAX_ARCHIVE_BYTES = 2**31
-"""What the arrays of one archive may take: a few kilobytes can say that they are terabytes."""
+"""Maximum size of an unpacked archive, since a few kilobytes can unpack to terabytes."""
 NPY_MAGIC = b"\x93NUMPY"
-"""How one begins that is in no archive."""
+"""First bytes of a single array."""
 _INPUT_FILE = re.compile(r"input_(\d+)\.pb")
 
 
 def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tuple[InputCase, ...]:
-    """One case per file that `pattern` matches below `base`, its arrays written below `folder` as `.npy` files.
+    """Return one case per file that matches `pattern` in `base`; arrays are written to `folder` as `.npy` files.
 
     Raises:
-        ConfigError: no file matches, or files do not hold what the model takes; all that is wrong is in `problems`.
+        ConfigError: no file matches, or files do not fit the model; `problems` has all reasons.
     """
     files = sorted(base.glob(pattern))
     if not files:
@@ -53,31 +53,31 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
-    """The first folder of test data that also holds expected outputs, "" where none does: nothing is held to them."""
-    beside = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
-    return next((folder.relative_to(base).as_posix() for folder in beside), "")
+    """Return the first folder of test data with expected outputs, which are not compared; "" if there is none."""
+    folders = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
+    return next((folder.relative_to(base).as_posix() for folder in folders), "")
 
 
 def make_callable_cases(
-    facts: ModelFacts, source: str, given: Sequence[Mapping[str, str]], folder: Path
+    facts: ModelFacts, source: str, array_files: Sequence[Mapping[str, str]], folder: Path
 ) -> tuple[InputCase, ...]:
-    """One case per mapping of names to `.npy` files that the callable `source` gave: `samples.py:batches[0]`.
+    """Return one case per mapping of names to `.npy` files from the callable `source`: `samples.py:batches[0]`.
 
     Raises:
-        ConfigError: they are not what the model takes.
+        ConfigError: they do not fit the model.
     """
-    loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in given)
+    loaded = ({name: np.load(path, allow_pickle=False) for name, path in paths.items()} for paths in array_files)
     return _make_cases(facts, ((f"{source}[{index}]", arrays) for index, arrays in enumerate(loaded)), folder)
 
 
 def _make_cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Arrays as cases; what stands in place of arrays says why there are none."""
+    """Create cases from arrays; a text in place of arrays is the reason why there are none."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
-        found = [read] if isinstance(read, str) else list(_find_problems(facts, read))
-        problems += [f"`{name}`: {problem}" for problem in found]
-        if not isinstance(read, str) and not found:
+        reasons = [read] if isinstance(read, str) else list(_find_problems(facts, read))
+        problems += [f"`{name}`: {problem}" for problem in reasons]
+        if not isinstance(read, str) and not reasons:
             cases.append(_write_case(facts, name, read, folder / str(index)))
     if problems:
         raise ConfigError(f"`inputs` of `{facts.path}` are not what it takes", problems=tuple(problems))
@@ -85,7 +85,7 @@ def _make_cases(facts: ModelFacts, named: Iterator[tuple[str, Arrays | str]], fo
 
 
 def _read_arrays(facts: ModelFacts, file: Path) -> Arrays | str:
-    """The arrays by name, or why there are none."""
+    """Return the arrays by name, or the reason why there are none."""
     return _read_folder(facts, file) if file.is_dir() else _read_archive(file)
 
 
@@ -97,18 +97,18 @@ def _read_archive(file: Path) -> Arrays | str:
             if stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
                 return "is a single array; `numpy.savez` writes named ones"
         with zipfile.ZipFile(file) as archive:
-            size_bytes = sum(each.file_size for each in archive.infolist())
+            size_bytes = sum(entry.file_size for entry in archive.infolist())
         if size_bytes > MAX_ARCHIVE_BYTES:
             return f"holds {size_bytes:,} bytes when it is unpacked; at most {MAX_ARCHIVE_BYTES:,} are taken"
         with np.load(file, allow_pickle=False) as arrays:
             return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
-    except Exception as error:  # noqa: BLE001 - what zipfile and numpy raise of damaged files is no closed list
+    except Exception as error:  # noqa: BLE001 - zipfile and numpy raise many kinds of errors for damaged files
         return f"cannot be read ({type(error).__name__}: {error})"
 
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
-    """`input_<i>.pb`: by the names that they have where these are the model's, else one after another."""
-    numbers = {int(found[1]): file for file in folder.iterdir() if (found := _INPUT_FILE.fullmatch(file.name))}
+    """Read `input_<i>.pb`, by name if all names are the model's, and by order if not."""
+    numbers = {int(match[1]): file for file in folder.iterdir() if (match := _INPUT_FILE.fullmatch(file.name))}
     if not numbers:
         return "is a folder without `input_0.pb`"
     tensors = []
@@ -135,13 +135,13 @@ def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
         if is_external(tensor):
             return "keeps its data in another file; tensors that are fed hold their own"
         array = numpy_helper.to_array(tensor)
-    except Exception as error:  # noqa: BLE001 - what protobuf, onnx and numpy raise of damaged files is no closed list
+    except Exception as error:  # noqa: BLE001 - protobuf, onnx and numpy raise many kinds of errors for damaged files
         return f"is no tensor ({type(error).__name__}: {error})"
     return tensor.name, array.astype(str) if array.dtype.kind == "O" else array
 
 
 def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
-    """What the arrays lack, have too much, or have of another type or shape than the model takes."""
+    """Yield missing arrays, unknown names, and arrays whose type or shape does not fit the model."""
     inputs = {value.name: value for value in facts.inputs}
     for name in inputs:
         if name not in arrays:
@@ -154,20 +154,14 @@ def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
 
 
 def _find_value_problems(value: ValueInfo, array: NDArray[Any]) -> Iterator[str]:
-    element = value.type.removeprefix("tensor(").removesuffix(")")
-    wanted = DTYPES.get(element)
+    wanted = DTYPES.get(element_type(value))
     if wanted is None:
         yield f"`{value.name}` cannot be given: no array can hold `{value.type}`"
     elif array.dtype != wanted and not (wanted == "str" and array.dtype.kind == "U"):
         yield f"`{value.name}` is {array.dtype}; the model takes {wanted}"
-    if value.shape is not None and not _fits_shape(value, array):
-        yield f"`{value.name}` has the shape {_format_shape(array.shape)}; the model takes {_format_shape(name_axes(value))}"
-
-
-def _fits_shape(value: ValueInfo, array: NDArray[Any]) -> bool:
-    dims = name_axes(value)
-    fixed = zip(dims, array.shape, strict=False)
-    return len(dims) == array.ndim and all(isinstance(dim, str) or dim == size for dim, size in fixed)
+    if match_axis_sizes(value, array.shape) is None:
+        shape = _format_shape(array.shape)
+        yield f"`{value.name}` has the shape {shape}; the model takes {_format_shape(name_axes(value))}"
 
 
 def _format_shape(shape: tuple[object, ...]) -> str:
@@ -176,30 +170,30 @@ def _format_shape(shape: tuple[object, ...]) -> str:
 
 def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> InputCase:
     folder.mkdir(parents=True)
-    paths, sizes = {}, {}
+    paths: dict[str, str] = {}
+    sizes: dict[str, int] = {}
     for index, value in enumerate(facts.inputs):
         path = folder / f"{index}.npy"
         np.save(path, arrays[value.name], allow_pickle=False)
         paths[value.name] = str(path.absolute())
-        dims = zip(name_axes(value), arrays[value.name].shape, strict=False)
-        sizes.update({dim: size for dim, size in dims if isinstance(dim, str)})
+        sizes |= match_axis_sizes(value, arrays[value.name].shape) or {}
     return InputCase(name=name, origin="user", inputs=paths, sizes=sizes)
 
 
 STORED_INPUTS_FOLDER = "inputs"
-"""Its name below the cache folder."""
+"""Name of the folder in the cache."""
 
 MAX_STORED_FILES = 100
 MAX_STORED_BYTES = 1 << 30
-"""So many files, and so many bytes, stay at most; what was used last stays longest."""
+"""Limits of stored inputs; the least recently used files are removed first."""
 
 MAX_STEM_LENGTH = 60
 
 
 def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
-    """The name of the file below `folder` that holds the inputs of a case; "" where it cannot be written.
+    """Write the inputs of a case to a file in `folder` atomically; return its name, or "" if that fails.
 
-    The name follows from the content, so that equal inputs are one file. Writing is atomic.
+    The name is a hash of the content, so that equal inputs are stored once.
     """
     digest = hashlib.sha256()
     for name, path in case.inputs.items():
@@ -223,18 +217,13 @@ def _write_archive(file: Path, inputs: Mapping[str, str]) -> None:
     if file.exists():
         file.touch()
         return
-    scratch = file.with_name(f".{secrets.token_hex(4)}")
-    try:
-        with zipfile.ZipFile(scratch, "w") as archive:
-            for name, path in inputs.items():
-                archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replace_atomically(file) as part, zipfile.ZipFile(part, "w") as archive:
+        for name, path in inputs.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:
-    """Remove what was not used for longest. Another gate may do the same at this moment."""
+    """Remove the least recently used files. Another process may do the same at this moment."""
     size, count = 0, 0
     for file, file_size in _sort_by_last_use(folder):
         count, size = count + 1, size + file_size
@@ -244,10 +233,10 @@ def _prune_archives(folder: Path, newest: Path) -> None:
 
 
 def _sort_by_last_use(folder: Path) -> Iterator[tuple[Path, int]]:
-    found = []
+    files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):
             state = file.stat()
-            found.append((state.st_mtime_ns, file, state.st_size))
-    for _, file, size in sorted(found, reverse=True):
+            files.append((state.st_mtime_ns, file, state.st_size))
+    for _, file, size in sorted(files, reverse=True):
         yield file, size

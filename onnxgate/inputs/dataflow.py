@@ -1,4 +1,4 @@
-"""Where the values of a graph go to, and what of them is constant: as much as the meaning of an input needs."""
+"""Dataflow of a graph: uses of values through simple operators, and constants, as needed to find roles."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
 VALUE_PRESERVING_OPERATORS = frozenset(
     {"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"}
 )
+"""Operators whose output has the values of their first input, possibly with another shape or type."""
 MAX_VARIANTS = 4
-"""In so many ways at most is a value followed that reaches the same place in several."""
-
-"""Operators whose output holds the values of their first input, at most in another shape or type."""
+"""Maximum number of ways to the same value that are followed."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""A factor whose denominator has more comes of a chain of constants that no network has: it is not followed."""
+"""Longer chains of constant factors are not followed; real networks do not have them."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -49,12 +48,12 @@ ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
     "SequenceInsert",
     "ai.onnx.ml.ArrayFeatureExtractor",
 }
-"""Operators whose outputs hold values of their first input, all or some, at most rounded."""
+"""Operators whose outputs have all or some values of their first input, possibly rounded."""
 
 REDUCING_OPERATORS = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
 )
-"""Operators that keep what is positive positive."""
+"""Operators whose results are positive for positive values."""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "Equal": operator.eq,
@@ -69,7 +68,7 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 class ValueUse:
     """One input of one node that a value reaches, as `scale * value + offset`.
 
-    `flipped`: it is its negation there, of 0 or 1. `summed`: it is a sum or a mean of several.
+    `flipped`: it is the logical negation of 0 or 1. `summed`: it is a sum or mean of several values.
     """
 
     node: onnx.NodeProto
@@ -81,29 +80,29 @@ class ValueUse:
 
     @property
     def operator(self) -> str:
-        """`Gather`, or `com.microsoft.EmbedLayerNormalization`."""
+        """The operator's name, with its domain unless that is the default one."""
         domain = self.node.domain
         return self.node.op_type if domain in ("", "ai.onnx") else f"{domain}.{self.node.op_type}"
 
     def attribute(self, name: str, default: int = 0) -> int:
-        """An integer attribute."""
-        return next((int(each.i) for each in self.node.attribute if each.name == name), default)
+        """Return an integer attribute."""
+        return next((int(attribute.i) for attribute in self.node.attribute if attribute.name == name), default)
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
-        """An attribute that holds a list of numbers or texts."""
-        found = next((each for each in self.node.attribute if each.name == name), None)
-        if found is None:
+        """Return an attribute that is a list of numbers or strings."""
+        listed_attribute = next((attribute for attribute in self.node.attribute if attribute.name == name), None)
+        if listed_attribute is None:
             return ()
-        return (*(text.decode() for text in found.strings), *found.ints, *found.floats)
+        return (*(text.decode() for text in listed_attribute.strings), *listed_attribute.ints, *listed_attribute.floats)
 
     def other(self, position: int) -> str:
-        """The name of another input of the node, "" where it has none."""
+        """Return the name of another input of the node, "" if it is absent."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedValue:
-    """A value that another one has become, as `scale * value + offset`."""
+    """A value computed from another one as `scale * value + offset`."""
 
     name: str
     offset: Fraction = Fraction(0)
@@ -113,9 +112,9 @@ class DerivedValue:
 
 
 class DataflowGraph:
-    """The nodes of a model by the values that they take and give, subgraphs and local functions included.
+    """Nodes of a model by their inputs and outputs, including subgraphs and local functions.
 
-    Names of sibling subgraphs are not told apart: a value may seem to be used where it is not, never the reverse.
+    Equal names in sibling subgraphs are treated as one value: a use can be reported that does not exist.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -123,7 +122,7 @@ class DataflowGraph:
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
-        self._leaving: dict[str, list[str]] = {}  # a body's output -> outputs of its node
+        self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
         self._add(_inline_functions(model).graph)
 
     def _add(self, graph: onnx.GraphProto) -> None:
@@ -141,7 +140,7 @@ class DataflowGraph:
                     self._leaving.setdefault(inner, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
-        """Every use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
+        """Yield each use of the value, also after it was reshaped, cast, negated, scaled or shifted by a constant."""
         todo = [DerivedValue(name)]
         seen: dict[str, set[DerivedValue]] = {name: set(todo)}
         while todo:
@@ -180,7 +179,7 @@ class DataflowGraph:
         return [replace(here, name=name) for name in use.node.output]
 
     def _computed(self, use: ValueUse, here: DerivedValue) -> Iterable[DerivedValue]:
-        """Through arithmetic with a constant: shifts, scales, the complement to 1, a comparison with 0 or 1."""
+        """Follow arithmetic with a constant: offsets, factors, the complement to 1, comparisons with 0 or 1."""
         constant = self.scalar(use.other(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
@@ -203,7 +202,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(here.name, flipped=use.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """What a comparison with a constant tells of a 0-or-1 value: True where 1 makes it true, None where neither."""
+        """Return whether 1 makes a comparison with a constant true; None if 0 and 1 have the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.other(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -213,29 +212,34 @@ class DataflowGraph:
         return at_one if at_zero != at_one else None
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
-        """The shape of a value where the file tells it, also through a cast or the dequantisation of a weight."""
-        for each in self._back(name, _SHAPE_PRESERVING_OPERATORS):
-            if each in self._tensors:
-                return tuple(self._tensors[each].dims)
-            if each in self._dims:
-                return self._dims[each]
-            node = self._producers.get(each)
+        """Return the declared shape of a value, also through a cast or the dequantization of a weight."""
+        for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
+            if value in self._tensors:
+                return tuple(self._tensors[value].dims)
+            if value in self._dims:
+                return self._dims[value]
+            node = self._producers.get(value)
             if node is not None and node.op_type == "Constant":
-                return next((tuple(given.t.dims) for given in node.attribute if given.name == "value"), None)
+                return next(
+                    (tuple(attribute.t.dims) for attribute in node.attribute if attribute.name == "value"), None
+                )
         return None
 
     def scalar(self, name: str) -> float | None:
-        """The one value that all elements of a constant have; None where it is no constant, or not of one element."""
-        for each in self._back(name, VALUE_PRESERVING_OPERATORS):
-            if each in self._tensors:
-                return _read_single_element(self._tensors[each])
-            node = self._producers.get(each)
+        """Return the value of a constant with one element; None for other values."""
+        for value in self._back(name, VALUE_PRESERVING_OPERATORS):
+            if value in self._tensors:
+                return _read_single_element(self._tensors[value])
+            node = self._producers.get(value)
             if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
-                return next((_read_constant(given) for given in node.attribute if given.name.startswith("value")), None)
+                return next(
+                    (_read_constant(attribute) for attribute in node.attribute if attribute.name.startswith("value")),
+                    None,
+                )
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """The value, and those that it is made of by these operators alone; a ring is left where it begins again."""
+        """Yield the value and its sources through these operators; a cycle ends the search."""
         seen: set[str] = set()
         while name not in seen:
             seen.add(name)
@@ -247,13 +251,13 @@ class DataflowGraph:
 
 
 def _inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without calls of local functions; as it is where they cannot be followed, or end too late."""
+    """Inline local functions; return the model unchanged if that is not possible within limits."""
     if not model.functions or explain_unfollowed_calls(model):
         return model
 
     try:
         return inliner.inline_local_functions(model)
-    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # a call that is none
+    except (checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
         return model
 
 
@@ -265,14 +269,14 @@ def _iterate_subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def _find_entered_subgraphs(node: onnx.NodeProto, position: int) -> list[onnx.GraphProto]:
-    """Bodies whose formal input at `position` is the node's: those of Scan, and of Loop after its two own inputs."""
+    """Return the subgraphs that receive the node's input at `position`: of Scan, and of Loop after two inputs."""
     if node.op_type == "If" or (node.op_type == "Loop" and position < 2):
         return []
     return [body for body in _iterate_subgraphs(node) if position < len(body.input)]
 
 
 def _pair_subgraph_outputs(node: onnx.NodeProto, body: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Which output of a body becomes which of its node: those of Loop begin with the condition to go on."""
+    """Pair outputs of a subgraph with outputs of its node; a Loop body's first output is its condition."""
     first = 1 if node.op_type == "Loop" else 0
     for inner, outer in zip(body.output[first:], node.output, strict=False):
         yield inner.name, outer
@@ -303,5 +307,5 @@ def _read_single_element(tensor: onnx.TensorProto) -> float | None:
         ValueError,
         IndexError,
         OverflowError,
-    ):  # data that is not there, or of a type that is no number
+    ):  # missing data, or a type that is not numeric
         return None

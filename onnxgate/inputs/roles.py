@@ -1,4 +1,4 @@
-"""What the values of a graph input mean to the graph, so that generated ones do not fail by themselves."""
+"""Roles of graph inputs: the meaning of their values in the graph, so that generated ones are valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from onnxgate.inputs.axis_sizes import evaluate_formula, name_axes
+from onnxgate.inputs.axis_sizes import element_type, evaluate_formula, name_axes
 from onnxgate.inputs.dataflow import DataflowGraph, ValueUse
 from onnxgate.inputs.shape_inputs import REDUCTION_OPERATORS, FixedValues, find_control_values
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
@@ -19,7 +19,7 @@ ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"
 
 @dataclass(frozen=True, slots=True)
 class IndexRole:
-    """Values in `low`..`high - 1`, never `avoid` (a padding token), each different along one axis where asked."""
+    """Indices in `low`..`high - 1` without `avoid` (a padding token), and distinct along one axis if set."""
 
     low: int
     high: int
@@ -29,7 +29,7 @@ class IndexRole:
 
 @dataclass(frozen=True, slots=True)
 class MaskRole:
-    """Zeros and ones; `keeps`: a one keeps what it stands for, False: a one drops it, None: not known."""
+    """Zeros and ones; `keeps` is True if a one keeps its element, False if it masks it, None if unknown."""
 
     keeps: bool | None
 
@@ -43,28 +43,28 @@ class LengthRole:
 
 @dataclass(frozen=True, slots=True)
 class PlainRole:
-    """A number like any other, of a function's domain."""
+    """A number within a function's domain, without a further meaning."""
 
     domain: ValueDomain = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """What decides shapes, axes or sizes of a node."""
+    """A value that decides shapes, axes or sizes of a node, and that cannot be derived."""
 
     operator: str
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryRole:
-    """One of the values that an encoder knows."""
+    """One of the categories of an encoder."""
 
-    known: tuple[str | int | float, ...]
+    values: tuple[str | int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRole:
-    """A number between two others, of which one may be infinite: a probability, what a logarithm takes 1 less."""
+    """A number between two bounds, one of which can be infinite."""
 
     low: float
     high: float
@@ -77,7 +77,7 @@ CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
     "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
 }
-"""Encoder -> its attributes that list the values it knows."""
+"""Encoder -> attributes that list its categories."""
 
 INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "Gather": (1, 0, "axis"),
@@ -95,7 +95,7 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
     "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
 }
-"""Operator -> position of its indices, position of what they select from, its axis (or the attribute that holds it).
+"""Operator -> position of the indices, position of the data, axis (or the attribute with the axis).
 
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
@@ -112,7 +112,7 @@ LENGTH_INPUTS = {
     "Range": (0, 1, 2),
     "Loop": (0,),
 }
-"""Operator -> positions of what is a count; 1 fits all."""
+"""Operator -> positions of counts; 1 is valid for all."""
 
 CONTROL_INPUTS = {
     **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
@@ -131,7 +131,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> positions of what decides shapes, axes or sizes there: no value but the author's own is known to fit."""
+"""Operator -> positions of inputs that decide shapes, axes or sizes, for which most values are invalid."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
@@ -162,24 +162,24 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "above one": (1.0, math.inf),
     "zero": (0.0, 0.0),
 }
-"""Where the values of a domain lie; generated ones keep away from the ends."""
+"""Bounds of each domain; generated values keep a distance from them."""
 
 MASKED_SCORE = -1e4
-"""A score below this takes no part in a softmax."""
+"""Scores below this do not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
 
 def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGraph, sizes: Mapping[str, int]) -> Role:
-    """The meaning of one input under one setting of the dynamic axes."""
+    """Return the role of one input for one setting of the dynamic axes."""
     uses = list(graph.uses(value.name))
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
         return _find_control(value, controls, graph, sizes)
-    known = _find_categories(uses, value.type)
-    if known:
-        return CategoryRole(known)
-    element = value.type.removeprefix("tensor(").removesuffix(")")
+    categories = _find_categories(uses, value.type)
+    if categories:
+        return CategoryRole(categories)
+    element = element_type(value)
     if element == "bool":
         return MaskRole(_find_polarity(uses, graph))
     if "mask" in value.name.lower() and element != "string":
@@ -190,27 +190,34 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
 
 
 def find_mask_polarity(name: str, graph: DataflowGraph) -> bool | None:
-    """Whether the ones of a mask keep, as far as the graph shows it; None where only its name tells."""
+    """Return whether the ones of a mask keep elements; None if the graph does not show it."""
     return _find_polarity(list(graph.uses(name)), graph)
 
 
 def _find_control(
     value: ValueInfo, uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]
 ) -> FixedValues | UnresolvedControl:
-    """The one value that fits all uses that decide a shape, where the shapes that the file declares tell it."""
+    """Return the value that fits all uses which decide a shape, if declared shapes determine it."""
     count = count_elements(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
-    found = [find_control_values(use, graph, count, sizes) for use in uses]
-    first = found[0]
-    return first if first is not None and all(each == first for each in found) else UnresolvedControl(uses[0].operator)
+    values = [find_control_values(use, graph, count, sizes) for use in uses]
+    first = values[0]
+    return (
+        first if first is not None and all(fixed == first for fixed in values) else UnresolvedControl(uses[0].operator)
+    )
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
-    """The values that every encoder of this input knows, else those of the first one."""
+    """Return the categories that all encoders of this input share; those of the first one if they share none."""
     wanted = str if "string" in element else (int, float)
-    lists = [[each for name in CATEGORY_ATTRIBUTES.get(use.operator, ()) for each in use.listed(name)] for use in uses]
-    every = [known for found in lists if (known := [each for each in found if isinstance(each, wanted)])]
-    shared = [each for each in every[0] if all(each in known for known in every)] if every else []
-    return tuple(shared or (every[0] if every else ()))
+    encoders: list[list[str | int | float]] = []
+    for use in uses:
+        listed = [value for name in CATEGORY_ATTRIBUTES.get(use.operator, ()) for value in use.listed(name)]
+        if typed := [value for value in listed if isinstance(value, wanted)]:
+            encoders.append(typed)
+    if not encoders:
+        return ()
+    shared = [value for value in encoders[0] if all(value in values for values in encoders)]
+    return tuple(shared or encoders[0])
 
 
 def _find_integer_role(
@@ -236,18 +243,21 @@ def _find_integer_role(
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """The values that fit every use as an index, None where there is no such use."""
-    ranges = [found for use in uses for found in _find_index_ranges(use, graph, sizes)]
+    """Return the values that are valid for all uses as an index, None if there is no such use."""
+    ranges = [index_range for use in uses for index_range in _find_index_ranges(use, graph, sizes)]
     if not ranges:
         return None
-    low = max(0, max(each[0] for each in ranges))
+    low = max(0, max(axis_range[0] for axis_range in ranges))
     return IndexRole(
-        low, max(min(each[1] for each in ranges), low + 1), _find_padding_token(uses, graph), _find_distinct_axis(uses)
+        low,
+        max(min(axis_range[1] for axis_range in ranges), low + 1),
+        _find_padding_token(uses, graph),
+        _find_distinct_axis(uses),
     )
 
 
 def _find_index_ranges(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-    """The values that one use as an index allows: one range; (0, 1) where the size of the axis is not known."""
+    """Yield the range of values that one use as an index allows; (0, 1) if the size of the axis is unknown."""
     limit = None if use.summed else _find_index_limit(use, graph, sizes)
     if limit is not None and use.scale:
         ends = sorted((place - use.offset) / use.scale for place in (0, limit - 1))
@@ -270,7 +280,7 @@ def _find_index_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, i
     dims = graph.dims(use.other(data))
     first = use.attribute(axis) if isinstance(axis, str) else axis
     if use.operator in {"GatherND", "ScatterND"}:
-        return min((_get_axis_size(dims, each, sizes) for each in range(first, len(dims or ()))), default=1)
+        return min((_get_axis_size(dims, position, sizes) for position in range(first, len(dims or ()))), default=1)
     return _get_axis_size(dims, first, sizes)
 
 
@@ -282,7 +292,7 @@ def _get_axis_size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, 
 
 
 def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int | None:
-    """The token that the graph compares this input with: what it treats as padding."""
+    """Return the token that the graph compares this input with, which is its padding."""
     for use in uses:
         if use.operator == "Equal":
             constant = graph.scalar(use.other(1 - use.position))
@@ -293,7 +303,7 @@ def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int |
 
 
 def _find_distinct_axis(uses: Sequence[ValueUse]) -> int | None:
-    """The axis along which two equal indices would write the same place twice: which one stays is not defined."""
+    """Return the axis along which equal indices would write an element twice, with an undefined result."""
     for use in uses:
         if use.position == 1 and use.operator in {"Scatter", "ScatterElements", "ScatterND"}:
             return use.attribute("axis")
@@ -305,7 +315,7 @@ def _is_length_name(name: str) -> bool:
 
 
 def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
-    """The size of the axis along which an operator takes its lengths; None where this is no length."""
+    """Return the size of the axis to which a length refers; None if the use is not a length."""
     if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.offset or use.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
@@ -318,7 +328,7 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """The smallest non-leading dynamic axis of the other inputs, else the smallest of their axes: no more is sure."""
+    """Return the smallest non-leading dynamic axis of the other inputs, or the smallest of all their axes."""
     shapes = [other.shape or () for other in inputs if other.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
     every = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
@@ -326,13 +336,13 @@ def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: M
 
 
 def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
-    """Whether the graph takes the value for true or false there."""
+    """Return whether the graph uses the value as a boolean."""
     to_bool = use.operator == "Cast" and use.attribute("to") == 9  # TensorProto.BOOL
     return to_bool or (use.operator, use.position) in ATTENTION_MASKS or graph.truth(use) is not None
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """A number in the domain of every function that it reaches as it is, or scaled and shifted by constants."""
+    """Return the role of a number that is in the domain of every function it reaches, also scaled and shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.scale != 1 or use.offset]
     if not changed:
@@ -345,7 +355,7 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 
 
 def _invert_use(end: float, use: ValueUse) -> float:
-    """What a value was that is `end` where it is used."""
+    """Return the value of the input that becomes `end` at its use."""
     if not math.isfinite(end):
         return end if use.scale > 0 else -end
     return float((Fraction(end) - use.offset) / use.scale)
@@ -364,18 +374,18 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 def _find_named_mask_role(value: ValueInfo, element: str, uses: Sequence[ValueUse], graph: DataflowGraph) -> Role:
     keeps = _find_polarity(uses, graph)
     if keeps is None and "int" not in element and any(use.operator == "Add" for use in uses):
-        return PlainRole("zero")  # it is added to the scores
+        return PlainRole("zero")  # it is added to scores
     if keeps is None and "padding" not in value.name.lower():
         keeps = True
     return MaskRole(keeps)
 
 
 def _find_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Whether ones keep, as far as the graph tells it by what it does to scores, else by what it counts."""
+    """Return whether ones keep elements, shown by operations on scores, or by sums of the mask."""
     for votes in (_find_score_votes(uses, graph), _find_count_votes(uses)):
-        said = set(votes)
-        if len(said) == 1:
-            return said.pop()
+        polarities = set(votes)
+        if len(polarities) == 1:
+            return polarities.pop()
     return None
 
 

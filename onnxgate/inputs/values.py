@@ -1,7 +1,7 @@
-"""Seeded values, the same on every system and with every release of numpy.
+"""Seeded values, equal on all systems and with all releases of numpy.
 
-They are made from numpy's raw Philox bits by integer arithmetic and exactly rounded operations only: numpy's own
-distributions may change between releases.
+Only integer arithmetic and exactly rounded operations are applied to numpy's raw Philox bits, since numpy's
+distributions can change between releases.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DTYPES = {
     "string": "str",
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Element type as ONNX Runtime spells it -> numpy's name; what is not here cannot be fed."""
+"""Element type as ONNX Runtime spells it -> numpy's name; other types are not supported."""
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
-MAX_PLAIN_INTEGER = 8  # integers whose meaning is not known lie below this
-DOMAIN_MARGIN = 0.1  # positive values keep this distance from zero
+MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known meaning
+DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
 
 
 def generate_values(
@@ -42,7 +42,7 @@ def generate_values(
     shape: Sequence[int],
     seed: str,
 ) -> Array:
-    """Values of a numpy type that mean something to the graph."""
+    """Return values of a numpy type for a role."""
     match role:
         case MaskRole():
             return _generate_mask(role, tuple(shape), seed).astype(dtype)
@@ -50,8 +50,8 @@ def generate_values(
             return _generate_indices(role, tuple(shape), seed).astype(dtype)
         case LengthRole(limit):
             return _generate_lengths(limit, tuple(shape), seed).astype(dtype)
-        case CategoryRole(known):
-            return np.array(known)[draw_integers(seed, 0, len(known), tuple(shape))].astype(dtype)
+        case CategoryRole(values):
+            return np.array(values)[draw_integers(seed, 0, len(values), tuple(shape))].astype(dtype)
         case FixedValues(values):
             return np.array(values, dtype).reshape(tuple(shape))
         case RangeRole(low, high):
@@ -61,19 +61,19 @@ def generate_values(
 
 
 def draw_bits(seed: str, count: int) -> NDArray[np.uint64]:
-    """So many raw 64-bit numbers of the stream that belongs to `seed`."""
+    """Return `count` raw 64-bit numbers of the stream of `seed`."""
     key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
     return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
 
 
 def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Whole numbers in `low`..`high - 1`."""
+    """Return integers in `low`..`high - 1`."""
     raw = draw_bits(seed, math.prod(shape)) >> np.uint64(11)
     return np.asarray((raw % np.uint64(max(high - low, 1))).astype(np.int64).reshape(shape) + low)
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Nearly normal: the sum of four uniform 16-bit numbers, of mean 0 and variance 1, within +-3.47."""
+    """Return nearly normal numbers: sums of four uniform 16-bit numbers, mean 0, variance 1, within +-3.47."""
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -83,7 +83,7 @@ def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
 def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int, ...], seed: str) -> Array:
     if dtype.kind == "U":
         return np.array(WORDS)[draw_integers(seed, 0, len(WORDS), shape)]
-    if dtype == np.uint8 and len(shape) >= 3:  # a picture
+    if dtype == np.uint8 and len(shape) >= 3:  # an image
         return draw_integers(seed, 1 if domain == "positive" else 0, 256, shape).astype(dtype)
     if dtype.kind in "iu" and domain == "zero":
         return np.zeros(shape, dtype)
@@ -93,7 +93,7 @@ def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
-    """Nearly normal values moved into the domain of a function."""
+    """Map nearly normal values into the domain of a function."""
     match domain:
         case "any":
             return values
@@ -110,7 +110,7 @@ def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
 
 
 def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
-    """Evenly between two ends and away from both; where only one is finite, on the right side of it."""
+    """Return values between two bounds with a distance from both; one of them can be infinite."""
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
@@ -119,7 +119,7 @@ def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str
 
 
 def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Indices in bounds; where a place must not be written twice, each next one along that axis."""
+    """Return indices within bounds, consecutive along the axis on which they must be distinct."""
     span = max(role.high - role.low, 1)
     if role.distinct_along is not None and shape:
         return np.asarray(role.low + np.indices(shape)[role.distinct_along % len(shape)] % span)
@@ -128,7 +128,7 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_lengths(limit: int, shape: tuple[int, ...], seed: str) -> Array:
-    """Lengths of at least 1; the first has the full length, so that nothing is shorter than its axis."""
+    """Return lengths of at least 1; the first one is the full length of the axis."""
     values = draw_integers(seed, 1, max(limit, 1) + 1, shape)
     if values.size:
         values.flat[0] = max(limit, 1)
@@ -136,17 +136,17 @@ def _generate_lengths(limit: int, shape: tuple[int, ...], seed: str) -> Array:
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Rows along the last axis whose end is padding, one place to half of them; the first row of all has none.
+    """Return a mask with padding at the end of each row of the last axis: one element to half of them.
 
-    No row is masked completely. Where the graph does not tell whether True keeps or drops, every row has both, with
-    True first: no row is fully masked then, whichever it is.
+    The first row has no padding, and no row is masked completely. If it is unknown whether True keeps or masks, each
+    row has both values, with True first.
     """
     if not shape:
         return np.array(role.keeps is not False)
     length = shape[-1]
     rows = shape[:-1]
-    kept = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
-    if kept.size and role.keeps is not None:
-        kept.flat[0] = length
-    keep = np.arange(length) < np.asarray(kept)[..., None]
+    lengths = length - np.asarray(draw_integers(seed, 1, length // 2 + 1, rows)) * (length > 1)
+    if lengths.size and role.keeps is not None:
+        lengths.flat[0] = length
+    keep = np.arange(length) < np.asarray(lengths)[..., None]
     return ~keep if role.keeps is False else keep

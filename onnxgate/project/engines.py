@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,17 +15,98 @@ from onnxgate.core.spelling import join_quoted, suggest_spelling
 from onnxgate.project.lock.types import LockedRuntime
 
 ONNXRUNTIME = "onnxruntime"
-ENGINES = (ONNXRUNTIME, "onnxruntime-web", "openvino", "tract", "onnx", "opencv-python-headless")
-ONNXRUNTIME_BUILDS = ("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn")
-"""Builds of ONNX Runtime under names of their own: they share its module, and need hardware or drivers."""
 
-NODE_ENGINES = ("onnxruntime-web",)
-"""Engines that npm installs and Node runs, without Python."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """One engine; `runtimes/worker/adapters/` has a module of the same name, with `_` for `-`."""
+
+    name: str  # the package's normalised name
+    module: str = ""  # what Python imports; "": the name, with `_` for `-`
+    builds: tuple[str, ...] = ()  # packages that have the same module but need special hardware or drivers
+    on_node: bool = False  # installed by npm and run by Node, without Python and without an adapter
+    has_providers: bool = False  # has execution providers, and loads libraries of custom operators
+    has_optimization_levels: bool = False  # its graph optimiser can be configured
+    dependencies: tuple[str, ...] = ("numpy",)  # packages that every release needs
+    conditional_dependencies: tuple[str, ...] = ()  # packages that only some releases need
+    variables: tuple[str, ...] = ()  # patterns of environment variables that the engine reads
+    health_check: str = ""  # statements for a new environment; `builder.HEALTH_SCRIPT` has the names that they see
+
+
+RECORDS = (
+    Engine(
+        name=ONNXRUNTIME,
+        builds=("onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino", "onnxruntime-qnn"),
+        has_providers=True,
+        has_optimization_levels=True,
+        variables=("ORT_*", "ONNXRUNTIME_*"),
+        # Source: onnxruntime 1.16.3 imports next to numpy 2 with a warning, and fails at the first tensor.
+        health_check="assert engine.OrtValue.ortvalue_from_numpy(numpy.ones(3)).numpy().sum() == 3",
+    ),
+    # Source: under Node, 1.16.3 to 1.30.0 need nothing else of what their package.json lists.
+    Engine(
+        name="onnxruntime-web",
+        on_node=True,
+        has_optimization_levels=True,
+        dependencies=("onnxruntime-common",),
+    ),
+    # Source: openvino 2026.4.1 imports and runs without its `openvino-telemetry`.
+    Engine(
+        name="openvino",
+        variables=("OPENVINO*", "OV_*"),
+        health_check=(
+            "core = engine.Core()\nassert core.compile_model(core.read_model(model), 'CPU')(ones)[0].sum() == -3"
+        ),
+    ),
+    Engine(
+        name="tract",
+        health_check=(
+            "import os, tempfile\n"
+            "with tempfile.TemporaryDirectory() as folder:\n"
+            "    path = os.path.join(folder, 'model.onnx')\n"
+            "    with open(path, 'wb') as file:\n"
+            "        file.write(model)\n"
+            "    runnable = engine.onnx().load(path).into_model().into_runnable()\n"
+            "    assert runnable.run([ones])[0].to_numpy().sum() == -3"
+        ),
+    ),
+    Engine(
+        name="onnx",
+        dependencies=("numpy", "protobuf"),
+        # Source: onnx 1.23.2 imports both, 1.18.0 has no ml_dtypes.
+        conditional_dependencies=("ml-dtypes", "typing-extensions"),
+        health_check=(
+            "from onnx.reference import ReferenceEvaluator\n"
+            "evaluator = ReferenceEvaluator(engine.load_model_from_string(model))\n"
+            "assert evaluator.run(None, {'x': ones})[0].sum() == -3"
+        ),
+    ),
+    Engine(
+        name="opencv-python-headless",
+        module="cv2",
+        health_check=(
+            "net = engine.dnn.readNetFromONNX(numpy.frombuffer(model, numpy.uint8))\n"
+            "net.setInput(ones, 'x')\n"
+            "assert net.forward().sum() == -3"
+        ),
+    ),
+)
+"""All engines, in the order of tables. The health check's model is `y = Neg(x)`, so that `ones` add up to -3."""
+ENGINES = tuple(engine.name for engine in RECORDS)
+ONNXRUNTIME_BUILDS = RECORDS[0].builds
+REQUIRED_DEPENDENCIES = {engine.name: engine.dependencies for engine in RECORDS}
+_BY_PACKAGE = {package: engine for engine in RECORDS for package in (engine.name, *engine.builds)}
+_UNKNOWN = Engine(name="", dependencies=())
+
+
+def find_engine(package: str) -> Engine:
+    """Return the record of an engine, or of the engine that a package is a build of; an empty one if unknown."""
+    return _BY_PACKAGE.get(package, _UNKNOWN)
 
 
 def runs_on_node(engine: str) -> bool:
-    """Return whether npm installs the engine and Node runs it."""
-    return engine in NODE_ENGINES
+    """Whether npm installs it and Node runs it."""
+    return find_engine(engine).on_node
 
 
 def parse_engine(runtime: str) -> str:
@@ -34,40 +116,30 @@ def parse_engine(runtime: str) -> str:
 
 
 def engine_family(engine: str) -> str:
-    """Return the engine of a build: `onnxruntime` for each of its builds."""
-    return ONNXRUNTIME if engine in ONNXRUNTIME_BUILDS else engine
+    """Return the engine that computes: `onnxruntime` for each of its builds."""
+    return find_engine(engine).name or engine
+
+
+def import_name(engine: str) -> str:
+    """Return the name of the Python module of an engine."""
+    return find_engine(engine).module or engine_family(engine).replace("-", "_")
 
 
 def has_optimization_levels(engine: str) -> bool:
-    """Return whether the engine's graph optimizer can be configured."""
-    return engine.startswith(ONNXRUNTIME)
+    """Whether its graph optimiser can be configured."""
+    return find_engine(engine).has_optimization_levels
 
 
 def has_providers(engine: str) -> bool:
-    """Return whether the engine has execution providers, and loads libraries of custom operators."""
-    return engine_family(engine) == ONNXRUNTIME
-
-
-REQUIRED_DEPENDENCIES = {
-    "onnxruntime": ("numpy",),
-    "openvino": ("numpy",),
-    "tract": ("numpy",),
-    "onnx": ("numpy", "protobuf"),
-    "opencv-python-headless": ("numpy",),
-    "onnxruntime-web": ("onnxruntime-common",),
-}
-"""Packages that each engine needs."""
-CONDITIONAL_DEPENDENCIES = {"onnx": ("ml-dtypes", "typing-extensions")}
-"""Packages that only some releases of an engine need. Source: onnx 1.23.2 imports both, 1.18.0 has no ml_dtypes.
-
-Other dependencies are not installed: openvino 2026.4.1 runs without `openvino-telemetry`, and under Node
-onnxruntime-web 1.16.3 to 1.30.0 needs only onnxruntime-common.
-"""
+    """Whether it has execution providers, and loads libraries of custom operators."""
+    return find_engine(engine).has_providers
 
 
 def engine_dependencies(engine: str) -> tuple[str, ...]:
-    """Return the packages that may be pinned with an engine."""
-    return (*REQUIRED_DEPENDENCIES.get(engine, ()), *CONDITIONAL_DEPENDENCIES.get(engine, ()))
+    """Return the packages that may be pinned with an engine; all others are left out."""
+    if engine not in ENGINES:
+        return ()
+    return (*find_engine(engine).dependencies, *find_engine(engine).conditional_dependencies)
 
 
 def has_required_dependencies(runtime: LockedRuntime) -> bool:

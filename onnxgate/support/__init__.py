@@ -1,1 +1,1 @@
-"""What each release implements: measured limits, and their match with a model's facts."""
+"""Support tables of runtime releases, prediction of loads, and suggestions."""

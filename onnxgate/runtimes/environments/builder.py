@@ -16,7 +16,7 @@ import filelock
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
-from onnxgate.project.engines import runs_on_node
+from onnxgate.project.engines import find_engine, import_name, runs_on_node
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage
 from onnxgate.runtimes.environments import node, storage, user_environment, wheels
 from onnxgate.runtimes.environments.command_runner import (
@@ -241,7 +241,7 @@ class Environments:
     def _examine(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
         """Raises `UnavailableError` where it does not import, or is not what is locked."""
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
-        trial = health_check_arguments(wheels.import_name(runtime.engine), runtime.engine, tuple(expected))
+        trial = health_check_arguments(runtime.engine, tuple(expected))
         ended = self._commands.run([str(interpreter), *trial], timeout_s=HEALTH_TIMEOUT_S)
         if ended.status != 0:
             raise UnavailableError(f"`{runtime.name}` does not work here: {last_error_line(ended)}")
@@ -345,31 +345,6 @@ HEALTH_MODEL_HEX = (
     "0f0a0179120a0a08080112040a02080342040a00100d"
 )
 """`<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Neg(x) }`, as it lies in a file."""
-HEALTH_STATEMENTS = {
-    # Source: onnxruntime 1.16.3 beside numpy 2 is imported, with a warning, and falls at the first tensor.
-    "onnxruntime": "assert engine.OrtValue.ortvalue_from_numpy(numpy.ones(3)).numpy().sum() == 3",
-    "openvino": ("core = engine.Core()\nassert core.compile_model(core.read_model(model), 'CPU')(ones)[0].sum() == -3"),
-    "tract": (
-        "import os, tempfile\n"
-        "with tempfile.TemporaryDirectory() as folder:\n"
-        "    path = os.path.join(folder, 'model.onnx')\n"
-        "    with open(path, 'wb') as file:\n"
-        "        file.write(model)\n"
-        "    runnable = engine.onnx().load(path).into_model().into_runnable()\n"
-        "    assert runnable.run([ones])[0].to_numpy().sum() == -3"
-    ),
-    "onnx": (
-        "from onnx.reference import ReferenceEvaluator\n"
-        "evaluator = ReferenceEvaluator(engine.load_model_from_string(model))\n"
-        "assert evaluator.run(None, {'x': ones})[0].sum() == -3"
-    ),
-    "opencv-python-headless": (
-        "net = engine.dnn.readNetFromONNX(numpy.frombuffer(model, numpy.uint8))\n"
-        "net.setInput(ones, 'x')\n"
-        "assert net.forward().sum() == -3"
-    ),
-}
-"""Statements by engine; they see the module `engine`, `numpy`, `model` (the bytes of `NEGATES`) and `ones`."""
 # Run without `-B`, so that what an engine needs is compiled once, here.
 HEALTH_SCRIPT = """
 import importlib, json, sys
@@ -382,6 +357,7 @@ print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
 """
 
 
-def health_check_arguments(module: str, engine: str, packages: tuple[str, ...]) -> list[str]:
-    """What an interpreter is given to try an engine; it prints the versions of the packages as JSON."""
-    return ["-I", "-c", HEALTH_SCRIPT, module, HEALTH_STATEMENTS.get(engine, ""), HEALTH_MODEL_HEX, *packages]
+def health_check_arguments(engine: str, packages: tuple[str, ...]) -> list[str]:
+    """Return an interpreter's arguments that try an engine; the script prints the packages' versions as JSON."""
+    statements = find_engine(engine).health_check
+    return ["-I", "-c", HEALTH_SCRIPT, import_name(engine), statements, HEALTH_MODEL_HEX, *packages]

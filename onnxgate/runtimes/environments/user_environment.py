@@ -11,10 +11,9 @@ from packaging.version import InvalidVersion, Version
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.project.config.schema import Target
-from onnxgate.project.engines import is_library, is_satisfied, package_name
+from onnxgate.project.engines import import_name, is_library, is_satisfied, package_name
 from onnxgate.project.lock.comparison import canonical_extensions
 from onnxgate.project.lock.types import LockedRuntime
-from onnxgate.runtimes.environments import wheels
 from onnxgate.runtimes.environments.command_runner import CommandRunner, last_error_line
 from onnxgate.runtimes.environments.toolchain import interpreter_in
 from onnxgate.runtimes.worker_spec import environment_path
@@ -141,7 +140,7 @@ def _probe_versions(
 
     Of ONNX Runtime it is the one that its module says, whatever the package is called that a build of one's own is in.
     """
-    ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, wheels.import_name(engine), engine, *packages]
+    ask = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(ask, timeout_s=PROBE_TIMEOUT_S)
     if ended.status != 0:
         raise UnavailableError(f"`{named}` has no {engine} that works: {last_error_line(ended)}")

@@ -22,18 +22,9 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
-from onnxgate.project.engines import engine_family
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, PinnedPackage, Wheel
 from onnxgate.project.toml import loads
 from onnxgate.runtimes.environments.command_runner import CommandRunner
-
-IMPORT_NAMES = {"opencv-python-headless": "cv2"}
-
-
-def import_name(engine: str) -> str:
-    """What is imported for an engine."""
-    family = engine_family(engine)
-    return IMPORT_NAMES.get(family, family.replace("-", "_"))
 
 
 def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -> tuple[LockedPackage, ...]:

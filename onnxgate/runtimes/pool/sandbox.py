@@ -31,6 +31,7 @@ from onnxgate.core.jobs import (
     Run,
     RunResult,
 )
+from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -45,7 +46,8 @@ RUNTIME_VARIABLES = (
 )
 """Variables that a locked runtime may need to be loaded at all; none is about an account."""
 USER_ENVIRONMENT_VARIABLES = (
-    *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*", "ORT_*", "ONNXRUNTIME_*", "OPENVINO*", "OV_*"),
+    *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*"),
+    *(pattern for engine in RECORDS for pattern in engine.variables),
     *("INTEL_*", "ONEAPI_*", "SYCL_*", "ZE_*", "NEO_*", "ROCM*", "HIP*", "HSA_*", "ROCR_*", "MIGRAPHX_*", "GPU_*"),
     *("MIOPEN_*", "QNN_*", "TVM_*", "IREE_*", "VULKAN_*", "VK_*", "CONDA_PREFIX", "CONDA_DLL_SEARCH_*"),
 )

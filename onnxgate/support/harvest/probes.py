@@ -1,7 +1,7 @@
-"""Tiny models that show what a release takes at most, and the limits that follow from which of them it loads.
+"""Probes: tiny models whose loads show the limits of a release.
 
-A probe's name says what its model is stamped with: `ir/10`, `opset/ai.onnx.ml/3`, `unreleased/ai.onnx/27`,
-`external/outside`. Whoever loads one of the `unreleased` ones must set `UNRELEASED` in the runtime's environment.
+A probe's name contains its versions: `ir/10`, `opset/ai.onnx.ml/3`, `unreleased/ai.onnx/27`, `external/outside`.
+Probes with `unreleased` must be loaded with `UNRELEASED_ENVIRONMENT` set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 UNRELEASED_ENVIRONMENT = {"ALLOW_RELEASED_ONNX_OPSET_ONLY": "0"}
-"""What has ONNX Runtime take opsets that it does not call released."""
+"""Makes ONNX Runtime accept opsets that it does not consider released."""
 IR_VERSIONS = range(3, 33)
 OPSET_RANGES = {
     "ai.onnx": range(7, 64),
@@ -34,21 +34,21 @@ OPSET_RANGES = {
     "com.ms.internal.nhwc": range(1, 64),
     "org.pytorch.aten": range(1, 9),
 }
-"""Domains that some release of ONNX Runtime limits; it takes every version of another one."""
+"""Domains that some release of ONNX Runtime limits; of other domains it accepts every version."""
 PROBE_OPERATORS = {"ai.onnx": "Relu", "ai.onnx.ml": "Binarizer"}
-"""An operator of each domain that ONNX releases, there since its first version. Without the limit an import that no
-node uses is always taken, so that only a node tells how far the schemas go."""
+"""An operator of each domain that ONNX releases, which exists since its first version. Without the limit on released
+opsets, an unused import is always accepted, so that only a node shows the newest schema."""
 PROBE_WEIGHTS = b"\0\0\x80?" * 2
-"""Two float32 ones."""
+"""Two ones as float32."""
 
 
 class ProbeError(ValueError):
-    """What was observed is no limit: not every version below a taken one is taken, or a control fails."""
+    """Observations that do not form a limit: a gap below an accepted version, or a control probe that fails."""
 
 
 @functools.cache
 def make_limit_probes() -> Mapping[str, bytes]:
-    """The models of all probes that are one file, by name."""
+    """Return the models of all probes that consist of one file, by name."""
     probes = {f"ir/{ir}": _make_probe_model(ir, {"ai.onnx": 7}) for ir in IR_VERSIONS}
     for domain, versions in OPSET_RANGES.items():
         probes |= {f"opset/{domain}/{v}": _make_probe_model(3, {"ai.onnx": 7, domain: v}) for v in versions}
@@ -59,7 +59,7 @@ def make_limit_probes() -> Mapping[str, bytes]:
 
 
 def write_probes(folder: Path) -> dict[str, Path]:
-    """Make all probes below an empty folder, those with external data too as far as the system has links."""
+    """Write all probes into an empty folder, those with links only if the system supports links."""
     paths = {}
     for name, data in make_limit_probes().items():
         paths[name] = folder / "stamps" / (name.replace("/", "-") + ".onnx")
@@ -72,16 +72,16 @@ def write_probes(folder: Path) -> dict[str, Path]:
 
 
 def get_probe_environment(name: str) -> Mapping[str, str]:
-    """What must be set where the probe is loaded."""
+    """Return the environment variables with which the probe must be loaded."""
     return UNRELEASED_ENVIRONMENT if name.startswith("unreleased/") else {}
 
 
 def derive_limits(loads: Mapping[str, bool]) -> Limits:
     """
-    The limits of a release, from which probes it loads.
+    Return the limits of a release from the probes that it loads.
 
     Raises:
-        ProbeError: it loads what no release with limits would.
+        ProbeError: the loads do not form limits.
     """
     opsets = {
         domain: _find_newest_loaded(f"opset/{domain}", versions, loads) for domain, versions in OPSET_RANGES.items()
@@ -102,7 +102,7 @@ def _find_unreleased_opsets(loads: Mapping[str, bool]) -> Iterator[tuple[str, in
 
 
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
-    """The newest version that is taken; what is must be one unbroken run from the oldest."""
+    """Return the newest accepted version; accepted versions must be an unbroken range from the oldest."""
     taken = [version for version in versions if loads[f"{name}/{version}"]]
     if taken != list(versions)[: len(taken)] or not taken:
         raise ProbeError(f"`{name}` is taken for {taken}, which is no unbroken range")
@@ -110,21 +110,21 @@ def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -
 
 
 def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
-    found = {layout: loads[f"external/{layout}"] for layout in LAYOUT_WRITERS if f"external/{layout}" in loads}
-    if not found.keys() >= LAYOUT_WRITERS.keys():
+    loaded = {layout: loads[f"external/{layout}"] for layout in LAYOUT_WRITERS if f"external/{layout}" in loads}
+    if not loaded.keys() >= LAYOUT_WRITERS.keys():
         return None
-    if not found["beside"] or found["missing"]:
+    if not loaded["beside"] or loaded["missing"]:
         raise ProbeError("external data is not read, or not even from beside the model")
     return ExternalData(
-        outside=found["outside"],
-        link=found["link"],
-        linked_model=found["linked-model"],
-        absolute=found["absolute"],
+        outside=loaded["outside"],
+        link=loaded["link"],
+        linked_model=loaded["linked-model"],
+        absolute=loaded["absolute"],
     )
 
 
 def _make_model_folder(folder: Path) -> Path:
-    """The folder of one layout's model, with another one beside it."""
+    """Create the folder of one layout's model, and a sibling folder."""
     (folder / "elsewhere").mkdir(parents=True)
     (folder / "home").mkdir()
     return folder / "home"
@@ -151,7 +151,7 @@ def _write_linked_data(home: Path) -> Path:
 
 
 def _write_linked_model(home: Path) -> Path:
-    """As a download cache has it: files that are named by their content, and links with the names."""
+    """Write model and data as a download cache stores them: files named by content, and links with their names."""
     _write_model(home.parent / "elsewhere" / "one", "w.bin")
     (home.parent / "elsewhere" / "other").write_bytes(PROBE_WEIGHTS)
     (home / "m.onnx").symlink_to(Path("..", "elsewhere", "one"))
@@ -172,7 +172,7 @@ LAYOUT_WRITERS: dict[str, Callable[[Path], Path]] = {
     "linked-model": _write_linked_model,
     "absolute": _write_absolute_location,
 }
-"""Where the data of a model can be; the first must load and the second must not, or nothing is learnt."""
+"""Places of a model's data. The first must load and the second must not; otherwise the probes show nothing."""
 
 
 def _make_probe_model(
@@ -183,7 +183,7 @@ def _make_probe_model(
 
 
 def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto, location: str = "") -> bytes:
-    """One node over `(2,)` float32, with weights `w` where they have a location."""
+    """Return a model of one node over float32 `(2,)`, with weights `w` if they have a location."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph([node], "g", [x], [y])
     if location:
@@ -191,8 +191,8 @@ def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto
         weights.data_location = TensorProto.EXTERNAL
         weights.external_data.add(key="location", value=location)
     imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
-    made: bytes = helper.make_model(graph, opset_imports=imports, ir_version=ir_version).SerializeToString()
-    return made
+    serialized: bytes = helper.make_model(graph, opset_imports=imports, ir_version=ir_version).SerializeToString()
+    return serialized
 
 
 def _write_model(path: Path, location: str) -> Path:

@@ -1,4 +1,4 @@
-"""From what builds say of themselves to the table: a release's dump to rows, and rows of several releases into one."""
+"""Support tables made from dumps of builds, and joined for several releases."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from onnxgate.support.tables.operators import (
 
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
 OPEN_END = 2**31 - 1
-"""How ONNX Runtime says that a range of versions has no end."""
+"""ONNX Runtime's end of an open range of versions."""
 HARVEST_VERSION = 1
-"""Counts changes of what a cache keeps; what is of another version is harvested again."""
+"""Version of the cached format; a harvest of another version is repeated."""
 
 
 class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found out about one build, as a cache keeps it."""
+    """Harvest of one build, as it is cached."""
 
     version: int = HARVEST_VERSION
     limits: Limits
-    table: Table | None  # of this build alone; None where it does not say
+    table: Table | None  # of only this build; None if it has no registry to read
 
 
 def make_harvest_record(dump: BuildDump, limits: Limits, source: TableSource) -> HarvestRecord:
-    """One build's own dump and limits, made what the shipped table is."""
+    """Return the harvest of one build from its dump and limits."""
     return HarvestRecord(limits=limits, table=build_table(dump, source) if dump.registry else None)
 
 
 def encode_harvest(harvest: HarvestRecord) -> bytes:
-    """A harvest as it is kept."""
+    """Return a harvest's cached form."""
     return zlib.compress(msgspec.json.encode(harvest), 9)
 
 
 def decode_harvest(data: bytes) -> HarvestRecord | None:
-    """A kept harvest; None where it is damaged, or of another version."""
+    """Return a cached harvest; None if it is damaged, or of another version."""
     try:
         harvest = msgspec.json.decode(zlib.decompress(data), type=HarvestRecord)
     except (zlib.error, msgspec.MsgspecError, UnicodeError):
@@ -60,12 +60,12 @@ def decode_harvest(data: bytes) -> HarvestRecord | None:
 
 
 def make_harvest_key(engine: str, release: str, build: str) -> str:
-    """The name under which a harvest is kept; `build` is its wheel's sha256, or what tells a build of one's own."""
+    """Return the name of a cached harvest; `build` is the wheel's sha256 or the identity of a custom build."""
     return "-".join(re.sub(r"[^\w.+]+", "_", part) for part in (engine, release, build[:12]))
 
 
 def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxruntime") -> Table:
-    """The table of one release."""
+    """Return the table of one release."""
     rows = TableBuilder()
     for schema in dump.schemas:
         rows.add_schema((schema.domain or "ai.onnx", schema.name), _make_schema_row(schema, rows))
@@ -76,7 +76,7 @@ def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxrunt
 
 def join_tables(tables: Sequence[Table]) -> Table:
     """
-    One table of the releases of several, whatever their order.
+    Return one table with the releases of several; their order does not matter.
 
     Raises:
         ValueError: there are none, they are of different engines or platforms, or have a release in common.
@@ -107,7 +107,7 @@ def _make_schema_row(schema: DumpedSchema, rows: TableBuilder) -> SchemaRow:
     return SchemaRow(
         schema.since,
         schema.deprecated,
-        tuple(_make_parameter(each) for each in schema.inputs),
+        tuple(_make_parameter(formal) for formal in schema.inputs),
         tuple(_make_parameter(output) for output in schema.outputs),
         rows.constraints(schema.constraints),
         tuple((name, kind, required) for name, (kind, required) in sorted(schema.attributes.items())),
@@ -164,7 +164,7 @@ class DumpedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildDump(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a build says of itself. Releases before 1.16 have no `registry` to read."""
+    """Schemas and kernels that a build reports. Releases before 1.16 have no `registry` to read."""
 
     registry: bool
     release: str
@@ -175,7 +175,7 @@ class BuildDump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_dump(data: bytes) -> BuildDump:
-    """A dump as it was written."""
+    """Decode a dump."""
     return msgspec.json.decode(data, type=BuildDump)
 
 
@@ -185,28 +185,28 @@ OperatorKey = tuple[str, str]
 
 
 class TableBuilder:
-    """Collects rows without their releases, and the releases of each. Sets of types are numbered as they come."""
+    """Rows with the releases of each. Sets of types are numbered in the order of insertion."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
         self._schemas: dict[OperatorKey, dict[SchemaRow, int]] = defaultdict(dict)
         self._kernels: dict[OperatorKey, dict[KernelRow, int]] = defaultdict(dict)
 
-    def constraints(self, given: Mapping[str, Iterable[str]]) -> tuple[tuple[str, int], ...]:
-        """What a row says of its types."""
-        return tuple((name, self._number(types)) for name, types in sorted(given.items()))
+    def constraints(self, constraints: Mapping[str, Iterable[str]]) -> tuple[tuple[str, int], ...]:
+        """Return a row's type constraints with numbered sets."""
+        return tuple((name, self._number(types)) for name, types in sorted(constraints.items()))
 
     def add_schema(self, operator: OperatorKey, row: SchemaRow) -> None:
-        """Say that the row's releases have this schema."""
+        """Add the row's releases to this schema."""
         _add_row(self._schemas[operator], row)
 
     def add_kernel(self, operator: OperatorKey, row: KernelRow) -> None:
-        """Say that the row's releases have this kernel."""
+        """Add the row's releases to this kernel."""
         _add_row(self._kernels[operator], row)
 
     def take(self, table: Table, places: Mapping[int, int]) -> None:
-        """The rows of some releases of a table: bit there -> bit here."""
-        numbers = [self._number(table.types[index] for index in each) for each in table.sets]
+        """Add the rows of some releases of a table; `places` maps its bits to ours."""
+        numbers = [self._number(table.types[index] for index in types) for types in table.sets]
         for domain, operators in table.operators.items():
             for name, raw in operators.items():
                 rows = msgspec.json.decode(raw, type=OperatorRows)
@@ -216,16 +216,16 @@ class TableBuilder:
                     self.add_kernel((domain, name), _renumber_row(kernel, numbers, places))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
-        """The one table that these rows make, in whatever order they came."""
+        """Return the table of all rows; the order of insertion does not matter."""
         used = sorted(types for types, number in self._numbers.items() if number in self._used())
-        types = {name: place for place, name in enumerate(sorted({name for each in used for name in each}))}
-        ranks = {self._numbers[each]: rank for rank, each in enumerate(used)}
+        types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
+        ranks = {self._numbers[members]: rank for rank, members in enumerate(used)}
         return Table(
             engine=engine,
             platform=platform,
             sources=sources,
             types=tuple(types),
-            sets=tuple(tuple(types[name] for name in each) for each in used),
+            sets=tuple(tuple(types[name] for name in members) for members in used),
             operators=self._operators(ranks),
         )
 
@@ -238,19 +238,21 @@ class TableBuilder:
         return frozenset(number for row in rows for _, number in row.constraints)
 
     def _operators(self, ranks: Mapping[int, int]) -> dict[str, dict[str, msgspec.Raw]]:
-        made: dict[str, dict[str, msgspec.Raw]] = {}
+        operators: dict[str, dict[str, msgspec.Raw]] = {}
         for domain, name in sorted(self._schemas.keys() | self._kernels.keys()):
             schemas = _sort_rows(self._schemas.get((domain, name), {}), ranks)
             kernels = _sort_rows(self._kernels.get((domain, name), {}), ranks)
-            if schemas or kernels:  # `take` asks for operators that the releases do not have
-                made.setdefault(domain, {})[name] = msgspec.Raw(msgspec.json.encode(OperatorRows(schemas, kernels)))
-        return made
+            if schemas or kernels:  # `take` adds operators that none of the selected releases has
+                operators.setdefault(domain, {})[name] = msgspec.Raw(
+                    msgspec.json.encode(OperatorRows(schemas, kernels))
+                )
+        return operators
 
 
 def _add_row(rows: dict[Row, int], row: Row) -> None:
     if row.releases:
-        bare = msgspec.structs.replace(row, releases=0)
-        rows[bare] = rows.get(bare, 0) | row.releases
+        content = msgspec.structs.replace(row, releases=0)
+        rows[content] = rows.get(content, 0) | row.releases
 
 
 def _renumber_row(row: Row, numbers: list[int], places: Mapping[int, int]) -> Row:
@@ -260,9 +262,9 @@ def _renumber_row(row: Row, numbers: list[int], places: Mapping[int, int]) -> Ro
 
 
 def _sort_rows(rows: Mapping[Row, int], ranks: Mapping[int, int]) -> tuple[Row, ...]:
-    """By version first; equal rows make equal bytes."""
-    made = [_rank_row(row, ranks, releases) for row, releases in rows.items()]
-    return tuple(sorted(made, key=msgspec.to_builtins))
+    """Sort rows by version first, so that equal rows give equal bytes."""
+    ranked = [_rank_row(row, ranks, releases) for row, releases in rows.items()]
+    return tuple(sorted(ranked, key=msgspec.to_builtins))
 
 
 def _rank_row(row: Row, ranks: Mapping[int, int], releases: int) -> Row:

@@ -1,4 +1,4 @@
-"""Function bodies of operators, as a release would expand them where it has no kernel."""
+"""Function bodies of operators, which a release expands if it has no kernel."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 DEFAULT_DOMAIN = "ai.onnx"
 _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
-"""The opset that stands in where a model imports none of ai.onnx."""
+"""Opset for models that do not import ai.onnx."""
 Expansion = tuple[TypedNode, ...] | str | None
-"""Nodes; why it cannot be told; None where there is no body."""
+"""Nodes; the reason why they are unknown; None if there is no body."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
-    """The operation's body as the release takes it: not, where an operator in it has changed since it was written."""
+    """Return the operation's body as a release expands it: only if the operators in it did not change since."""
     name = f"{operation.label}({schema.since})"
     if name in CONTRIB_BODIES:
         return expand_contrib_function(operation, name) if has_contrib_body(name, implementation.release) else None
-    asked = _choose_body_opset(operation, schema, implementation)
-    found = _instantiate_body(operation, schema.since, asked)
-    if not isinstance(found, _ExpandedFunction):
-        return found
-    if not found.contextual and not _is_body_current(found.body, asked, implementation):
+    opset = _choose_body_opset(operation, schema, implementation)
+    expanded = _instantiate_body(operation, schema.since, opset)
+    if not isinstance(expanded, _ExpandedFunction):
+        return expanded
+    if not expanded.contextual and not _is_body_current(expanded.body, opset, implementation):
         return None
-    return found.nodes
+    return expanded.nodes
 
 
 def _choose_body_opset(operation: Operation, schema: Schema, implementation: Implementation) -> int:
-    """The opset that a body is asked for. Source: ONNX Runtime 1.16 takes the schema's own, later ones the model's."""
+    """Return the opset that selects a body. Source: ONNX Runtime 1.16 uses the schema's, later ones the model's."""
     old = version_sort_key(implementation.release) < _MODEL_OPSET_SINCE
     return schema.since if old and operation.domain == DEFAULT_DOMAIN else operation.opset
 
 
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
-    """The nodes of a body that is no part of ONNX."""
-    types = [None if each is None else parse_type(each) for each in operation.inputs]
+    """Return the nodes of a body of ONNX Runtime's own."""
+    types = [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
     node = _make_node(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
@@ -64,17 +64,17 @@ def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode,
 
 
 def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
-    """The nodes of the operation's body by ONNX, whether or not a release would expand it; None where it has none."""
-    found = (
+    """Return the nodes of the body that ONNX defines for an operation; None if it has none."""
+    expanded = (
         None
         if f"{operation.label}({since})" in CONTRIB_BODIES
         else _instantiate_body(operation, since, operation.opset)
     )
-    return found.nodes if isinstance(found, _ExpandedFunction) else None
+    return expanded.nodes if isinstance(expanded, _ExpandedFunction) else None
 
 
 class _ExpandedFunction:
-    """A body and its nodes at one call; the nodes are typed when they are asked for."""
+    """A body and its nodes at one call, typed on first use."""
 
     def __init__(self, body: FunctionBody, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]) -> None:
         self.body = body
@@ -87,15 +87,15 @@ class _ExpandedFunction:
 
 
 @functools.lru_cache(maxsize=4096)
-def _instantiate_body(operation: Operation, since: int, asked: int) -> _ExpandedFunction | str | None:
+def _instantiate_body(operation: Operation, since: int, opset: int) -> _ExpandedFunction | str | None:
     node = _make_node(operation)
-    types = [None if each is None else parse_type(each) for each in operation.inputs]
+    types = [None if spelling is None else parse_type(spelling) for spelling in operation.inputs]
     schema = find_schema(operation.domain, operation.name, since)
     if schema is None:
         return _explain_unknown_operator(operation, since)
     if not has_body(schema):
         return None
-    body = find_body(schema, asked, node, types)
+    body = find_body(schema, opset, node, types)
     if body is None:
         return None
 
@@ -109,7 +109,7 @@ def _instantiate_body(operation: Operation, since: int, asked: int) -> _Expanded
 
 
 def _explain_unknown_operator(operation: Operation, since: int) -> str | None:
-    """An operator newer than the installed onnx; what that does not know although it is older is the runtime's own."""
+    """Explain a missing schema if the operator is newer than the installed onnx; None if it is the runtime's own."""
     import onnx
 
     if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
@@ -121,7 +121,7 @@ def _make_node(operation: Operation) -> NodeProto:
     from onnx import AttributeProto, NodeProto
 
     node = NodeProto(op_type=operation.name, domain="" if operation.domain == DEFAULT_DOMAIN else operation.domain)
-    node.input.extend("" if each is None else f"i{index}" for index, each in enumerate(operation.inputs))
+    node.input.extend("" if spelling is None else f"i{index}" for index, spelling in enumerate(operation.inputs))
     node.output.extend("" if output is None else f"o{index}" for index, output in enumerate(operation.outputs))
     node.attribute.extend(
         AttributeProto.FromString(attribute.data) for attribute in operation.attributes if attribute.data
@@ -172,22 +172,22 @@ CONTRIB_BODIES = {
         }
     """,
 }
-"""The operators that each body consists of, as far as their types matter: constants and biases are left out.
+"""Bodies reduced to the operators whose types matter: without constants and biases.
 
-An attribute `to` is the element type of the second input, which results are cast to.
+The attribute `to` is the element type of the second input, to which results are cast.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
-"""The first release that leaves the body expanded: older ones fuse it again, into an operator without a kernel."""
+"""First release that keeps the body expanded; older ones fuse it into an operator without a kernel."""
 
 
 def has_contrib_body(name: str, release: str) -> bool:
-    """Whether the release expands the operator."""
+    """Return whether the release expands the operator."""
     return name in CONTRIB_BODIES and version_sort_key(release) >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
 
 
 @functools.cache
 def parse_contrib_body(name: str) -> FunctionProto:
-    """The body of one of `BODIES`."""
+    """Return a body of `CONTRIB_BODIES`."""
     from onnx import parser
 
     return parser.parse_function(CONTRIB_BODIES[name])

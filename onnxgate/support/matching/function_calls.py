@@ -23,7 +23,7 @@ class FunctionBody:
 
 
 def find_schema(domain: str, name: str, since: int) -> OpSchema | None:
-    """The schema of exactly this since-version in the installed onnx, None where that does not have it."""
+    """Return the schema of exactly this since-version in the installed onnx, None if it has none."""
     from onnx import defs
 
     try:
@@ -34,12 +34,12 @@ def find_schema(domain: str, name: str, since: int) -> OpSchema | None:
 
 
 def has_body(schema: OpSchema) -> bool:
-    """Whether the operator has a function body at some opset."""
+    """Return whether the operator has a function body at some opset."""
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def find_body(schema: OpSchema, opset: int, node: NodeProto, types: Sequence[TypeProto | None]) -> FunctionBody | None:
-    """The operator's body for an opset, None where it has none for it.
+    """Return the operator's body for an opset, None if it has none.
 
     Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
     and prefers one that depends on the context.
@@ -67,16 +67,16 @@ def _contextual_body(
 ) -> FunctionBody | None:
     from onnx import FunctionProto, TypeProto
 
-    given = [(each or TypeProto()).SerializeToString() for each in types]
+    serialized = [(value_type or TypeProto()).SerializeToString() for value_type in types]
     try:
-        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), given)
-    except (RuntimeError, ValueError, IndexError):  # what the builder of the body asks of the node does not hold
+        data = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), serialized)
+    except (RuntimeError, ValueError, IndexError):  # the node does not meet the requirements of the body's builder
         return None
     return FunctionBody(FunctionProto.FromString(data), version) if data else None
 
 
 def attribute_defaults(schema: OpSchema) -> dict[str, AttributeProto]:
-    """Default values of an operator's attributes, by name."""
+    """Return the default values of an operator's attributes by name."""
     return {
         name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value.name
     }
@@ -91,7 +91,7 @@ def instantiate_function(
     defaults: Mapping[str, AttributeProto],
     functions: Sequence[FunctionProto] = (),
 ) -> ModelProto:
-    """One call of a function as a model: inputs typed, attributes filled in, arguments that are left out are "".
+    """Return one call of a function as a model with typed inputs and its attributes; omitted arguments are "".
 
     `imports` is spelled as protobuf has it: "" is the default domain.
     """
@@ -102,11 +102,15 @@ def instantiate_function(
         model.opset_import.add(domain=domain, version=version)
     model.functions.extend(functions)
     model.graph.name = function.name
-    given = {formal: each for formal, each in zip(function.input, types, strict=False) if each is not None}
-    for formal, each in given.items():
-        model.graph.input.add(name=formal, type=each)
+    typed_inputs = {
+        formal: value_type for formal, value_type in zip(function.input, types, strict=False) if value_type is not None
+    }
+    for formal, value_type in typed_inputs.items():
+        model.graph.input.add(name=formal, type=value_type)
     model.graph.node.extend(function.node)
-    _fill_attributes(model.graph.node, _attribute_values(function, node, defaults), set(function.input) - set(given))
+    _fill_attributes(
+        model.graph.node, _attribute_values(function, node, defaults), set(function.input) - set(typed_inputs)
+    )
     for name in function.output:
         model.graph.output.add(name=name)
     return model
@@ -115,7 +119,7 @@ def instantiate_function(
 def _attribute_values(
     function: FunctionProto, node: NodeProto, defaults: Mapping[str, AttributeProto]
 ) -> dict[str, AttributeProto]:
-    own = {each.name: each for each in function.attribute_proto}
+    own = {attribute.name: attribute for attribute in function.attribute_proto}
     return {**defaults, **own, **{attribute.name: attribute for attribute in node.attribute}}
 
 
@@ -124,10 +128,10 @@ def _fill_attributes(nodes: Iterable[NodeProto], values: Mapping[str, AttributeP
         for index, name in enumerate(node.input):
             if name in absent:
                 node.input[index] = ""
-        kept = list(_iter_filled_attributes(node.attribute, values))
-        if len(kept) != len(node.attribute) or any(attribute.ref_attr_name for attribute in node.attribute):
+        attributes = list(_iter_filled_attributes(node.attribute, values))
+        if len(attributes) != len(node.attribute) or any(attribute.ref_attr_name for attribute in node.attribute):
             del node.attribute[:]
-            node.attribute.extend(kept)
+            node.attribute.extend(attributes)
         for graph in _iter_node_subgraphs(node):
             _fill_attributes(graph.node, values, absent)
 

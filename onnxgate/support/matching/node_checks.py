@@ -1,4 +1,4 @@
-"""Whether a node is what its operator's schema allows: attributes, number of arguments, types."""
+"""Checks of a node against its operator's schema, and against restrictions of releases beyond schemas."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.tables.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
-"""What a release's own wheel calls kinds of attributes that it has no word for: types of values."""
+"""Spelling of attribute kinds that a release cannot name, such as types of values."""
 
 
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
-    """The first thing that the schema does not allow."""
+    """Return the first violation of the schema."""
     return next(_find_schema_violations(operation, schema), None)
 
 
 def format_versioned_name(operation: Operation, schema: Schema) -> str:
-    """The operator with the version that it is of: `Det(11)`."""
+    """Return the operator's name with its version: `Det(11)`."""
     return f"{operation.label}({schema.since})"
 
 
@@ -31,16 +31,16 @@ def _find_schema_violations(operation: Operation, schema: Schema) -> Iterator[Su
 
 def _check_attributes(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
     name = format_versioned_name(operation, schema)
-    given = {attribute.name: attribute.kind for attribute in operation.attributes}
-    for attribute, kind in given.items():
-        known = schema.attributes.get(attribute)
-        if known is None and not attribute.startswith("__"):
+    kinds = {attribute.name: attribute.kind for attribute in operation.attributes}
+    for attribute, kind in kinds.items():
+        declared = schema.attributes.get(attribute)
+        if declared is None and not attribute.startswith("__"):
             yield SupportGap("attribute-unsupported", f"`{name}` has no attribute `{attribute}`")
-        elif known is not None and kind != known[0] != UNNAMED_KIND:
-            problem = f"attribute `{attribute}` of `{name}` is {kind} and must be {known[0]}"
+        elif declared is not None and kind != declared[0] != UNNAMED_KIND:
+            problem = f"attribute `{attribute}` of `{name}` is {kind} and must be {declared[0]}"
             yield SupportGap("attribute-unsupported", problem)
     for attribute, (_, required) in schema.attributes.items():
-        if required and attribute not in given:
+        if required and attribute not in kinds:
             yield SupportGap("attribute-unsupported", f"`{name}` lacks its attribute `{attribute}`")
 
 
@@ -54,9 +54,9 @@ def _check_argument_counts(operation: Operation, schema: Schema) -> Iterator[Sup
             yield SupportGap(
                 "attribute-unsupported", f"`{name}` has {len(types)} {what} and takes {_format_count_range(low, high)}"
             )
-    for index, each in enumerate(operation.inputs):
+    for index, value_type in enumerate(operation.inputs):
         formal = find_parameter(schema.inputs, index)
-        if each is None and formal is not None and formal.option == SINGLE:
+        if value_type is None and formal is not None and formal.option == SINGLE:
             yield SupportGap("attribute-unsupported", f"`{name}` lacks its input `{formal.name}`")
 
 
@@ -69,13 +69,13 @@ def _format_count_range(low: int, high: int) -> str:
 def _check_input_types(operation: Operation, schema: Schema) -> Iterator[SupportGap]:
     name = format_versioned_name(operation, schema)
     bound: dict[str, str] = {}
-    for formal, each in pair_arguments(schema.inputs, operation.inputs):
-        if not each:
+    for formal, value_type in pair_arguments(schema.inputs, operation.inputs):
+        if not value_type:
             continue
-        if each not in schema.types_of(formal):
-            yield SupportGap("type-mismatch", f"`{name}` does not take {_format_argument(formal, each)}")
-        elif formal.option != MIXED and bound.setdefault(formal.type, each) != each:
-            problem = f"`{name}` is given `{bound[formal.type]}` and `{each}` where both must be of one type"
+        if value_type not in schema.types_of(formal):
+            yield SupportGap("type-mismatch", f"`{name}` does not take {_format_argument(formal, value_type)}")
+        elif formal.option != MIXED and bound.setdefault(formal.type, value_type) != value_type:
+            problem = f"`{name}` is given `{bound[formal.type]}` and `{value_type}` where both must be of one type"
             yield SupportGap("type-mismatch", problem)
     yield from _check_output_types(operation.outputs, schema, bound, name)
 
@@ -83,20 +83,20 @@ def _check_input_types(operation: Operation, schema: Schema) -> Iterator[Support
 def _check_output_types(
     outputs: ArgumentTypes, schema: Schema, bound: dict[str, str], name: str
 ) -> Iterator[SupportGap]:
-    for formal, each in pair_arguments(schema.outputs, outputs):
-        if each and each not in schema.types_of(formal):
-            yield SupportGap("type-mismatch", f"`{name}` does not give {_format_argument(formal, each)}")
+    for formal, value_type in pair_arguments(schema.outputs, outputs):
+        if value_type and value_type not in schema.types_of(formal):
+            yield SupportGap("type-mismatch", f"`{name}` does not give {_format_argument(formal, value_type)}")
 
 
-def _format_argument(formal: FormalParameter, each: str) -> str:
-    return f"`{each}` as `{formal.name}`"
+def _format_argument(formal: FormalParameter, value_type: str) -> str:
+    return f"`{value_type}` as `{formal.name}`"
 
 
 ArgumentTypes = Sequence[str | None]
 
 
 def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalParameter | None:
-    """The formal parameter of an argument; the last one takes all that follow where it is variadic."""
+    """Return the formal parameter of an argument; a variadic last one accepts all further arguments."""
     if index < len(formals):
         return formals[index]
     if formals and formals[-1].option in (VARIADIC, MIXED):
@@ -105,24 +105,24 @@ def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalPara
 
 
 def pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> Iterator[tuple[FormalParameter, str]]:
-    """Each argument that is there with its formal parameter; a type may be ""."""
-    for index, each in enumerate(types):
+    """Yield each argument that is present with its formal parameter; a type can be ""."""
+    for index, value_type in enumerate(types):
         formal = find_parameter(formals, index)
-        if formal is not None and each is not None:
-            yield formal, each
+        if formal is not None and value_type is not None:
+            yield formal, value_type
 
 
 def bind_types(schema: Schema, inputs: ArgumentTypes) -> dict[str, str]:
-    """Type constraints with the types that the inputs give them."""
+    """Return the type constraints that the inputs bind, with their types."""
     bound: dict[str, str] = {}
-    for formal, each in pair_arguments(schema.inputs, inputs):
-        if each and formal.option != MIXED:
-            bound.setdefault(formal.type, each)
+    for formal, value_type in pair_arguments(schema.inputs, inputs):
+        if value_type and formal.option != MIXED:
+            bound.setdefault(formal.type, value_type)
     return bound
 
 
 def infer_output_types(operator: str, schema: Schema, inputs: ArgumentTypes, count: int) -> list[str]:
-    """Types of an operator's outputs as far as they follow from the inputs alone; "" where they do not."""
+    """Return the types of an operator's outputs as inferred from its inputs; "" if they cannot be inferred."""
     bound = bind_types(schema, inputs)
     rule = _OUTPUT_TYPE_RULES.get(f"{operator}({schema.since})", {})
     return [
@@ -139,7 +139,7 @@ _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {
     "com.microsoft.QGemm(1)": {0: (8, "tensor(float)")},
     "com.microsoft.QuantizeLinear(1)": {0: "tensor(uint8)"},
 }
-"""What ONNX Runtime infers beyond the schema: a type, or that of an input, and what holds where that is left out.
+"""Types that ONNX Runtime infers beyond the schema: a type, or an input's index with a default type.
 
 Source: error texts of one-node models that declare another type, on ONNX Runtime 1.16 to 1.31.
 """
@@ -163,7 +163,7 @@ def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> st
 
 
 def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outputs: ArgumentTypes) -> str | None:
-    """The type that a kernel's constraint is held to: of the first argument there is whose parameter it names.
+    """Return the type with which a kernel's constraint is compared: of the first present argument that it names.
 
     Source: ONNX Runtime 1.16 to 1.31; of a variadic parameter only the first argument counts.
     """
@@ -175,12 +175,12 @@ def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outpu
 
 
 AttributeValues = dict[str, int | str]
-"""Attributes that are one number or one text, by name."""
+"""Attributes with one integer or string, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRestriction:
-    """One thing that releases from `first` to `last` ("": all that there are) refuse of some operators."""
+    """A condition under which releases from `first` to `last` ("": no bound) reject certain operators."""
 
     operators: tuple[str, ...]
     holds: Callable[[AttributeValues], bool]
@@ -189,7 +189,7 @@ class ReleaseRestriction:
     last: str = ""
 
     def concerns(self, operation: Operation, release: str) -> bool:
-        """Whether the release refuses the node for it."""
+        """Return whether the release rejects the node for this reason."""
         return (
             operation.domain == "ai.onnx"
             and operation.name in self.operators
@@ -201,25 +201,25 @@ class ReleaseRestriction:
 _FLOAT16 = 10
 ATTRIBUTE_RESTRICTIONS = (
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda given: given.get("layout") == 1, "`layout` = 1 is not implemented"
+        ("GRU", "LSTM", "RNN"), lambda values: values.get("layout") == 1, "`layout` = 1 is not implemented"
     ),
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda given: int(given.get("hidden_size") or 0) <= 0, "`hidden_size` must be given"
+        ("GRU", "LSTM", "RNN"), lambda values: int(values.get("hidden_size") or 0) <= 0, "`hidden_size` must be given"
     ),
     ReleaseRestriction(
         ("DFT",),
-        lambda given: bool(given.get("onesided")) and bool(given.get("inverse")),
+        lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
         "`onesided` and `inverse` are not implemented together",
         last="1.24.4",
     ),
     ReleaseRestriction(
         ("MelWeightMatrix",),
-        lambda given: given.get("output_datatype") == _FLOAT16,
+        lambda values: values.get("output_datatype") == _FLOAT16,
         "`output_datatype` = FLOAT16 is not implemented",
     ),
     ReleaseRestriction(
         ("RotaryEmbedding",),
-        lambda given: bool(given.get("rotary_embedding_dim")) and not given.get("num_heads"),
+        lambda values: bool(values.get("rotary_embedding_dim")) and not values.get("num_heads"),
         "`rotary_embedding_dim` is not implemented without `num_heads`",
         first="1.23.0",
         last="1.23.2",
@@ -227,48 +227,48 @@ ATTRIBUTE_RESTRICTIONS = (
 )
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
 RESULT_TYPE_RESTRICTIONS = (
-    (_FLOAT8, ReleaseRestriction(("ConstantOfShape",), lambda given: True, "does not make")),
+    (_FLOAT8, ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make")),
     (
         ("tensor(bfloat16)",),
-        ReleaseRestriction(("ConstantOfShape",), lambda given: True, "does not make", "1.17.0", "1.17.3"),
+        ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make", "1.17.0", "1.17.3"),
     ),
 )
-"""Types of results that constructors refuse."""
+"""Result types that constructors reject."""
 UNREGISTERED_TYPES = (
     (("tensor(complex64)", "tensor(complex128)"), "", ""),
     (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
     (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
     (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
 )
-"""Types that ONNX knows at a release's opset and the release does not: first and last release, "" for no end.
+"""Types that ONNX has at a release's opset and the release has not: first and last release, "" for no bound.
 
 Source: Constant with a value of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
 """
 LOCALE_RESTRICTIONS = (
-    ReleaseRestriction(("StringNormalizer",), lambda given: True, "", last="1.17.3"),
+    ReleaseRestriction(("StringNormalizer",), lambda values: True, "", last="1.17.3"),
     ReleaseRestriction(
-        ("StringNormalizer",), lambda given: not given.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"
+        ("StringNormalizer",), lambda values: not values.get("is_case_sensitive"), "", first="1.18.0", last="1.26.0"
     ),
     ReleaseRestriction(
         ("StringNormalizer",),
-        lambda given: (
-            given.get("case_change_action", "NONE") != "NONE"
-            or (not given.get("is_case_sensitive") and "stopwords" in given)
+        lambda values: (
+            values.get("case_change_action", "NONE") != "NONE"
+            or (not values.get("is_case_sensitive") and "stopwords" in values)
         ),
         "",
         first="1.27.0",
     ),
 )
-"""Where a locale of the machine is asked for when the model is loaded."""
+"""Conditions under which loading a model needs a locale of the machine."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """What is refused of the node; a text where that depends on the machine."""
-    for each in ATTRIBUTE_RESTRICTIONS:
-        if each.concerns(operation, release):
-            return SupportGap("attribute-unsupported", f"`{operation.label}({since})`: {each.problem}")
-    for types, each in RESULT_TYPE_RESTRICTIONS:
-        if operation.outputs[:1] and operation.outputs[0] in types and each.concerns(operation, release):
+    """Return why the release rejects the node; a text if that depends on the machine."""
+    for restriction in ATTRIBUTE_RESTRICTIONS:
+        if restriction.concerns(operation, release):
+            return SupportGap("attribute-unsupported", f"`{operation.label}({since})`: {restriction.problem}")
+    for types, restriction in RESULT_TYPE_RESTRICTIONS:
+        if operation.outputs[:1] and operation.outputs[0] in types and restriction.concerns(operation, release):
             name = f"{operation.label}({since})"
             return SupportGap(
                 "missing-kernel", f"there is no kernel for `{name}` with `{operation.outputs[0]}` as its result"
@@ -280,7 +280,7 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 
 
 def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """What the body of an operator is ill-typed for.
+    """Return why the function body of an operator is invalid for its types.
 
     Source: loads on ONNX Runtime 1.23.0 to 1.31.1: Attention(23) until 1.23.2, Attention(24) on all of them.
     """
@@ -294,7 +294,7 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Whether a release has no such type at all, not even for constants."""
+    """Return whether a release lacks a type, even for constants."""
     return any(
         type_name in types and _is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
     )
@@ -306,7 +306,7 @@ def _is_release_within(release: str, first: str, last: str) -> bool:
 
 
 def read_attribute_values(operation: Operation) -> AttributeValues:
-    """The node's attributes; of those that are no single number or text only that they are there."""
+    """Return the node's attributes; the value is 0 for kinds other than one integer or string."""
     return dict(_read_attribute_values(operation))
 
 
@@ -314,10 +314,10 @@ def _read_attribute_values(operation: Operation) -> Iterator[tuple[str, int | st
     from onnx import AttributeProto
 
     for attribute in operation.attributes:
-        given = AttributeProto.FromString(attribute.data) if attribute.data else None
-        if given is not None and attribute.kind == "INT":
-            yield attribute.name, int(given.i)
-        elif given is not None and attribute.kind == "STRING":
-            yield attribute.name, given.s.decode(errors="replace")
+        proto = AttributeProto.FromString(attribute.data) if attribute.data else None
+        if proto is not None and attribute.kind == "INT":
+            yield attribute.name, int(proto.i)
+        elif proto is not None and attribute.kind == "STRING":
+            yield attribute.name, proto.s.decode(errors="replace")
         else:
             yield attribute.name, 0

@@ -1,4 +1,4 @@
-"""What a model asks of a runtime, and what comes of matching it: values that typing, matching and stages share."""
+"""Operations of a model, and results of matching them: values that type inference, matching and stages share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SupportGapRule = Literal[
     "type-mismatch",
     "attribute-unsupported",
 ]
-"""The rules of the support stage that are about one node."""
+"""Rules of the support stage about one node."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
 
 
@@ -33,28 +33,28 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """All of a node that decides whether a release implements it; equal operations are judged once.
+    """Properties of a node that decide whether a release implements it; equal operations are matched once.
 
-    Types are spelled as ONNX Runtime spells them; "" is a type that is not known, None an argument that is left out.
+    Types are spelled as in ONNX Runtime; "" is an unknown type, None an omitted argument.
     """
 
     domain: str  # "ai.onnx" for the default one
     name: str
-    version: int  # what is imported of the domain; 0 where nothing is
-    opset: int  # of ai.onnx, by which function bodies are chosen; 0 where none is imported
+    version: int  # imported version of the domain; 0 if it is not imported
+    opset: int  # of ai.onnx, which selects function bodies; 0 if it is not imported
     inputs: tuple[str | None, ...]
     outputs: tuple[str | None, ...]
     attributes: tuple[Attribute, ...]  # by name
-    static: bool  # the shape of the first input is known in full
+    static: bool  # the shape of the first input has only fixed dimensions
 
     @property
     def label(self) -> str:
-        """`Conv`, or with its domain where that is not the default one."""
+        """The operator's name, with its domain unless that is the default one."""
         return self.name if self.domain == "ai.onnx" else f"{self.domain}.{self.name}"
 
 
 def get_unknown_type(name: str) -> TypeProto | None:
-    """No type of any value."""
+    """Return no type."""
     return None
 
 
@@ -65,14 +65,14 @@ class TypedNode:
     operation: Operation
     name: str  # the node's own, often ""
     proto: NodeProto
-    inner: tuple[TypedNode, ...]  # of its subgraphs; where it calls a local function, of the function's body
+    inner: tuple[TypedNode, ...]  # nodes of its subgraphs, or of the local function that it calls
     calls: bool  # it calls a local function of the model
-    within: str  # the local function that it is in, "" for the model itself
-    type_of: Callable[[str], TypeProto | None] = get_unknown_type  # of a value that it sees, with its shape
-    unread: str = ""  # why the body of what it calls is not looked at
+    within: str  # the local function that contains it, "" for the main graph
+    type_of: Callable[[str], TypeProto | None] = get_unknown_type  # type with shape of a value in scope
+    unread: str = ""  # why the called function's body is not typed
 
     def every(self) -> Iterator[TypedNode]:
-        """The node and all inside it."""
+        """Yield the node and all nodes inside it."""
         yield self
         for node in self.inner:
             yield from node.every()
@@ -80,20 +80,20 @@ class TypedNode:
 
 @dataclass(frozen=True, eq=False)
 class TypedModel:
-    """A model as far as every release is asked the same of it."""
+    """Typed nodes and imports of a model, the same for every release."""
 
     ir_version: int
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
     nodes: tuple[TypedNode, ...]
 
     def every(self) -> Iterator[TypedNode]:
-        """All nodes, those of subgraphs and of called local functions too."""
+        """Yield all nodes, including those of subgraphs and called local functions."""
         for node in self.nodes:
             yield from node.every()
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
-        """The first node of each kind: what a release makes of one, it makes of all that are like it."""
+        """First node of each kind; nodes of one kind have the same match result."""
         first: dict[tuple[object, ...], TypedNode] = {}
         seen: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]
@@ -108,16 +108,16 @@ class TypedModel:
 
 @dataclass(frozen=True, slots=True)
 class SupportGap:
-    """Why a release refuses an operation."""
+    """Reason why a release rejects an operation."""
 
     rule: SupportGapRule
     problem: str  # the same for all releases: "has no kernel for `Det(11)` with `T` = `tensor(double)`"
-    detail: str = ""  # what this release has, as a verb phrase: "implements `T` as `tensor(float)` only"
+    detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)` only"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeProblem:
-    """A node with why it is refused, or with why that cannot be told."""
+    """A node that is rejected, or whose result is unknown, with the reason."""
 
     node: TypedNode
     miss: SupportGap | None
@@ -126,7 +126,7 @@ class NodeProblem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
-    """What one release does with one model. Empty throughout: it loads."""
+    """Predicted problems of one model on one release. Without any the model loads."""
 
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
@@ -134,7 +134,7 @@ class Prediction:
 
     @property
     def verdict(self) -> LoadVerdict:
-        """Refused where anything is known to be refused."""
-        if self.ir_too_new or self.opsets_too_new or any(found.miss for found in self.found):
+        """The predicted outcome; one known gap is enough for `refused`."""
+        if self.ir_too_new or self.opsets_too_new or any(problem.miss for problem in self.found):
             return "refused"
         return "unknown" if self.found else "loads"

@@ -1,6 +1,6 @@
-"""Whether a release implements an operation, as ONNX Runtime decides it when it loads a model.
+"""Prediction of whether a release loads a model: operations matched with schemas and kernels as ONNX Runtime does.
 
-Source: the rules were read off from loads of models on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` holds them to it.
+Source: loads of models on ONNX Runtime 1.16 to 1.31, with which `campaigns/conformance` compares the predictions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onnxgate.support.tables.limits import Limits
 from onnxgate.support.tables.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
-"""A miss; why it cannot be told; None where the operation is implemented."""
+"""A gap; the reason why the answer is unknown; None if the operation is implemented."""
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -41,12 +41,12 @@ _CAST_SINCE = 6
 def match_operation(
     operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
 ) -> MatchResult:
-    """What the release makes of the operation."""
+    """Match an operation with a release."""
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
 def is_kernel_of(kernel: Kernel, since: int) -> bool:
-    """Whether a kernel is for a schema's version: an open-ended one is for the version that it starts at alone."""
+    """Return whether a kernel implements a schema's version; an open-ended one implements only its first version."""
     return kernel.start == since or (kernel.end != 0 and kernel.start <= since <= kernel.end)
 
 
@@ -56,7 +56,7 @@ class _Matcher:
         self._providers = providers
 
     def answer(self, operation: Operation, depth: int) -> MatchResult:
-        """What the release makes of the operation; remembered with the release."""
+        """Match the operation; results are cached with the release."""
         key = (operation, self._providers)
         if key not in self._on.answers:
             self._on.answers[key] = self._decide(operation, depth)
@@ -81,7 +81,7 @@ class _Matcher:
         return find_schema_violation(operation, schema) or self._implemented(operation, operator, schema, depth)
 
     def _version(self, operation: Operation) -> int | None:
-        """What is imported of the operator's domain; ONNX Runtime imports by itself what it knows and a model does not.
+        """Return the imported version of the operator's domain; ONNX Runtime imports known domains implicitly.
 
         Source: ONNX Runtime 1.16 to 1.31.
         """
@@ -118,21 +118,21 @@ class _Matcher:
         if isinstance(expanded, str):
             return expanded
         name = f"{operation.label}({schema.since})"
-        told: MatchResult = None
-        for node in (each for top in expanded for each in top.every()):
+        result: MatchResult = None
+        for node in (inner for top in expanded for inner in top.every()):
             answer = self.answer(node.operation, depth + 1)
             if isinstance(answer, SupportGap):
                 problem = f"`{name}` has no kernel for its types, and in its function body {answer.problem}"
                 return replace(answer, rule="missing-kernel", problem=problem)
-            told = told or answer
-        return told
+            result = result or answer
+        return result
 
 
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
-    """The same once float16 is cast to float, which ONNX Runtime does by itself where an input is float16.
+    """Match again with float16 cast to float, which ONNX Runtime does implicitly if an input is float16.
 
-    Source: ONNX Runtime 1.16 to 1.31; not before opset 6, whose Cast takes a number, nor around subgraphs, nor into
-    sequences.
+    Source: ONNX Runtime 1.16 to 1.31. It does not before opset 6, where Cast has another attribute, nor for nodes with
+    subgraphs or sequences.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
@@ -148,44 +148,44 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
-    """It becomes an initializer before kernels are looked for; its value must be of a type that the release has."""
-    given = next((output for output in operation.outputs if output), "")
-    if is_unregistered_type(given, implementation.release):
-        problem = f"`{operation.label}({schema.since})` gives `{given}`"
+    """Check a Constant, which becomes an initializer before kernels are chosen: the release must have its type."""
+    output_type = next((output for output in operation.outputs if output), "")
+    if is_unregistered_type(output_type, implementation.release):
+        problem = f"`{operation.label}({schema.since})` gives `{output_type}`"
         return SupportGap("type-mismatch", problem, "has no such type")
     wrong = find_schema_violation(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 
 
 def _widen_float16(types: tuple[str | None, ...]) -> tuple[str | None, ...]:
-    return tuple(FLOAT if each == FLOAT16 else each for each in types)
+    return tuple(FLOAT if value_type == FLOAT16 else value_type for value_type in types)
 
 
 def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
-    """Whether a kernel is for the node's types; None where a type that it asks for is not known."""
-    told: bool | None = True
+    """Return whether a kernel accepts the node's types; None if that depends on an unknown type."""
+    accepts: bool | None = True
     for key, types in kernel.constraints.items():
-        given = find_constrained_type(schema, key, operation.inputs, operation.outputs)
-        if given == "":
+        type_name = find_constrained_type(schema, key, operation.inputs, operation.outputs)
+        if type_name == "":
             possible = _get_possible_types(schema, key)
             if possible <= types:
                 continue
             if not possible & types:
                 return False
-            told = None
-        elif given is not None and given not in types:
+            accepts = None
+        elif type_name is not None and type_name not in types:
             return False
-    return told
+    return accepts
 
 
 def _get_possible_types(schema: Schema, key: str) -> frozenset[str]:
-    """The types that an argument which a kernel's constraint names may have."""
+    """Return the possible types of the argument that a kernel's constraint names."""
     named = (formal for formal in (*schema.inputs, *schema.outputs) if key in (formal.type, formal.name))
     return schema.types_of(next(named))
 
 
 def _explain_unknown_types(operation: Operation) -> str:
-    unknown = [f"input {index}" for index, each in enumerate(operation.inputs, 1) if each == ""]
+    unknown = [f"input {index}" for index, value_type in enumerate(operation.inputs, 1) if value_type == ""]
     unknown += [f"output {index}" for index, output in enumerate(operation.outputs, 1) if output == ""]
     return f"the type of {', '.join(unknown)} of `{operation.label}` is not known"
 
@@ -203,32 +203,33 @@ def _make_missing_kernel_gap(
     if not kernels:
         return SupportGap("missing-kernel", f"there is no kernel for `{name}`", _format_kernel_versions(operator))
     keys = list(dict.fromkeys(key for kernel in kernels for key in kernel.constraints))
-    given = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
+    types_by_key = {key: find_constrained_type(schema, key, operation.inputs, operation.outputs) for key in keys}
     wrong = [
         key
         for key in keys
-        if given[key] and not any(given[key] in kernel.constraints.get(key, (given[key],)) for kernel in kernels)
+        if types_by_key[key]
+        and not any(types_by_key[key] in kernel.constraints.get(key, (types_by_key[key],)) for kernel in kernels)
     ] or keys
-    said = ", ".join(f"`{key}` = `{given[key]}`" for key in wrong if given[key])
+    listed = ", ".join(f"`{key}` = `{types_by_key[key]}`" for key in wrong if types_by_key[key])
     taken = "; ".join(f"`{key}` as {_format_kernel_types(kernels, key)}" for key in wrong)
-    return SupportGap("missing-kernel", f"there is no kernel for `{name}` with {said}", f"implements {taken}")
+    return SupportGap("missing-kernel", f"there is no kernel for `{name}` with {listed}", f"implements {taken}")
 
 
 def _format_kernel_types(kernels: Sequence[Kernel], key: str) -> str:
-    types = sorted({each for kernel in kernels for each in kernel.constraints.get(key, ())})
-    return ", ".join(f"`{each}`" for each in types)
+    types = sorted({value_type for kernel in kernels for value_type in kernel.constraints.get(key, ())})
+    return ", ".join(f"`{value_type}`" for value_type in types)
 
 
 def _format_kernel_versions(operator: Operator) -> str:
     ranges = sorted({(kernel.start, kernel.end) for kernel in operator.kernels})
     if not ranges:
         return "implements none of its versions"
-    said = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
-    return f"implements {', '.join(said)}"
+    spans = [f"{start}" if end in (0, start) else f"{start} to {end}" for start, end in ranges]
+    return f"implements {', '.join(spans)}"
 
 
 _CLOSED_DOMAINS = frozenset({"ai.onnx", "ai.onnx.ml", "ai.onnx.training"})
-"""Domains that local functions add nothing to."""
+"""Domains to which local functions cannot add operators."""
 
 
 def predict(
@@ -237,7 +238,7 @@ def predict(
     limits: Limits,
     providers: Sequence[str] = (CPU_PROVIDER,),
 ) -> Prediction:
-    """All that the release refuses of the model. Without an implementation only the stamps are judged."""
+    """Return what the release rejects in the model. Without an implementation only versions are compared."""
     return Prediction(
         ir_too_new=prepared.ir_version > limits.ir,
         opsets_too_new=tuple(
@@ -250,9 +251,11 @@ def predict(
 def _find_node_problems(
     prepared: TypedModel, implementation: Implementation, providers: Sequence[str]
 ) -> Iterator[NodeProblem]:
-    told = {node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None}
-    for node in _iterate_visible_nodes(prepared.nodes, implementation) if told else ():
-        answer = _match_node(node, implementation, providers) if node.operation in told else None
+    problematic = {
+        node.operation for node in prepared.kinds if _match_node(node, implementation, providers) is not None
+    }
+    for node in _iterate_visible_nodes(prepared.nodes, implementation) if problematic else ():
+        answer = _match_node(node, implementation, providers) if node.operation in problematic else None
         if isinstance(answer, SupportGap):
             yield NodeProblem(_detach_node(node), answer)
         elif answer is not None:
@@ -260,7 +263,7 @@ def _find_node_problems(
 
 
 def _match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
-    """What the release makes of a node, whatever is inside it."""
+    """Match a node, without the nodes inside it."""
     answer = _check_domain_import(node, implementation)
     if answer is not None:
         return answer
@@ -270,7 +273,7 @@ def _match_node(node: TypedNode, implementation: Implementation, providers: Sequ
 
 
 def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
-    """The nodes that the release sees."""
+    """Yield the nodes that the release loads."""
     for node in nodes:
         yield node
         if node.inner and (not node.calls or _is_function_call(node, implementation)):
@@ -278,12 +281,12 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
-    """Whether the release takes a node for a call of a local function."""
+    """Return whether the release treats a node as a call of a local function."""
     return node.calls and not _is_builtin_operator(node.operation, implementation)
 
 
 def _is_builtin_operator(operation: Operation, implementation: Implementation) -> bool:
-    """Whether an operator is the release's own although a local function has its name: that is never called then.
+    """Return whether the release uses its own operator even if a local function has the same name.
 
     Source: loads of local functions named like operators, and of new ones in their domains, on ONNX Runtime 1.16 to
     1.31.
@@ -294,7 +297,7 @@ def _is_builtin_operator(operation: Operation, implementation: Implementation) -
 
 
 def _check_domain_import(node: TypedNode, implementation: Implementation) -> SupportGap | None:
-    """A model need not import what the release knows by itself; a local function must import all that it uses.
+    """Check the import of a node's domain: implicit for domains that a release knows, except in local functions.
 
     Source: ONNX Runtime 1.16 to 1.31.
     """
@@ -308,7 +311,7 @@ def _check_domain_import(node: TypedNode, implementation: Implementation) -> Sup
 
 
 def _detach_node(node: TypedNode) -> TypedNode:
-    """The node without the model around it, which protobuf would keep in memory."""
+    """Return the node without its model, which protobuf would keep in memory."""
     from onnx import NodeProto
 
     copy = NodeProto()
@@ -318,7 +321,7 @@ def _detach_node(node: TypedNode) -> TypedNode:
 
 @functools.lru_cache(maxsize=256)
 def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
-    """The providers that have a kernel at all; asked where a target names others than the processor."""
+    """Return the providers that have a kernel."""
     return frozenset(
         kernel.provider
         for domain in implementation.domains()
@@ -329,26 +332,28 @@ def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
 
 
 class SingleProviderImplementation(Implementation):
-    """A release as if it had the kernels of one provider alone; answers are remembered here, not with the release."""
+    """A release reduced to the kernels of one provider, with its own cache of results."""
 
-    def __init__(self, whole: Implementation, provider: str) -> None:
-        super().__init__(whole.release, whole.newest_opsets, whole._source, whole._bit)
-        self._whole = whole
+    def __init__(self, implementation: Implementation, provider: str) -> None:
+        super().__init__(
+            implementation.release, implementation.newest_opsets, implementation._source, implementation._bit
+        )
+        self._whole = implementation
         self._provider = provider
 
     def operator(self, domain: str, name: str) -> Operator | None:
-        """The operator with the provider's kernels."""
+        """Return the operator with the provider's kernels."""
         key = (domain, name)
         if key not in self._known:
-            found = self._whole.operator(domain, name)
-            self._known[key] = found and replace(found, kernels=self._own(found))
+            operator = self._whole.operator(domain, name)
+            self._known[key] = operator and replace(operator, kernels=self._own(operator))
         return self._known[key]
 
     def _own(self, operator: Operator) -> tuple[Kernel, ...]:
         return tuple(kernel for kernel in operator.kernels if kernel.provider == self._provider)
 
     def leaves(self, operation: Operation) -> bool:
-        """Whether the provider has no kernel for an operation that the release runs on the processor."""
+        """Return whether the provider has no kernel for an operation that the CPU provider runs."""
         alone = match_operation(operation, self, (self._provider,))
         return (
             isinstance(alone, SupportGap)

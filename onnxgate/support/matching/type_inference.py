@@ -1,4 +1,4 @@
-"""The types of all values of a model: inferred once, the same for every release."""
+"""Type inference: the types of all values of a model, once for all releases."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 DEFAULT_DOMAIN = "ai.onnx"
 _MAX_ATTRIBUTE_BYTES = 4096
-"""Attributes up to this size are part of what is matched."""
+"""Attributes up to this size take part in matching."""
 _MAX_ROUNDS = 16
-"""How often inference starts again behind operators that onnx does not know."""
+"""Maximum repetitions of inference after operators that onnx does not know."""
 MAX_FUNCTION_CALLS = 4000
-"""So many different calls of local functions are looked into: each is a model of its own to infer types of."""
+"""Maximum number of different calls of local functions: types are inferred for each one separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
 
 def infer_model_types(proto: ModelProto) -> TypedModel:
-    """The model's nodes with the types of their arguments, those of subgraphs and of called functions included."""
+    """Return the model's nodes with argument types, including nodes of subgraphs and called functions."""
     return TypedModel(proto.ir_version, _find_required_opsets(proto), infer_node_types(proto))
 
 
 def _find_required_opsets(proto: ModelProto) -> dict[str, int]:
-    found: dict[str, int] = {}
+    opsets: dict[str, int] = {}
     for holder in (proto, *proto.functions):
         for imported in holder.opset_import:
             domain = imported.domain or DEFAULT_DOMAIN
-            found[domain] = max(imported.version, found.get(domain, 0))
-    return dict(sorted(found.items()))
+            opsets[domain] = max(imported.version, opsets.get(domain, 0))
+    return dict(sorted(opsets.items()))
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
-    """The nodes of a model's graph, typed. Calls of local functions are followed where that ends soon."""
+    """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
     reason = explain_unfollowed_calls(proto)
     return _infer_graph_nodes(_remove_functions(proto) if reason else proto, "", _FunctionCalls(reason), proto)
 
 
 def _remove_functions(proto: ModelProto) -> ModelProto:
-    """A copy without local functions: inference follows each call of one, however many they become."""
+    """Return a copy without local functions, since inference would follow each call without a limit."""
     copy = type(proto)()
     copy.CopyFrom(proto)
     copy.ClearField("functions")
@@ -59,31 +59,31 @@ def _remove_functions(proto: ModelProto) -> ModelProto:
 
 @dataclass(slots=True, eq=False)
 class _FunctionCalls:
-    """What all walks of one model share."""
+    """Function bodies that all inferences of one model share."""
 
-    unread: str  # why none is followed
+    unread: str  # why no call is followed
     bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = field(default_factory=dict)
 
 
 def _infer_graph_nodes(
     proto: ModelProto, within: str, calls: _FunctionCalls, called: ModelProto
 ) -> tuple[TypedNode, ...]:
-    """`within` is the function that the model was made of, `called` holds the local functions."""
+    """Infer types in a graph; `within` is the function of which `proto` was made, `called` has local functions."""
     imports = {imported.domain or DEFAULT_DOMAIN: imported.version for imported in proto.opset_import}
     functions = {
         (function.domain or DEFAULT_DOMAIN, function.name, function.overload): function for function in called.functions
     }
-    walk = _NodeTypeInference(imports, functions, within, calls)
+    inference = _NodeTypeInference(imports, functions, within, calls)
     graph = _infer_shapes(proto).graph
-    scope = walk.scope(graph, None)
+    scope = inference.scope(graph, None)
     for _ in range(_MAX_ROUNDS):
-        added = walk.propagate(graph, scope)
-        if not added or not walk.lacks(graph, scope):
+        added = inference.propagate(graph, scope)
+        if not added or not inference.lacks(graph, scope):
             break
-        again = _add_value_types(proto, {name: scope.values[name] for name in walk.learnt})
+        again = _add_value_types(proto, {name: scope.values[name] for name in inference.learnt})
         graph = _infer_shapes(again).graph
-        scope = walk.scope(graph, None)
-    return tuple(walk.node(node, scope) for node in graph.node)
+        scope = inference.scope(graph, None)
+    return tuple(inference.node(node, scope) for node in graph.node)
 
 
 def _infer_shapes(proto: ModelProto) -> ModelProto:
@@ -95,13 +95,13 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
             return shape_inference.infer_shapes(model, check_type=False, strict_mode=False)
         except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, IndexError):
             continue
-        except MemoryError:  # constants that ask inference for more than there is
+        except MemoryError:  # constants that make inference allocate more than is available
             break
     return proto
 
 
 def _import_used_domains(proto: ModelProto) -> ModelProto:
-    """A copy that imports every domain that it uses, as releases do by themselves; inference insists on it."""
+    """Return a copy that imports every domain in use, which inference requires and releases do implicitly."""
     from onnx import ModelProto, defs
 
     copy = ModelProto()
@@ -117,15 +117,15 @@ def _add_value_types(proto: ModelProto, types: Mapping[str, TypeProto]) -> Model
 
     copy = ModelProto()
     copy.CopyFrom(proto)
-    said = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
-    for name, each in types.items():
-        if name not in said:
-            copy.graph.value_info.add(name=name, type=each)
+    typed = {value.name for value in (*copy.graph.value_info, *copy.graph.output, *copy.graph.input)}
+    for name, value_type in types.items():
+        if name not in typed:
+            copy.graph.value_info.add(name=name, type=value_type)
     return copy
 
 
 def format_known_type(proto: TypeProto) -> str:
-    """The type as ONNX Runtime spells it; "" where it is not known."""
+    """Return the type as ONNX Runtime spells it; "" if it is not known."""
     if proto.HasField("tensor_type"):
         return _TENSOR_TYPE_NAMES.get(proto.tensor_type.elem_type, "")
     name = format_type(proto)
@@ -133,7 +133,7 @@ def format_known_type(proto: TypeProto) -> str:
 
 
 def has_static_shape(proto: TypeProto) -> bool:
-    """Whether the shape is known in full."""
+    """Return whether all dimensions are known."""
     tensor = proto.tensor_type
     return tensor.HasField("shape") and all(
         dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim
@@ -160,12 +160,12 @@ class _NodeTypeInference:
     functions: Mapping[tuple[str, str, str], FunctionProto]
     within: str
     calls: _FunctionCalls
-    learnt: set[str] = field(default_factory=set)  # names whose types only the schemas of releases tell
+    learnt: set[str] = field(default_factory=set)  # names whose types are known only from schemas of releases
 
     # Values
 
     def scope(self, graph: GraphProto, parent: _ValueScope | None) -> _ValueScope:
-        """All that the graph names, with its type."""
+        """Return the named values of a graph with their types."""
         values = {
             value.name: value.type
             for value in (*graph.value_info, *graph.output, *graph.input)
@@ -178,7 +178,7 @@ class _NodeTypeInference:
         return _ValueScope(values, parent)
 
     def propagate(self, graph: GraphProto, scope: _ValueScope) -> bool:
-        """Types that follow from the operators' schemas alone, put into the scope; whether there were any."""
+        """Add types that follow from operators' schemas to the scope; return whether there were any."""
         before = len(self.learnt)
         for node in graph.node:
             missing = [name for name in node.output if name and name not in scope.values]
@@ -194,30 +194,30 @@ class _NodeTypeInference:
         if schema is None or (domain, node.op_type, node.overload) in self.functions:
             return
         operator = node.op_type if domain == DEFAULT_DOMAIN else f"{domain}.{node.op_type}"
-        given = [self._spelled(name, scope) for name in node.input]
-        known = infer_output_types(operator, schema, given, len(node.output))
+        input_types = [self._spelled(name, scope) for name in node.input]
+        output_types = infer_output_types(operator, schema, input_types, len(node.output))
         protos = {self._spelled(name, scope): scope.type_of(name) for name in node.input if name}
-        for name, text in zip(node.output, known, strict=True):
+        for name, text in zip(node.output, output_types, strict=True):
             if name and text and name not in scope.values:
-                found = _parse_type(text, protos)
-                if found is not None:
-                    scope.values[name] = found
+                value_type = _parse_type(text, protos)
+                if value_type is not None:
+                    scope.values[name] = value_type
                     self.learnt.add(name)
 
     def lacks(self, graph: GraphProto, scope: _ValueScope) -> bool:
-        """Whether a value of the graph has no type yet."""
+        """Return whether a value of the graph has no type yet."""
         return any(name and name not in scope.values for node in graph.node for name in node.output)
 
     def _spelled(self, name: str, scope: _ValueScope) -> str | None:
         if not name:
             return None
-        found = scope.type_of(name)
-        return "" if found is None else format_known_type(found)
+        value_type = scope.type_of(name)
+        return "" if value_type is None else format_known_type(value_type)
 
     # Nodes
 
     def node(self, node: NodeProto, scope: _ValueScope) -> TypedNode:
-        """The node with its types, and all inside it."""
+        """Return the node with its types and the nodes inside it."""
         function = self.functions.get((node.domain or DEFAULT_DOMAIN, node.op_type, node.overload))
         operation = self._operation(node, scope)
         if function is None:
@@ -247,27 +247,27 @@ class _NodeTypeInference:
                 inner = self.scope(graph, scope)
                 self._pass_in(node, graph, inner, scope)
                 self.propagate(graph, inner)
-                for each in graph.node:
-                    yield self.node(each, inner)
+                for inner_node in graph.node:
+                    yield self.node(inner_node, inner)
 
     def _pass_in(self, node: NodeProto, graph: GraphProto, inner: _ValueScope, scope: _ValueScope) -> None:
-        """Loop hands its inputs on as they are; what a graph says of its own inputs is more."""
+        """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
         if node.op_type != "Loop":
             return
         names = [None, None, *node.input[2:]]
         for value, name in zip(graph.input, names, strict=False):
-            given = scope.type_of(name) if name else None
-            if value.name not in inner.values and given is not None:
-                inner.values[value.name] = _remove_shape(given)
+            outer_type = scope.type_of(name) if name else None
+            if value.name not in inner.values and outer_type is not None:
+                inner.values[value.name] = _remove_shape(outer_type)
 
     def _called(self, node: NodeProto, function: FunctionProto, scope: _ValueScope) -> tuple[TypedNode, ...] | None:
-        """The nodes of the body; None where it is not looked into."""
+        """Return the typed nodes of the body; None if it is not followed."""
         if self.calls.unread:
             return None
         types = [scope.type_of(name) if name else None for name in node.input]
         imports = self._imports_of(function)
-        given = (*(attribute.SerializeToString() for attribute in node.attribute), *map(_serialize_type, types))
-        key = (function.domain, function.name, function.overload, *sorted(imports.items()), *given)
+        signature = (*(attribute.SerializeToString() for attribute in node.attribute), *map(_serialize_type, types))
+        key = (function.domain, function.name, function.overload, *sorted(imports.items()), *signature)
         bodies = self.calls.bodies
         if key not in bodies:
             if len(bodies) >= MAX_FUNCTION_CALLS:
@@ -279,7 +279,7 @@ class _NodeTypeInference:
         return bodies[key]
 
     def _imports_of(self, function: FunctionProto) -> dict[str, int]:
-        """What a body imports, in the versions that the model imports: its nodes become nodes of the model.
+        """Return a body's imports, at the model's versions: its nodes become nodes of the model.
 
         Source: loads of functions that import other versions than their model, on ONNX Runtime 1.16 to 1.31.
         """
@@ -289,40 +289,40 @@ class _NodeTypeInference:
         }
 
     def _reached(self, function: FunctionProto) -> dict[tuple[str, str, str], FunctionProto]:
-        """The local functions that the function's nodes call, directly or not."""
-        found: dict[tuple[str, str, str], FunctionProto] = {}
+        """Return the local functions that the function calls directly or indirectly."""
+        reached: dict[tuple[str, str, str], FunctionProto] = {}
         ahead = [function]
         while ahead:
             for node in iter_function_nodes(ahead.pop()):
                 key = (node.domain or DEFAULT_DOMAIN, node.op_type, node.overload)
-                if key in self.functions and key not in found:
-                    found[key] = self.functions[key]
-                    ahead.append(found[key])
-        return found
+                if key in self.functions and key not in reached:
+                    reached[key] = self.functions[key]
+                    ahead.append(reached[key])
+        return reached
 
 
-def _serialize_type(each: TypeProto | None) -> bytes:
-    return b"" if each is None else each.SerializeToString()
+def _serialize_type(value_type: TypeProto | None) -> bytes:
+    return b"" if value_type is None else value_type.SerializeToString()
 
 
-def _is_known_type(each: TypeProto) -> bool:
-    return each.WhichOneof("value") is not None and bool(format_known_type(each))
+def _is_known_type(value_type: TypeProto) -> bool:
+    return value_type.WhichOneof("value") is not None and bool(format_known_type(value_type))
 
 
 def _make_tensor_type(element: int, dims: Sequence[int]) -> TypeProto:
     from onnx import TypeProto
 
-    made = TypeProto()
-    made.tensor_type.elem_type = element
-    made.tensor_type.shape.SetInParent()
+    tensor_type = TypeProto()
+    tensor_type.tensor_type.elem_type = element
+    tensor_type.tensor_type.shape.SetInParent()
     for dim in dims:
-        made.tensor_type.shape.dim.add(dim_value=dim)
-    return made
+        tensor_type.tensor_type.shape.dim.add(dim_value=dim)
+    return tensor_type
 
 
-def _parse_type(text: str, given: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
-    """A type of this spelling, without a shape."""
-    like = given.get(text)
+def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
+    """Return the type with this spelling, without a shape."""
+    like = known_types.get(text)
     if like is not None:
         return _remove_shape(like)
     number = next((number for number, name in _TENSOR_TYPE_NAMES.items() if name == text), None)
@@ -330,23 +330,23 @@ def _parse_type(text: str, given: Mapping[str | None, TypeProto | None]) -> Type
         return None
     from onnx import TypeProto
 
-    made = TypeProto()
-    made.tensor_type.elem_type = number
-    return made
+    tensor_type = TypeProto()
+    tensor_type.tensor_type.elem_type = number
+    return tensor_type
 
 
-def _remove_shape(given: TypeProto) -> TypeProto:
+def _remove_shape(value_type: TypeProto) -> TypeProto:
     from onnx import TypeProto
 
-    made = TypeProto()
-    made.CopyFrom(given)
-    if made.HasField("tensor_type"):
-        made.tensor_type.ClearField("shape")
-    return made
+    tensor_type = TypeProto()
+    tensor_type.CopyFrom(value_type)
+    if tensor_type.HasField("tensor_type"):
+        tensor_type.tensor_type.ClearField("shape")
+    return tensor_type
 
 
 def _read_attributes(node: NodeProto) -> Iterator[Attribute]:
-    for attribute in sorted(node.attribute, key=lambda each: each.name):
+    for attribute in sorted(node.attribute, key=lambda attribute_proto: attribute_proto.name):
         yield Attribute(attribute.name, _get_attribute_kind(attribute), _serialize_attribute(node, attribute))
 
 
@@ -357,7 +357,7 @@ def _get_attribute_kind(attribute: AttributeProto) -> str:
 
 
 def _serialize_attribute(node: NodeProto, attribute: AttributeProto) -> bytes:
-    """What a body or a constructor may read; tensors and the graphs of control flow are judged by themselves."""
+    """Return the value that a function body can read; tensors and subgraphs are handled separately."""
     if node.op_type == "Constant" or (node.op_type in _CONTROL_FLOW and attribute.HasField("g")):
         return b""
     return attribute.SerializeToString() if attribute.ByteSize() <= _MAX_ATTRIBUTE_BYTES else b""

@@ -1,4 +1,4 @@
-"""Casts around an operation: from which types to which, and what they lose."""
+"""Casts around an operation: source and target types, and loss of precision."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FLOAT_BITS: dict[str, tuple[int, int]] = {
     "tensor(float)": (24, 8),
     "tensor(double)": (53, 11),
 }
-"""How many significant bits and how many bits of exponent. Source: IEEE 754, and ONNX's description of its types."""
+"""Significant bits and exponent bits. Source: IEEE 754, and ONNX's description of its types."""
 _INTEGER_BITS: dict[str, tuple[int, bool]] = {
     f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
     for bits in (2, 4, 8, 16, 32, 64)
     for sign in ("u", "")
 }
-"""How many bits without the sign, and whether there is one."""
+"""Bits without the sign, and whether the type is signed."""
 _INTEGER_BITS["tensor(bool)"] = (1, False)
 
 
 def change_parameter_type(operation: Operation, schema: Schema, parameter: str, to: str) -> Operation | None:
-    """The operation with another type for one parameter; None where a type of it is not known or is no number."""
+    """Return the operation with another type for one parameter; None if a type is unknown or not numeric."""
     inputs = _change_argument_types(operation.inputs, schema.inputs, parameter, to)
     outputs = _change_argument_types(operation.outputs, schema.outputs, parameter, to)
     if inputs is None or outputs is None or not _is_numeric_type(to):
@@ -46,17 +46,17 @@ def _change_argument_types(
     types: ArgumentTypes, formals: Sequence[FormalParameter], parameter: str, to: str
 ) -> tuple[str | None, ...] | None:
     changed = []
-    for index, each in enumerate(types):
+    for index, value_type in enumerate(types):
         formal = find_parameter(formals, index)
-        bound = formal is not None and formal.type == parameter and formal.option != MIXED and each is not None
-        if bound and not _is_numeric_type(each or ""):
+        bound = formal is not None and formal.type == parameter and formal.option != MIXED and value_type is not None
+        if bound and not _is_numeric_type(value_type or ""):
             return None
-        changed.append(to if bound else each)
+        changed.append(to if bound else value_type)
     return tuple(changed)
 
 
 def list_casts(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[Operation, ...]:
-    """The casts that a parameter's other type asks for: of inputs to it, and of outputs back."""
+    """Return the casts that another type of a parameter requires: of inputs to it, and of outputs back."""
     other = change_parameter_type(operation, schema, parameter, to)
     return () if other is None else tuple(_iterate_casts(operation, other))
 
@@ -79,16 +79,16 @@ def _make_cast(opset: int, source: str, to: str) -> Operation:
 
 
 def is_lossless(operation: Operation, other: Operation) -> bool:
-    """Whether the casts of its inputs keep every value."""
+    """Return whether the casts of the inputs preserve all values."""
     pairs = zip(operation.inputs, other.inputs, strict=True)
     return all(is_lossless_cast(before, after) for before, after in pairs if before and after and before != after)
 
 
 def is_lossless_cast(source: str, to: str) -> bool:
-    """Whether every value of one type is a value of the other."""
+    """Return whether the target type can represent all values of the source type."""
     if source in _INTEGER_BITS and to in _INTEGER_BITS:
-        (bits, signed), (room, takes_sign) = _INTEGER_BITS[source], _INTEGER_BITS[to]
-        return bits <= room and (takes_sign or not signed)
+        (bits, signed), (target_bits, takes_sign) = _INTEGER_BITS[source], _INTEGER_BITS[to]
+        return bits <= target_bits and (takes_sign or not signed)
     if source in _INTEGER_BITS and to in _FLOAT_BITS:
         significant, exponent = _FLOAT_BITS[to]
         return _INTEGER_BITS[source][0] <= min(significant, 1 << (exponent - 1))
@@ -98,7 +98,7 @@ def is_lossless_cast(source: str, to: str) -> bool:
 
 
 def measure_type_distance(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[bool, int]:
-    """How far a parameter's other type is from the one that it has: another kind first, then bits."""
+    """Return the distance of a parameter's new type from the old one: whether the kind differs, then bits."""
     other = change_parameter_type(operation, schema, parameter, to)
     if other is None:
         return True, 0

@@ -1,4 +1,4 @@
-"""Ways out of a miss: values that say what to change, so that a message can name it and a test can do it."""
+"""Kinds of suggestions: data from which a message is written, and which a test can apply."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ class OpsetChange:
 
     domain: str
     version: int
-    whole: bool  # and all else of the model
+    whole: bool  # all other operations of the model are implemented there, too
 
 
 @dataclass(frozen=True, slots=True)
 class TypeCast:
-    """Cast what is given for one type parameter, and what comes out of it back."""
+    """Cast the inputs of one type parameter, and its outputs back."""
 
     parameter: str  # a constraint's name (`T`), or the type that the schema fixes
     to: str  # "tensor(float)"
-    exact: bool  # every value is kept
-    back: bool  # there is something to be cast back
+    exact: bool  # without loss
+    back: bool  # an output has to be cast back
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeRemoval:
-    """Leave an attribute out."""
+    """Remove an attribute."""
 
     attribute: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeAddition:
-    """Give attributes, of the kinds that the schema says."""
+    """Add attributes of the kinds that the schema declares."""
 
     attributes: tuple[tuple[str, str], ...]  # name, kind ("INT")
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorReplacement:
-    """Use another operator, which takes the same arguments, or those named here."""
+    """Use another operator with the same arguments, or with those listed here."""
 
     domain: str
     name: str
-    inputs: tuple[int | None, ...] | None = None  # which of the old inputs each of its own is; None: as they are
-    attributes: tuple[tuple[str, str], ...] = ()  # to be added, all strings: without them it would compute otherwise
+    inputs: tuple[int | None, ...] | None = None  # index of the old input for each new one; None: unchanged
+    attributes: tuple[tuple[str, str], ...] = ()  # strings to add, so that it computes the same
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionExpansion:
-    """Put the operator's own function body in the node's place: ONNX says that they are the same."""
+    """Replace the node by the operator's function body, which ONNX defines as equivalent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class DomainImport:
 
 @dataclass(frozen=True, slots=True)
 class MinimumReleaseRaise:
-    """Promise only the releases from this one on."""
+    """Require this release or a newer one."""
 
     release: str
 

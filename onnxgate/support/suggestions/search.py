@@ -1,4 +1,4 @@
-"""The search for ways out of a miss: each one found is implemented by every release that is asked."""
+"""Search for changes that make an unsupported operation supported by all required releases."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from onnxgate.support.suggestions.kinds import (
 from onnxgate.support.tables.limits import Limits, accepts_versions, find_support_span
 from onnxgate.support.tables.operators import Implementation, Schema
 
-DEFAULT_DOMAIN, CONTRIB_DOMAIN = "ai.onnx", "com.microsoft"
+DEFAULT_DOMAIN = "ai.onnx"
 _INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that ONNX Runtime puts into graphs by itself."""
+"""Domains of operators that only ONNX Runtime inserts into graphs."""
 _MIN_OPSET = 7
-"""The first opset of ai.onnx that ONNX Runtime promises to take."""
+"""The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
 _MAX_OPSETS_TRIED = 6
-"""At how many opsets, the nearest ones, all of a model is looked at."""
+"""Number of opsets, the nearest ones, at which the whole model is matched."""
 _MAX_SUGGESTIONS = 3
 _MIN_NAME_SIMILARITY = 0.9
 _BREAKING_RULES = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
@@ -46,52 +46,52 @@ _SUCCESSORS: dict[str, tuple[OperatorReplacement, ...]] = {
         OperatorReplacement(DEFAULT_DOMAIN, "Resize"),  # at opset 10, whose Resize takes no region
     ),
 }
-"""What computes the same as a deprecated operator. Source: ONNX's operator changelog, opsets 10 and 11."""
+"""Replacements of deprecated operators. Source: ONNX's operator changelog, opsets 10 and 11."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredRelease:
-    """One release that a model is promised on."""
+    """One release that a model must run on."""
 
     implementation: Implementation
     limits: Limits
     providers: tuple[str, ...] = (CPU_PROVIDER,)
 
     def answer(self, operation: Operation) -> MatchResult:
-        """What it makes of an operation."""
+        """Match an operation with the release."""
         return match_operation(operation, self.implementation, self.providers)
 
 
 @dataclass(frozen=True, slots=True)
 class SupportGapGroup:
-    """Operations of a model that are refused for the same reason."""
+    """Operations of a model that are not supported for the same reason."""
 
     miss: SupportGap
     operations: tuple[Operation, ...]
-    works_since: str = ""  # from this release on, all implement them; "" where the newest does not
+    works_since: str = ""  # the first release since which all implement them; "" if the newest does not
 
 
-def is_implemented(operations: Iterable[Operation], asked: Sequence[RequiredRelease]) -> bool:
+def is_implemented(operations: Iterable[Operation], releases: Sequence[RequiredRelease]) -> bool:
     """Whether each release implements each operation."""
-    return all(each.answer(operation) is None for operation in operations for each in asked)
+    return all(release.answer(operation) is None for operation in operations for release in releases)
 
 
 def find_implemented_span(operations: Sequence[Operation], every: Sequence[Implementation]) -> tuple[str, str]:
-    """From which release on all implement the operations, and up to which one all did; "" where there is none."""
-    taken = [all(match_operation(operation, each) is None for operation in operations) for each in every]
-    return find_support_span([each.release for each in every], taken)
+    """Return the release since which all implement the operations, and the one until which all did; "" for none."""
+    taken = [all(match_operation(operation, release) is None for operation in operations) for release in every]
+    return find_support_span([release.release for release in every], taken)
 
 
 def find_suggestions(
-    missed: SupportGapGroup, prepared: TypedModel, asked: Sequence[RequiredRelease], others: Sequence[Limits] = ()
+    missed: SupportGapGroup, prepared: TypedModel, releases: Sequence[RequiredRelease], others: Sequence[Limits] = ()
 ) -> tuple[Suggestion, ...]:
-    """What would do, the best first and few of them. None where no release that is asked has kernels.
+    """Return a few changes, the best first; nothing if no required release has a kernel table.
 
-    `others` are the limits of releases whose kernels are not known: no opset is named that they would refuse.
+    `others` are the limits of releases whose kernels are not known: a suggested opset is within them.
     """
-    if not asked:
+    if not releases:
         return ()
-    search = _SuggestionSearch(missed, prepared, asked, (*(each.limits for each in asked), *others))
+    search = _SuggestionSearch(missed, prepared, releases, (*(release.limits for release in releases), *others))
     return tuple(sorted(search.every(), key=_rank_suggestion)[:_MAX_SUGGESTIONS])
 
 
@@ -118,18 +118,18 @@ class _SuggestionSearch:
         self,
         missed: SupportGapGroup,
         prepared: TypedModel,
-        asked: Sequence[RequiredRelease],
+        releases: Sequence[RequiredRelease],
         every_limits: Sequence[Limits],
     ) -> None:
         self._missed = missed
         self._operations = missed.operations
         self._first = missed.operations[0]
         self._prepared = prepared
-        self._asked = asked
+        self._releases = releases
         self._limits = every_limits
 
     def every(self) -> Iterator[Suggestion]:
-        """Each way that all releases that are asked would take."""
+        """Yield each change after which all required releases implement the operations."""
         match self._missed.miss.rule:
             case "missing-kernel":
                 yield from self._retyped()
@@ -153,7 +153,7 @@ class _SuggestionSearch:
     def _takes(self, change: Callable[[Operation], Operation | None]) -> bool:
         """Whether all releases implement the operations once they are changed."""
         changed = [change(operation) for operation in self._operations]
-        return is_implemented([each for each in changed if each is not None], self._asked) and None not in changed
+        return None not in changed and is_implemented([operation for operation in changed if operation], self._releases)
 
     # Another opset
 
@@ -166,27 +166,27 @@ class _SuggestionSearch:
             v for v in range(_MIN_OPSET if domain == DEFAULT_DOMAIN else 1, newest + 1) if v != self._first.version
         ]
         near = sorted(versions, key=lambda v: (abs(v - self._first.version), -v))
-        fitting = [v for v in near if self._takes(lambda each, v=v: change_opset(each, domain, v))]  # type: ignore[misc]
-        judged = [(v, self._rest(domain, v)) for v in fitting[:_MAX_OPSETS_TRIED]]
-        found = [v for v, rest in judged if rest == "whole"] or [v for v, rest in judged if rest == "kept"]
-        if found:
-            yield OpsetChange(domain, found[0], whole=(found[0], "whole") in judged)
+        fitting = [v for v in near if self._takes(lambda operation, v=v: change_opset(operation, domain, v))]  # type: ignore[misc]
+        rated = [(v, self._rest(domain, v)) for v in fitting[:_MAX_OPSETS_TRIED]]
+        best = [v for v, rest in rated if rest == "whole"] or [v for v, rest in rated if rest == "kept"]
+        if best:
+            yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rest(self, domain: str, version: int) -> str:
-        """What becomes of a model at another opset: the "whole" is implemented, all is "kept", or some is "lost"."""
-        whole = _accept_versions(self._prepared, domain, version, self._limits)
-        for operation in {each.operation for each in self._prepared.every() if not each.calls}:
+        """Rate a model at another opset: the "whole" is implemented, "kept" as before, or some of it is "lost"."""
+        accepted = _accept_versions(self._prepared, domain, version, self._limits)
+        for operation in {node.operation for node in self._prepared.every() if not node.calls}:
             there = change_opset(operation, domain, version)
-            for asked in self._asked:
-                answer = asked.answer(there)
-                whole = whole and answer is None
+            for release in self._releases:
+                answer = release.answer(there)
+                accepted = accepted and answer is None
                 if (
                     isinstance(answer, SupportGap)
                     and answer.rule in _BREAKING_RULES
-                    and asked.answer(operation) is None
+                    and release.answer(operation) is None
                 ):
                     return "lost"
-        return "whole" if whole else "kept"
+        return "whole" if accepted else "kept"
 
     # Another type
 
@@ -194,21 +194,21 @@ class _SuggestionSearch:
         schema = self._schema()
         if schema is None or not self._first.opset:
             return
-        found = [way for way in _list_type_casts(self._first, schema) if self._takes_types(way, schema)]
-        yield from sorted(found, key=lambda way: _rank_type_cast(self._first, schema, way))[:1]
+        casts = [way for way in _list_type_casts(self._first, schema) if self._takes_types(way, schema)]
+        yield from sorted(casts, key=lambda way: _rank_type_cast(self._first, schema, way))[:1]
 
     def _takes_types(self, way: TypeCast, schema: Schema) -> bool:
-        if not self._takes(lambda each: change_parameter_type(each, schema, way.parameter, way.to)):
+        if not self._takes(lambda operation: change_parameter_type(operation, schema, way.parameter, way.to)):
             return False
         return all(
-            is_implemented(list_casts(operation, schema, way.parameter, way.to), self._asked)
+            is_implemented(list_casts(operation, schema, way.parameter, way.to), self._releases)
             for operation in self._operations
         )
 
     def _schema(self) -> Schema | None:
-        """The schema by which the newest release that has one reads the operations."""
-        for asked in reversed(self._asked):
-            operator = asked.implementation.operator(self._first.domain, self._first.name)
+        """Return the operations' schema in the newest required release that has one."""
+        for release in reversed(self._releases):
+            operator = release.implementation.operator(self._first.domain, self._first.name)
             schema = operator.schema(self._first.version or 1) if operator else None
             if schema is not None:
                 return schema
@@ -218,43 +218,50 @@ class _SuggestionSearch:
 
     def _without(self) -> Iterator[AttributeRemoval]:
         for attribute in self._first.attributes:
-            if self._takes(lambda each, name=attribute.name: remove_attribute(each, name)):  # type: ignore[misc]
+            if self._takes(lambda operation, name=attribute.name: remove_attribute(operation, name)):  # type: ignore[misc]
                 yield AttributeRemoval(attribute.name)
 
     def _with(self) -> Iterator[AttributeAddition]:
         schema = self._schema()
         if schema is None:
             return
-        given = {attribute.name: attribute.kind for attribute in self._first.attributes}
+        kinds = {attribute.name: attribute.kind for attribute in self._first.attributes}
         wanted = tuple(
             (name, kind)
             for name, (kind, required) in schema.attributes.items()
-            if (required and name not in given) or given.get(name, kind) != kind
+            if (required and name not in kinds) or kinds.get(name, kind) != kind
         )
-        if wanted and self._takes(lambda each: set_attributes(each, wanted)):
+        if wanted and self._takes(lambda operation: set_attributes(operation, wanted)):
             yield AttributeAddition(wanted)
 
     def _imported(self) -> Iterator[DomainImport]:
-        """Of a local function's domain, any version: it is the model that defines what is in it."""
+        """Import a domain; of a local function's domain any version, since the model defines its content."""
         domain = self._first.domain
         newest = _find_newest_common_opset(domain, self._limits)
         if any(node.calls and node.operation == self._first for node in self._prepared.every()):
             yield DomainImport(domain, 1)
-        elif not self._first.version and newest and self._takes(lambda each: replace(each, version=newest or 0)):
+        elif (
+            not self._first.version
+            and newest
+            and self._takes(lambda operation: replace(operation, version=newest or 0))
+        ):
             yield DomainImport(domain, newest)
 
     def _other_domains(self) -> Iterator[OperatorReplacement]:
-        known = set(self._asked[0].implementation.domains()) - _INTERNAL_DOMAINS - {self._first.domain}
-        for domain in (*_find_same_names(self._first.domain, known), *_find_similar_names(self._first.domain, known)):
+        candidates = set(self._releases[0].implementation.domains()) - _INTERNAL_DOMAINS - {self._first.domain}
+        for domain in (
+            *_find_same_names(self._first.domain, candidates),
+            *_find_similar_names(self._first.domain, candidates),
+        ):
             yield OperatorReplacement(domain, self._first.name)
 
     def _other_names(self) -> Iterator[OperatorReplacement]:
-        known = self._asked[0].implementation.operators(self._first.domain)
-        for name in _find_same_names(self._first.name, set(known) - {self._first.name}):
+        candidates = self._releases[0].implementation.operators(self._first.domain)
+        for name in _find_same_names(self._first.name, set(candidates) - {self._first.name}):
             yield OperatorReplacement(self._first.domain, name)
 
     def _replaced(self, ways: Iterable[OperatorReplacement]) -> Iterator[OperatorReplacement]:
-        fitting = (way for way in ways if self._takes(lambda each, way=way: self._by(each, way)))  # type: ignore[misc]
+        fitting = (way for way in ways if self._takes(lambda operation, way=way: self._by(operation, way)))  # type: ignore[misc]
         yield from list(fitting)[:1]
 
     def _by(self, operation: Operation, way: OperatorReplacement) -> Operation | None:
@@ -267,35 +274,35 @@ class _SuggestionSearch:
             nodes = get_definition_nodes(operation, schema.since) if schema is not None else None
             if nodes is None:
                 return
-            inner = [each.operation for top in nodes for each in top.every()]
-            if not inner or not is_implemented(inner, self._asked):
+            inner = [node.operation for top in nodes for node in top.every()]
+            if not inner or not is_implemented(inner, self._releases):
                 return
         yield FunctionExpansion()
 
 
 def change_opset(operation: Operation, domain: str, version: int) -> Operation:
-    """The operation in a model that imports another version of a domain."""
+    """Return the operation as in a model that imports another version of a domain."""
     opset = version if domain == DEFAULT_DOMAIN and operation.opset else operation.opset
     own = version if domain == operation.domain and operation.version else operation.version
     return replace(operation, version=own, opset=opset)
 
 
 def remove_attribute(operation: Operation, attribute: str) -> Operation | None:
-    """The operation without an attribute, None where it has none of that name."""
-    kept = tuple(each for each in operation.attributes if each.name != attribute)
-    return replace(operation, attributes=kept) if len(kept) < len(operation.attributes) else None
+    """Return the operation without an attribute, None if it does not have it."""
+    others = tuple(other for other in operation.attributes if other.name != attribute)
+    return replace(operation, attributes=others) if len(others) < len(operation.attributes) else None
 
 
 def set_attributes(operation: Operation, attributes: Sequence[tuple[str, str]]) -> Operation:
-    """The operation with attributes of these kinds, whatever they hold, in the place of its own of the same names."""
+    """Return the operation with attributes of these kinds, which replace its own of the same names."""
     names = {name for name, _ in attributes}
-    kept = [attribute for attribute in operation.attributes if attribute.name not in names]
+    others = [attribute for attribute in operation.attributes if attribute.name not in names]
     new = [Attribute(name, kind, b"") for name, kind in attributes]
-    return replace(operation, attributes=tuple(sorted((*kept, *new), key=lambda each: each.name)))
+    return replace(operation, attributes=tuple(sorted((*others, *new), key=lambda attribute: attribute.name)))
 
 
 def replace_operator(operation: Operation, way: OperatorReplacement, version: int) -> Operation | None:
-    """The operation by another operator; None where an argument that it would need is not there."""
+    """Return the operation with another operator; None if an argument that it needs is missing."""
     order = way.inputs if way.inputs is not None else tuple(range(len(operation.inputs)))
     if any(index is not None and index >= len(operation.inputs) for index in order):
         return None
@@ -305,7 +312,7 @@ def replace_operator(operation: Operation, way: OperatorReplacement, version: in
 
 
 def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | None:
-    """The newest version of a domain that all take; None where none of them limits it."""
+    """Return the newest version of a domain within all limits; None if it is not limited."""
     return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
 
 
@@ -314,18 +321,18 @@ def _accept_versions(prepared: TypedModel, domain: str, version: int, limits: Se
     return all(accepts_versions(limit, prepared.ir_version, opsets) for limit in limits)
 
 
-def _find_same_names(name: str, known: Iterable[str]) -> list[str]:
-    """Names that differ in the case of letters and in underscores alone; one more letter is another operator."""
-    return [each for each in sorted(known) if _fold_name(each) == _fold_name(name)]
+def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return names that differ only in case and underscores."""
+    return [candidate for candidate in sorted(candidates) if _fold_name(candidate) == _fold_name(name)]
 
 
 def _fold_name(name: str) -> str:
     return name.replace("_", "").casefold()
 
 
-def _find_similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """Names that are spelled alike, the nearest first."""
-    return difflib.get_close_matches(name, sorted(known), cutoff=_MIN_NAME_SIMILARITY)
+def _find_similar_names(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return names with similar spelling, the nearest first."""
+    return difflib.get_close_matches(name, sorted(candidates), cutoff=_MIN_NAME_SIMILARITY)
 
 
 def _list_type_casts(operation: Operation, schema: Schema) -> Iterator[TypeCast]:
@@ -338,6 +345,6 @@ def _list_type_casts(operation: Operation, schema: Schema) -> Iterator[TypeCast]
 
 
 def _rank_type_cast(operation: Operation, schema: Schema, way: TypeCast) -> tuple[object, ...]:
-    """Few casts before many, exact ones before others, near types before far ones."""
+    """Return a sort key: few casts first, then exact ones, then near types."""
     needed = list_casts(operation, schema, way.parameter, way.to)
     return len(needed), not way.exact, measure_type_distance(operation, schema, way.parameter, way.to), way.to

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tables of limits, operator schemas and kernels of each ONNX Runtime release."""

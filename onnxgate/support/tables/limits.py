@@ -1,6 +1,6 @@
-"""What each release of ONNX Runtime takes of a model, whatever its operators are.
+"""Limits of each ONNX Runtime release that do not depend on operators: IR version, opsets, external data.
 
-Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes` in each official wheel.
+Source: measured by `tools/harvest_support.py`, which loads the models of `harvest/probes.py` in each official wheel.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from onnxgate.model.reading.external_data import DataLayout
 
 
 class ExternalData(msgspec.Struct, frozen=True):
-    """Where a release takes external data from, beside the model's own folder. False: the model is refused."""
+    """Places outside of the model's folder from which a release reads external data. False: it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
     link: bool  # a symbolic link in the folder to a file outside of it
     linked_model: bool  # model and data are both symbolic links, into one folder elsewhere
-    absolute: bool  # an absolute path, be it into the folder
+    absolute: bool  # an absolute path, even into the folder
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What one release takes at most. A domain that is not in `opsets` may be imported at any version."""
+    """Newest versions that one release accepts. Domains that are not in `opsets` are not limited."""
 
     ir: int
     opsets: dict[str, int]
-    dev_opsets: dict[str, int] = {}  # newer ones, taken with ALLOW_RELEASED_ONNX_OPSET_ONLY=0; where there are any
+    dev_opsets: dict[str, int] = {}  # newer ones that need ALLOW_RELEASED_ONNX_OPSET_ONLY=0
     external_data: ExternalData | None = None  # None: not measured
 
 
@@ -42,30 +42,30 @@ class LimitTable(msgspec.Struct, frozen=True):
 
 @functools.cache
 def load_limit_table() -> LimitTable:
-    """The shipped table."""
+    """Return the shipped table."""
     data = Path(__file__).resolve().parents[1] / "data" / "onnxruntime-limits.json"
     return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
 
 def get_limits(release: str) -> Limits | None:
-    """The limits of one exact release, None where it was not measured."""
+    """Return the limits of one exact release, None if it was not measured."""
     return load_limit_table().releases.get(str(Version(release).public))
 
 
 def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) -> bool:
-    """Whether a release takes these stamps."""
+    """Return whether a release accepts these versions."""
     if ir_version > limits.ir:
         return False
     return all(version <= limits.opsets.get(domain, version) for domain, version in opsets.items())
 
 
 def find_first_release_for_ir(ir_version: int) -> str:
-    """The first release from which on every one takes the IR version; "" where none does."""
+    """Return the release since which all accept the IR version; "" if there is none."""
     return _find_first_release([ir_version <= limits.ir for limits in load_limit_table().releases.values()])
 
 
 def find_first_release_for_opset(domain: str, version: int) -> str:
-    """The first release from which on every one takes the opset; "" where none does."""
+    """Return the release since which all accept the opset; "" if there is none."""
     return _find_first_release(
         [version <= limits.opsets.get(domain, version) for limits in load_limit_table().releases.values()]
     )
@@ -77,9 +77,9 @@ def _find_first_release(taken: list[bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """The first release from which on it works in all, and the last one up to which it did, given them ascending.
+    """Return the release since which all work and the one until which all worked; `releases` is ascending.
 
-    "" where there is none, and both where it works everywhere.
+    A value is "" if there is no such release. Both are "" if all work.
     """
     if all(works):
         return "", ""
@@ -88,17 +88,17 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
     return releases[-after] if after else "", releases[before - 1] if before else ""
 
 
-def supports_layout(known: Limits, layout: DataLayout) -> bool | None:
-    """Whether a release reads data that lie so; None where that was not measured."""
+def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
+    """Return whether a release reads data in this layout; None if that was not measured."""
     if layout == "inside":
         return True
-    if known.external_data is None:
+    if limits.external_data is None:
         return None
-    return bool(getattr(known.external_data, layout.replace("-", "_")))
+    return bool(getattr(limits.external_data, layout.replace("-", "_")))
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """From which measured release on data that lie so are read, and up to which one they were."""
+    """Return the measured release since which this layout is read, and the one until which it was."""
     measured = {
         name: answer
         for name, row in load_limit_table().releases.items()

@@ -1,6 +1,6 @@
-"""The table of what releases implement: kernels and operator schemas, each row with the releases that have it.
+"""Kernels and operator schemas of each release; a row of the table has the releases that it applies to.
 
-Source: every row is what a release's own wheel reports; `support/harvest` makes the table of it.
+Source: each row is reported by a release's own wheel; `support/harvest` builds the table.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from onnxgate.core.errors import OnnxgateError
 from onnxgate.support.tables import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
-"""How often a formal parameter occurs; the arguments of a mixed one need not share a type."""
+"""Kinds of formal parameters; the arguments of a mixed one can differ in type."""
 SUPPORT_FOLDER = Path(__file__).resolve().parents[1]
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
-"""How schemas spell maps; the types of values are spelled as in `map(int64,tensor(float))`."""
+"""Maps as schemas spell them; types of values are spelled `map(int64,tensor(float))`."""
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one release's rows are from."""
+    """Origin of one release's rows."""
 
     release: str
     wheel: str  # file name
     sha256: str
-    commit: str = ""  # of the build; older wheels do not say it
+    commit: str = ""  # of the build; not reported by older wheels
 
 
 class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
@@ -76,7 +76,7 @@ class OperatorRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows; an operator's are decoded when somebody asks for it."""
+    """All rows; those of an operator are decoded on first use."""
 
     version: int = 1
     engine: str = "onnxruntime"
@@ -89,7 +89,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
-    """A kernel as the matching reads it. Equal kernels of several releases are one object."""
+    """A kernel as used for matching. Equal kernels of several releases are one object."""
 
     start: int
     end: int  # 0: open-ended
@@ -99,7 +99,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """A schema as the matching reads it. Equal schemas of several releases are one object."""
+    """A schema as used for matching. Equal schemas of several releases are one object."""
 
     since: int
     deprecated: bool
@@ -114,13 +114,13 @@ class Schema:
     experimental: bool
 
     def types_of(self, formal: FormalParameter) -> frozenset[str]:
-        """The types that a parameter takes."""
+        """Return the types that a parameter accepts."""
         return self.constraints.get(formal.type) or frozenset({formal.type})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """One operator as one or more releases implement it. Releases that implement it alike share the object."""
+    """One operator with its schemas and kernels. Releases with equal ones share the object."""
 
     domain: str  # "ai.onnx" for the default one
     name: str
@@ -128,51 +128,51 @@ class Operator:
     kernels: tuple[Kernel, ...]
 
     def schema(self, version: int) -> Schema | None:
-        """The schema that an import of `version` chooses: the newest that is not newer."""
+        """Return the schema for an imported `version`: the newest that is not newer."""
         return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
 
 
 @dataclass(slots=True, eq=False)
 class Implementation:
-    """What one release implements."""
+    """Operators that one release implements."""
 
     release: str
-    newest_opsets: dict[str, int]  # measured: domain -> newest opset that is taken; absent: not limited
+    newest_opsets: dict[str, int]  # measured: domain -> newest accepted opset; absent: not limited
     _source: _OperatorCache
     _bit: int
     _known: dict[tuple[str, str], Operator | None] = field(default_factory=dict)
-    answers: dict[object, object] = field(default_factory=dict)  # what matching found already
+    answers: dict[object, object] = field(default_factory=dict)  # cached results of matching
 
     def operator(self, domain: str, name: str) -> Operator | None:
-        """The operator's schemas and kernels; None where the release has neither."""
+        """Return the operator's schemas and kernels; None if the release has neither."""
         key = (domain, name)
         if key not in self._known:
             self._known[key] = self._source.operator(domain, name, self._bit)
         return self._known[key]
 
     def has_domain(self, domain: str) -> bool:
-        """Whether the domain has an operator in this release."""
+        """Return whether this release has an operator of the domain."""
         return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
 
     def domains(self) -> tuple[str, ...]:
-        """Domains that have an operator in this release, sorted."""
+        """Return the domains of which this release has an operator, sorted."""
         return tuple(sorted(filter(self.has_domain, self._source.table.operators)))
 
     def operators(self, domain: str) -> tuple[str, ...]:
-        """Names of the domain's operators in this release, sorted."""
+        """Return the names of the domain's operators in this release, sorted."""
         names = self._source.table.operators.get(domain, {})
         return tuple(sorted(name for name in names if self.operator(domain, name)))
 
 
 class _OperatorCache:
-    """Rows of a table made into operators, once per distinct set of rows."""
+    """Operators of a table, created once for each distinct set of rows."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        types = [_MAP_TYPE.sub(r"map(\1,tensor(\2))", each) for each in table.types]
-        self._sets = [frozenset(types[index] for index in each) for each in table.sets]
+        types = [_MAP_TYPE.sub(r"map(\1,tensor(\2))", spelling) for spelling in table.types]
+        self._sets = [frozenset(types[index] for index in members) for members in table.sets]
         self._rows: dict[tuple[str, str], tuple[list[tuple[int, Schema]], list[tuple[int, Kernel]]]] = {}
-        self._made: dict[tuple[str, str, tuple[bool, ...]], Operator] = {}
+        self._operators: dict[tuple[str, str, tuple[bool, ...]], Operator] = {}
 
     def operator(self, domain: str, name: str, bit: int) -> Operator | None:
         raw = self.table.operators.get(domain, {}).get(name)
@@ -187,10 +187,10 @@ class _OperatorCache:
         if not any(has):
             return None
         key = (domain, name, has)
-        if key not in self._made:
+        if key not in self._operators:
             own = tuple(schema for releases, schema in schemas if releases >> bit & 1)
-            self._made[key] = Operator(domain, name, own, tuple(k for mask, k in kernels if mask >> bit & 1))
-        return self._made[key]
+            self._operators[key] = Operator(domain, name, own, tuple(k for mask, k in kernels if mask >> bit & 1))
+        return self._operators[key]
 
     def _schema(self, row: SchemaRow) -> Schema:
         return Schema(
@@ -212,18 +212,18 @@ class _OperatorCache:
 
 
 def encode_table(table: Table) -> bytes:
-    """The table as it is stored."""
+    """Return the stored form of a table."""
     return zlib.compress(msgspec.json.encode(table), 9)
 
 
 def decode_table(data: bytes) -> Table:
-    """A stored table."""
+    """Decode a stored table."""
     return msgspec.json.decode(zlib.decompress(data), type=Table)
 
 
 @functools.cache
 def load_shipped_table() -> Table:
-    """The table that comes with onnxgate.
+    """Return the table that onnxgate ships.
 
     Raises:
         OnnxgateError: the installation is damaged.
@@ -237,7 +237,7 @@ def load_shipped_table() -> Table:
 
 
 def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
-    """Each release of a table; `newest_opsets` by release."""
+    """Return each release of a table; `newest_opsets` has the releases as keys."""
     operators = _OperatorCache(table)
     return {
         source.release: Implementation(source.release, newest_opsets.get(source.release, {}), operators, bit)
@@ -253,17 +253,17 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 def get_implementation(release: str) -> Implementation | None:
-    """What one exact release implements, None where its kernels are not known."""
+    """Return the implementation of one exact release, None if its kernels are not known."""
     return _load_implementations().get(release)
 
 
 def list_known_releases() -> tuple[str, ...]:
-    """The releases whose kernels are known, ascending."""
+    """Return the releases whose kernels are known, ascending."""
     return tuple(_load_implementations())
 
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
-    """The operator's schema in the newest release that has one for the version; 0 stands for the newest version."""
+    """Return the operator's schema in the newest release that has one for the version; 0 is the newest version."""
     for implementation in reversed(_load_implementations().values()):
         operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None
