@@ -163,11 +163,8 @@ class Conversion:
         if origin is tuple:
             return self._list(raw, type_, keys)
         if origin in (Union, UnionType):
-            return (
-                self._value(raw, _find_union_member(raw, type_), keys)
-                if _find_union_member(raw, type_)
-                else self._wrong(raw, type_, keys)
-            )
+            member = _find_union_member(raw, type_)
+            return self._value(raw, member, keys) if member else self._wrong(raw, type_, keys)
         return self._scalar(raw, type_, keys)
 
     def _table(self, raw: object, type_: type[Table], keys: Keys) -> Table:

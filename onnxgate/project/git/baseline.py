@@ -65,7 +65,8 @@ class _CiRun:
 
     def on_github(self) -> BaselineChoice:
         """Return the base of a pull request or of a merge queue, or the commit before a push."""
-        if parent := self._merged_into():
+        is_merge = _MERGE_REF.fullmatch(self.environment.get("GITHUB_REF", ""))
+        if is_merge and (parent := self._first_parent("GITHUB_SHA")):
             return self._at(parent, "HEAD^1", PARENT_HINT)
         if base := self.environment.get("GITHUB_BASE_REF"):
             return self._since(base)
@@ -84,7 +85,8 @@ class _CiRun:
         For merged results and trains, `HEAD` is a merge whose first parent is the target branch, with its commits since
         the diff's base.
         """
-        if parent := self._merged_on_gitlab():
+        is_merge = self.environment.get("CI_MERGE_REQUEST_EVENT_TYPE") in _MERGED_EVENT_TYPES
+        if is_merge and (parent := self._first_parent("CI_COMMIT_SHA")):
             return self._at(parent, "HEAD^1", HISTORY_HINT)
         if target := parse_commit(self.environment.get("CI_MERGE_REQUEST_TARGET_BRANCH_SHA", "")):
             return self._at(target, target[:12], HISTORY_HINT)
@@ -94,22 +96,15 @@ class _CiRun:
         before, branch, default = (self.environment.get(name, "") for name in names)
         return self._pushed(before, branch, default)
 
-    def _merged_into(self) -> str:
+    def _first_parent(self, started_for: str) -> str:
         """
-        Return the pull request's base if GitHub's merge of both is checked out, and "" otherwise.
+        Return the first parent of the merge that the CI system made, and "" if `HEAD` is not that merge.
 
-        A pull request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
+        A request's own commits may be merges, too: then `HEAD` is not the commit that the run was started for.
         """
         parents = repository.read_parents(self.root, self.head)
-        is_merge = _MERGE_REF.fullmatch(self.environment.get("GITHUB_REF", "")) and len(parents) == 2
-        is_own = self.environment.get("GITHUB_SHA", self.head) == self.head
-        return parents[0] if is_merge and is_own else ""
-
-    def _merged_on_gitlab(self) -> str:
-        parents = repository.read_parents(self.root, self.head)
-        is_merge = self.environment.get("CI_MERGE_REQUEST_EVENT_TYPE") in _MERGED_EVENT_TYPES and len(parents) == 2
-        is_own = self.environment.get("CI_COMMIT_SHA", self.head) == self.head
-        return parents[0] if is_merge and is_own else ""
+        is_own = self.environment.get(started_for, self.head) == self.head
+        return parents[0] if len(parents) == 2 and is_own else ""
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         why = repository.fetch_commit(self.root, commit, offline=self.offline)

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from onnxgate.core import subprocesses
 from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, parse_pointer
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
@@ -32,7 +33,14 @@ def run_git(
     limit_s = LOCAL_TIMEOUT_S if offline else FETCH_TIMEOUT_S
     try:
         if not offline:  # it may wait for another machine, and must end with this process
-            return _run_supervised(command, folder, stdin, stdout, environment)
+            return subprocesses.run_supervised(
+                command,
+                input=stdin,
+                environment=environment,
+                folder=folder,
+                timeout_s=limit_s,
+                stdout=stdout,  # type: ignore[arg-type]
+            )
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
             command,
             cwd=folder,
@@ -47,21 +55,6 @@ def run_git(
         return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(command, 124, b"", f"git: no answer within {limit_s} s".encode())
-
-
-def _run_supervised(
-    command: Sequence[str], folder: Path, stdin: bytes, stdout: object, environment: dict[str, str]
-) -> subprocess.CompletedProcess[bytes]:
-    from onnxgate.core import subprocesses
-
-    return subprocesses.run_supervised(
-        command,
-        input=stdin,
-        environment=environment,
-        folder=folder,
-        timeout_s=FETCH_TIMEOUT_S,
-        stdout=stdout,  # type: ignore[arg-type]
-    )
 
 
 def read_git_output(folder: Path, *arguments: str) -> str | None:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import posixpath
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,6 +51,10 @@ class Revision:
     name: str  # as the user wrote it: "origin/main"
     commit: str
     offline: bool = False
+
+    def run_git(self, arguments: Sequence[str], *, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Run git in the repository, with the network unless `offline`."""
+        return repository.run_git(self.root, arguments, stdin=stdin, offline=self.offline)
 
     def write(self, path: str, to: Path) -> None:
         """
@@ -196,13 +201,10 @@ class Tree:
         Raises:
             MissingAtRevisionError: the revision is incomplete.
         """
-        revision = self.revision
-        list_all = ["ls-tree", "-r", "-z", "--full-tree", revision.commit]
-        listed = repository.run_git(revision.root, list_all, offline=revision.offline)
+        listed = self.revision.run_git(["ls-tree", "-r", "-z", "--full-tree", self.revision.commit])
         if listed.returncode:
-            raise MissingAtRevisionError(
-                f"the files at `{revision.name}` cannot be listed: {repository.last_line(listed.stderr)}"
-            )
+            reason = repository.last_line(listed.stderr)
+            raise MissingAtRevisionError(f"the files at `{self.revision.name}` cannot be listed: {reason}")
         entries = {}
         for row in filter(None, listed.stdout.split(b"\0")):
             about, _, name = row.partition(b"\t")
@@ -284,8 +286,7 @@ class Tree:
         names = "".join(f"{blob}\n" for blob in sorted(blobs)).encode()
         if not names:
             return {}
-        check = ["cat-file", "--batch-check=%(objectname) %(objectsize)"]
-        done = repository.run_git(self.revision.root, check, stdin=names, offline=self.revision.offline)
+        done = self.revision.run_git(["cat-file", "--batch-check=%(objectname) %(objectsize)"], stdin=names)
         rows = (line.split(" ") for line in done.stdout.decode("ascii", "replace").splitlines())
         return {blob: int(size) for blob, size in rows if size.isdigit()}  # git prints "missing" for others
 
@@ -294,8 +295,7 @@ class Tree:
         names = "".join(f"{blob}\n" for blob in blobs).encode()
         if not names:
             return
-        batch = ["cat-file", "--batch=%(objectname) %(objectsize)"]
-        rest = repository.run_git(self.revision.root, batch, stdin=names, offline=self.revision.offline).stdout
+        rest = self.revision.run_git(["cat-file", "--batch=%(objectname) %(objectsize)"], stdin=names).stdout
         while rest:
             about, _, rest = rest.partition(b"\n")
             blob, size = about.decode("ascii").split(" ")
@@ -304,7 +304,7 @@ class Tree:
                 yield blob, content
 
     def _content(self, blob: str) -> bytes:
-        return repository.run_git(self.revision.root, ["cat-file", "blob", blob], offline=self.revision.offline).stdout
+        return self.revision.run_git(["cat-file", "blob", blob]).stdout
 
 
 def compute_blob_id(file: Path, digits: int = 40) -> str:
@@ -381,7 +381,7 @@ def find_similar(tree: Tree, gone: Sequence[str], new: Sequence[NewFile]) -> Map
         return {}
     names = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
-    done = repository.run_git(tree.revision.root, [*compare, "--", *names], offline=tree.revision.offline)
+    done = tree.revision.run_git([*compare, "--", *names])
     wanted = {file.path for file in new}
     return {after: (before, score) for before, after, score in _parse_renames(done.stdout) if after in wanted}
 

@@ -31,6 +31,10 @@ from onnxgate.project.config.globs import covers, literal_folder, matches
         ("models/[.onnx", "models/[.onnx", True),
         ("models/x**y/a.onnx", "models/xzy/a.onnx", True),
         ("Models/a.onnx", "models/a.onnx", False),
+        ("models/a[!].onnx", "models/a!.onnx", True),
+        ("a**c/d", "ab/bc/d", True),
+        ("**/" * 30 + "x", "a/" * 100 + "y", False),
+        ("*a" * 20 + "b", "a" * 200, False),
     ],
 )
 def test_matches(pattern: str, path: str, expected: bool) -> None:

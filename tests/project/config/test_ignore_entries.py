@@ -123,6 +123,17 @@ def test_what_cannot_be_added_to_is_refused(text: str, prefix: tuple[str, ...]) 
         edit(text, prefix, NEW)
 
 
+def test_entries_with_other_tables_between_them() -> None:
+    """They stay where they are, and a new one comes after the last."""
+    first = f"[[ignore]]\nrule = 'x'\nreason = 'x'\nfingerprints = ['{FIRST}', '{SECOND}']  # two\n"
+    text = f"{first}\n[limits]\ntime-s = 3\n\n[[ignore]]\nrule = 'y'\nreason = 'y'\n# end\n"
+    shortened = first.replace(f"['{FIRST}', '{SECOND}']", f'["{SECOND}"]')
+
+    assert edit(text, _0=(SECOND,)) == text.replace(first, shortened)
+    assert edit(text, (), NEW) == text.replace("# end\n", f"\n{render_entry(NEW)}\n# end\n")
+    assert edit(text, _1=()) == text.replace("\n[[ignore]]\nrule = 'y'\nreason = 'y'\n", "")
+
+
 def test_inline_entries_cannot_be_shortened() -> None:
     """The first array of the file is not one of theirs."""
     text = f"models = ['a']\nignore = [{{ rule = 'x', reason = 'x', fingerprints = ['{FIRST}', '{SECOND}'] }}]\n"
