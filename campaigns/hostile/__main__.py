@@ -1,4 +1,4 @@
-"""`python -m campaigns.hostile formats --count 100000 --seed 1 --jobs 2`: exit status 1 where anything was found."""
+"""`python -m campaigns.hostile formats --count 100000 --seed 1 --jobs 2`: exit status 1 if anything was found."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from campaigns.hostile import format_campaign
 
 
 def main() -> int:
-    """Run what is asked for, and say what was tried and found."""
+    """Run a campaign and print a summary and all finds."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
     parser.add_argument("what", choices=("formats", "readers"))
     parser.add_argument("--count", type=int, default=100_000, help="hostile strings, or inputs of each reader")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="readers whose name holds this")
-    asked = parser.parse_args()
-    return _formats(asked) if asked.what == "formats" else _readers(asked)
+    options = parser.parse_args()
+    return _formats(options) if options.what == "formats" else _readers(options)
 
 
-def _formats(asked: argparse.Namespace) -> int:
+def _formats(options: argparse.Namespace) -> int:
     began = time.monotonic()
-    part = -(-asked.count // asked.jobs)
-    with Pool(asked.jobs) as pool:
-        tallies = pool.starmap(format_campaign.run, [(part, asked.seed * 1000 + job) for job in range(asked.jobs)])
-    passages: Counter[str] = sum((each.by_surface for each in tallies), Counter())
+    part = -(-options.count // options.jobs)
+    with Pool(options.jobs) as pool:
+        tallies = pool.starmap(format_campaign.run, [(part, options.seed * 1000 + job) for job in range(options.jobs)])
+    passages: Counter[str] = sum((tally.by_surface for tally in tallies), Counter())
     for name, number in passages.items():
         print(f"{number:>10,}  {name}")
-    finds = [find for each in tallies for find in each.finds]
+    finds = [find for tally in tallies for find in tally.finds]
     for find in finds:
         print(f"FOUND in {find.surface}{' (tame)' if find.tame else ''}: {find.complaint}")
-        for place, said in find.said.items():
-            print(f"    in place of {place[:60]!a}: {said[:300]!a}")
-    strings, documents = (sum(getattr(each, name) for each in tallies) for name in ("strings", "documents"))
+        for place, text in find.texts.items():
+            print(f"    in place of {place[:60]!a}: {text[:300]!a}")
+    strings, documents = (sum(getattr(tally, name) for tally in tallies) for name in ("strings", "documents"))
     print(
         f"{strings:,} hostile strings in {documents:,} documents, {sum(passages.values()):,} times through "
         f"{len(passages)} formats in {time.monotonic() - began:.0f} s: {len(finds)} finds"
@@ -44,10 +44,10 @@ def _formats(asked: argparse.Namespace) -> int:
     return 1 if finds else 0
 
 
-def _readers(asked: argparse.Namespace) -> int:
+def _readers(options: argparse.Namespace) -> int:
     from campaigns.hostile import reader_campaign
 
-    return reader_campaign.main(asked.count, asked.seed, asked.jobs, asked.only)
+    return reader_campaign.main(options.count, options.seed, options.jobs, options.only)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What consumers make of our formats: each output read as its reader reads it, as counts of what acts in it."""
+"""Readers of the formats: each counts what its consumer obeys or renders in an output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 ACTIVE = re.compile(
     r"^(?:on.*|href|src|srcset|srcdoc|style|class|id|action|formaction|xlink:href|content|http-equiv|target)$"
 )
-"""Attributes of HTML whose value is obeyed."""
+"""Attributes of HTML whose value has an effect."""
 SARIF = Path(__file__).parents[2] / "tests" / "data" / "sarif-2.1.0.json"
 
 VERDICT = r"(?:pass|fail|undecided):"
@@ -37,59 +37,59 @@ OWN_LINES = {
         r"(?:interface|stamps|metadata|operators|local functions|nodes|weights|files|and makes no difference)(?::|$)",
     ),
     "preview": (
-        VERDICT, FINDING, LABEL, r"(?:would break|would be repaired|stays as it is|could not be found out)$",
+        VERDICT, FINDING, LABEL, r"(?:would break|would be repaired|stays as it is|could not be counts out)$",
         r"(?:would change in the lock|nothing would change in the lock)$", r"after the upgrade: |preview: ",
     ),
 }  # fmt: skip
-"""How lines begin that say something of their own in what a person reads: a verdict, a finding, what to do."""
+"""Beginnings of lines that only onnxgate may write in text: a verdict, a finding, a fix."""
 
 
 def shown(kind: str) -> Callable[[str], Counter[object]]:
-    """A terminal: what it obeys, and lines that say what only we may say."""
+    """Return a reader of text that counts control characters, commands and lines with OWN_LINES."""
     own = [re.compile(pattern) for pattern in OWN_LINES[kind]]
 
     def read(text: str) -> Counter[object]:
         plain = COLOURS.sub("", text)
-        found = logged(plain)
-        found.update(("own line", each.pattern) for line in plain.split("\n") for each in own if each.match(line))
-        return found
+        counts = logged(plain)
+        counts.update(("own line", start.pattern) for line in plain.split("\n") for start in own if start.match(line))
+        return counts
 
     return read
 
 
 def logged(text: str) -> Counter[object]:
-    """A log in which every line may say anything: nothing in it is obeyed."""
-    found = obeyed(text)
-    found.update(("command", each.name) for each in workflow_commands.commands(text))
-    return found
+    """Count control characters and workflow commands of a log."""
+    counts = obeyed(text)
+    counts.update(("command", command.name) for command in workflow_commands.commands(text))
+    return counts
 
 
 def annotated(text: str) -> Counter[object]:
-    """GitHub's runner: its commands with their properties, but for what these say."""
-    found = obeyed(text)
-    for each in workflow_commands.commands(text):
-        found["command", each.name] += 1
-        found.update(("property", each.name, name) for name in each.properties)
-        if len(each.data.encode("utf-16-le", "replace")) > 2 * workflow_commands.MESSAGE_LIMIT:
-            found["too long"] += 1
-    return found
+    """Count workflow commands with their properties, without their values."""
+    counts = obeyed(text)
+    for command in workflow_commands.commands(text):
+        counts["command", command.name] += 1
+        counts.update(("property", command.name, name) for name in command.properties)
+        if len(command.data.encode("utf-16-le", "replace")) > 2 * workflow_commands.MESSAGE_LIMIT:
+            counts["too long"] += 1
+    return counts
 
 
 def obeyed(text: str) -> Counter[object]:
-    """What a log must not hold, whatever else it is."""
-    return Counter(("obeyed", each) for each in text if each != "\n" and not each.isprintable())
+    """Count characters that a terminal obeys."""
+    return Counter(("obeyed", character) for character in text if character != "\n" and not character.isprintable())
 
 
 def page(text: str) -> Counter[object]:
-    """Markdown as GitHub renders it: its elements, and what stands in text and is a mention, a reference or a link."""
+    """Count the elements of Markdown as GitHub renders it, and mentions, references and links in its text."""
     rendered = cmarkgfm.github_flavored_markdown_to_html(text, cmarkgfm.Options.CMARK_OPT_UNSAFE)
-    found = markup(rendered, ignoring=frozenset({"code"}))
-    found.update(obeyed(text))
-    found.update(("command", each.name) for each in workflow_commands.commands(text))
+    counts = markup(rendered, ignoring=frozenset({"code"}))
+    counts.update(obeyed(text))
+    counts.update(("command", command.name) for command in workflow_commands.commands(text))
     outside = html.unescape(re.sub(r"<(code|pre)\b.*?</\1>", "\0", rendered, flags=re.DOTALL))
     outside = re.sub(r"<[^>]*>", " ", outside)
-    found.update(("live", kind) for kind, pattern in LIVE.items() for _ in pattern.findall(outside))
-    return found
+    counts.update(("live", kind) for kind, pattern in LIVE.items() for _ in pattern.findall(outside))
+    return counts
 
 
 LIVE = {
@@ -99,45 +99,45 @@ LIVE = {
     "address": re.compile(r"\w@\w+\.\w"),
     "formula": re.compile(r"\$\S"),
 }
-"""What GitHub makes something of beside Markdown's own elements."""
+"""Patterns that GitHub renders in addition to Markdown."""
 
 
 def markup(text: str, ignoring: frozenset[str] = frozenset({"code"})) -> Counter[object]:
-    """HTML 5: elements with the names of their attributes, and the values that are obeyed."""
+    """Count elements of HTML 5 with the names of their attributes, and values with an effect."""
     tree = html5lib.HTMLParser(namespaceHTMLElements=False).parse(text)
-    found: Counter[object] = Counter()
+    counts: Counter[object] = Counter()
     for element in tree.iter():
         name = element.tag if isinstance(element.tag, str) else "comment"
         if name in ignoring:
-            found.update(("attribute", name, key) for key in element.attrib)
+            counts.update(("attribute", name, key) for key in element.attrib)
             continue
-        found["element", name, tuple(sorted(map(str, element.attrib)))] += 1
+        counts["element", name, tuple(sorted(map(str, element.attrib)))] += 1
         values = ((str(key), value) for key, value in element.attrib.items() if ACTIVE.match(str(key).lower()))
-        found.update(("value", name, key, _without_number(value)) for key, value in values)
+        counts.update(("value", name, key, _without_number(value)) for key, value in values)
         if name in ("script", "style"):
-            found["text", name, element.text or ""] += 1
-    return found
+            counts["text", name, element.text or ""] += 1
+    return counts
 
 
 def _without_number(value: str) -> str:
-    """Findings are numbered; which of them a link leads to may differ where their order does."""
+    """Remove the number of a finding, as its order may differ in the twin."""
     return re.sub(r"^(#?finding-)\d+$", r"\1N", value)
 
 
 def junit(text: str) -> Counter[object]:
-    """XML as expat reads it: elements with the names of their attributes."""
-    found = logged(text)
+    """Count elements of XML with the names of their attributes, as expat reads it."""
+    counts = logged(text)
     parser = expat.ParserCreate()
-    parser.StartElementHandler = lambda name, attributes: found.update([("element", name, tuple(sorted(attributes)))])
-    parser.CommentHandler = lambda data: found.update(["comment"])
-    parser.ProcessingInstructionHandler = lambda target, data: found.update(["instruction"])
-    parser.StartDoctypeDeclHandler = lambda *said: found.update(["doctype"])
+    parser.StartElementHandler = lambda name, attributes: counts.update([("element", name, tuple(sorted(attributes)))])
+    parser.CommentHandler = lambda data: counts.update(["comment"])
+    parser.ProcessingInstructionHandler = lambda target, data: counts.update(["instruction"])
+    parser.StartDoctypeDeclHandler = lambda *arguments: counts.update(["doctype"])
     parser.Parse(text.encode(), True)
-    return found
+    return counts
 
 
 def data(text: str) -> Counter[object]:
-    """JSON: nothing that a log obeys, and a text that a strict reader takes."""
+    """Count as in a log, and parse strictly as JSON."""
     json.loads(text, parse_constant=_refuse)
     return logged(text)
 
@@ -147,50 +147,50 @@ def _refuse(constant: str) -> None:
 
 
 def sarif(text: str) -> Counter[object]:
-    """SARIF: of the standard's schema, URIs that are no others, no links in messages."""
-    found = data(text)
+    """Count violations of the schema of SARIF, invalid URIs, and links in messages."""
+    counts = data(text)
     log = json.loads(text)
-    found.update(("schema", error.message[:200]) for error in _sarif_validator().iter_errors(log))
+    counts.update(("schema", error.message[:200]) for error in _sarif_validator().iter_errors(log))
     for key, value in _pairs(log):
         if key == "uri" and not re.fullmatch(r"(?:file:///)?(?:[A-Za-z0-9._~/-]|%[0-9A-F]{2})*", value):
-            found["uri", value[:200]] += 1
+            counts["uri", value[:200]] += 1
         if key == "text" and re.search(r"\[[^\]]*\]\([^)]*\)", value) and "`" not in value:
-            found["link in a message"] += 1
-    return found
+            counts["link in a message"] += 1
+    return counts
 
 
 def gitlab(text: str) -> Counter[object]:
-    """GitLab: issues with fingerprints of their own, on files of the repository."""
-    found = data(text)
+    """Count issues, and fingerprints that occur twice."""
+    counts = data(text)
     issues = json.loads(text)
-    repeated = len(issues) - len({each["fingerprint"] for each in issues})
-    found["fingerprint twice"] += repeated
-    found["issue"] += len(issues)
-    return +found
+    repeated = len(issues) - len({issue["fingerprint"] for issue in issues})
+    counts["fingerprint twice"] += repeated
+    counts["issue"] += len(issues)
+    return +counts
 
 
 def diagram(text: str) -> Counter[object]:
-    """Mermaid: lines of our own grammar alone."""
+    """Count lines outside of the grammar that onnxgate writes."""
     label = r'"[A-Za-z0-9 /#;]*"'
     box = rf"  n\d+(?:\[{label}\]|\[/{label}/\]|\[\\{label}\\\]|\[\({label}\)\]|\({label}\))"
     own = re.compile(
         rf"```(?:mermaid)?|flowchart TB|{box}|  n\d+ --> n\d+|  classDef \w+ [\w:#,\- ]+|  class [n\d,]+ \w+"
     )
-    found = obeyed(text)
-    found.update(("line", line[:100]) for line in text.split("\n") if not own.fullmatch(line))
-    return found
+    counts = obeyed(text)
+    counts.update(("line", line[:100]) for line in text.split("\n") if not own.fullmatch(line))
+    return counts
 
 
 def _pairs(value: Any) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
-        for key, each in value.items():
-            if isinstance(each, str):
-                yield key, each
+        for key, child in value.items():
+            if isinstance(child, str):
+                yield key, child
             else:
-                yield from _pairs(each)
+                yield from _pairs(child)
     elif isinstance(value, list):
-        for each in value:
-            yield from _pairs(each)
+        for child in value:
+            yield from _pairs(child)
 
 
 @cache

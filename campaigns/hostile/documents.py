@@ -1,4 +1,4 @@
-"""Documents that hold hostile strings, and their twins: the same documents with harmless strings in the same places."""
+"""Documents with hostile strings, and their twins with harmless strings in the same places."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ OURS = frozenset({
     *("rule", "stage", "stages", "metric", "command", "bound_from"),
     *("engine", "version", "runtime", "runtimes", "pins"),
 })  # fmt: skip
-"""Fields that only we write. In a tame document they are as they were: lines of ours begin with them."""
+"""Fields that only onnxgate writes. A tame document keeps them, as lines of onnxgate begin with them."""
 PINNED = frozenset({"targets", "toolchain", "packages", "npm", "sha256"})
-"""Parts of a lock whose strings are versions, digests and names of packages: its reader takes no others."""
+"""Parts of a lock whose strings are versions, digests and names of packages; its reader refuses others."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A document and its harmless twin; `said` are its hostile strings."""
+    """A document, its harmless twin, and its hostile strings."""
 
     kind: str
     hostile: Any
     twin: Any
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     tame: bool
 
 
@@ -47,10 +47,10 @@ class Ignores(msgspec.Struct, frozen=True):
 
 @cache
 def samples() -> Mapping[str, Any]:
-    """One document of each kind, of which every part has something to say."""
+    """Return one document of each kind with all its parts."""
     report = report_json.decode_report((FOLDER / "sample.json").read_bytes())
-    said = ("models/encoder.onnx: loaded on 1.18.1; whether it does now cannot be predicted", "a remark of ours")
-    report = msgspec.structs.replace(report, remarks=said, scope="export not asked for", folder="sub/project")
+    remarks = ("models/encoder.onnx: loaded on 1.18.1; whether it does now cannot be predicted", "a remark of ours")
+    report = msgspec.structs.replace(report, remarks=remarks, scope="export not asked for", folder="sub/project")
     return {
         "report": report,
         "matrix": support_matrix.parse_json((FOLDER / "matrix.json").read_bytes()),
@@ -66,7 +66,7 @@ def samples() -> Mapping[str, Any]:
 
 def _preview(report: Report) -> Preview:
     findings = report.findings
-    runtimes = [f"{each.engine} {each.version}" for each in report.runtimes]
+    runtimes = [f"{runtime.engine} {runtime.version}" for runtime in report.runtimes]
     arrivals = [
         AddedRuntime(
             model=model.path,
@@ -94,39 +94,39 @@ def _preview(report: Report) -> Preview:
 
 
 def strings(document: Any) -> list[str]:
-    """Every distinct string that may be foreign, in the order of the document; the empty one means nothing is there."""
-    found: dict[str, None] = {}
+    """Return every distinct string that a model can contain, without the empty one, in the order of the document."""
+    texts: dict[str, None] = {}
 
-    def note(said: str) -> str:
-        found.setdefault(said)
-        return said
+    def note(text: str) -> str:
+        texts.setdefault(text)
+        return text
 
     replaced(document, note, frozenset())
-    return [each for each in found if each]
+    return [text for text in texts if text]
 
 
-def pair(kind: str, said: Mapping[str, str], *, tame: bool = False) -> Pair:
-    """The sample of a kind with these strings in place of its own."""
+def pair(kind: str, replacements: Mapping[str, str], *, tame: bool = False) -> Pair:
+    """Return the sample of a kind with these strings in place of its own."""
     sample = samples()[kind]
     own = (OURS if tame else frozenset()) | (PINNED if kind == "lock" else frozenset())
-    harmless = {old: f"w{index:05d}x" for index, old in enumerate(said)}
+    harmless = {old: f"w{index:05d}x" for index, old in enumerate(replacements)}
     return Pair(
         kind,
-        replaced(sample, _renamed(sample, said), own),
+        replaced(sample, _renamed(sample, replacements), own),
         replaced(sample, _renamed(sample, harmless), own),
-        tuple(said.values()),
+        tuple(replacements.values()),
         tame,
     )
 
 
-def _renamed(sample: Any, said: Mapping[str, str]) -> Callable[[str], str]:
-    """New strings for old ones; a runtime's name stays that of its engine and release."""
-    names = {f"{each.engine} {each.version}": (each.engine, each.version) for each in _runtimes(sample)}
+def _renamed(sample: Any, replacements: Mapping[str, str]) -> Callable[[str], str]:
+    """Return a function from old to new strings that keeps names of runtimes consistent with engine and release."""
+    names = {f"{runtime.engine} {runtime.version}": (runtime.engine, runtime.version) for runtime in _runtimes(sample)}
 
     def rename(old: str) -> str:
         if old in names:
-            return " ".join(said.get(part, part) for part in names[old])
-        return said.get(old, old)
+            return " ".join(replacements.get(part, part) for part in names[old])
+        return replacements.get(old, old)
 
     return rename
 
@@ -138,7 +138,7 @@ def _runtimes(sample: Any) -> Iterator[Any]:
 
 
 def replaced(document: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:
-    """The document with its strings renamed, wherever its type takes any string; `own` are fields left as they are."""
+    """Rename the strings of a document wherever its type accepts any string, except in the fields `own`."""
     plain = msgspec.to_builtins(document)
     return msgspec.convert(_walked(plain, _type(type(document)), rename, own), type(document), str_keys=True)
 
@@ -168,7 +168,7 @@ def _walked(value: Any, kind: Any, rename: Callable[[str], str], own: frozenset[
                 for k, v in value.items()
             }
         case ((list() | tuple()), inspect.VarTupleType() | inspect.ListType()):
-            return [_walked(each, kind.item_type, rename, own) for each in value]
+            return [_walked(item, kind.item_type, rename, own) for item in value]
         case _:
             return value
 
@@ -178,4 +178,4 @@ def _member(value: Any, union: inspect.UnionType) -> Any:
         (inspect.StrType,) if isinstance(value, str) else (inspect.StructType, inspect.DictType)
         if isinstance(value, dict) else (inspect.VarTupleType,) if isinstance(value, list | tuple) else ()
     )  # fmt: skip
-    return next((each for each in union.types if isinstance(each, wanted)), None) if wanted else None
+    return next((member for member in union.types if isinstance(member, wanted)), None) if wanted else None

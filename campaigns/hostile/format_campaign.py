@@ -1,4 +1,4 @@
-"""Many hostile strings through all formats; what fails is taken apart to the string that did it."""
+"""Run many hostile strings through all formats, and reduce a failure to the strings that cause it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from campaigns.hostile.documents import strings as places
 from campaigns.hostile.output_surfaces import BY_KIND, Surface, complaints
 
 FLOODED = 1500
-"""One document in so many holds a flood."""
+"""One document in so many contains very long strings."""
 SHARE = {"report": 0.5, "preview": 0.15, "matrix": 0.12, "diff": 0.13, "lock": 0.05, "ignores": 0.05}
 TEXTS_ALONE = ("lock", "ignores")
-"""Kinds that are TOML, whose strings are valid Unicode; what is none is refused before (`config/selection.py`)."""
+"""Kinds that are TOML, whose strings are valid Unicode; other strings are refused earlier (`config/selection.py`)."""
 
 
 @dataclass(frozen=True)
 class Find:
-    """One way in which a format let hostile text act; `said` are the fewest strings that show it, by their place."""
+    """One failure of a format with the fewest strings that show it, by their place."""
 
     surface: str
     complaint: str
-    said: Mapping[str, str]
+    texts: Mapping[str, str]
     tame: bool
 
 
 @dataclass
 class Tally:
-    """What was tried."""
+    """Counts of a run and its finds."""
 
     documents: int = 0
     strings: int = 0
@@ -41,7 +41,7 @@ class Tally:
 
 
 def run(count: int, seed: int, most_finds: int = 20) -> Tally:
-    """At least `count` hostile strings through all formats."""
+    """Run at least `count` hostile strings through all formats."""
     random, tally = Random(seed), Tally()
     while tally.strings < count and len(tally.finds) < most_finds:
         kind = random.choices(list(SHARE), list(SHARE.values()))[0]
@@ -50,44 +50,44 @@ def run(count: int, seed: int, most_finds: int = 20) -> Tally:
 
 
 def drawn(random: Random, kind: str) -> dict[str, str]:
-    """A hostile string for most places of a document, each a different one."""
+    """Return a different hostile string for most places of a document."""
     flood = random.randrange(FLOODED) == 0
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for place in places(samples()[kind]):
         if random.random() < 0.85:
             text = hostile_strings.large(random) if flood and random.random() < 0.1 else hostile_strings.text(random)
-            while not text or text in said.values() or (kind in TEXTS_ALONE and not hostile_strings.is_text(text)):
+            while not text or text in texts.values() or (kind in TEXTS_ALONE and not hostile_strings.is_text(text)):
                 text = f"{text if hostile_strings.is_text(text) else ''}{random.randrange(1000)}"
-            said[place] = text
-    return said
+            texts[place] = text
+    return texts
 
 
-def _try(kind: str, said: dict[str, str], tame: bool, tally: Tally) -> None:
-    both = pair(kind, said, tame=tame)
+def _try(kind: str, texts: dict[str, str], tame: bool, tally: Tally) -> None:
+    both = pair(kind, texts, tame=tame)
     tally.documents += 1
-    tally.strings += len(said)
+    tally.strings += len(texts)
     for surface in BY_KIND[kind]:
         if surface.tame and not tame:
             continue
-        tally.passages += len(said)
-        tally.by_surface[surface.name] += len(said)
-        if found := list(complaints(surface, both)):
-            least = smallest(surface, said, tame)
-            again = next(complaints(surface, pair(kind, least, tame=tame)), found[0])
+        tally.passages += len(texts)
+        tally.by_surface[surface.name] += len(texts)
+        if problems := list(complaints(surface, both)):
+            least = smallest(surface, texts, tame)
+            again = next(complaints(surface, pair(kind, least, tame=tame)), problems[0])
             tally.finds.append(Find(surface.name, again, least, tame))
 
 
-def smallest(surface: Surface, said: Mapping[str, str], tame: bool) -> dict[str, str]:
-    """Fewest strings with which the format still fails: halves, then one by one."""
-    kept = dict(said)
-    size = len(kept) // 2
+def smallest(surface: Surface, texts: Mapping[str, str], tame: bool) -> dict[str, str]:
+    """Return the fewest strings with which the format still fails: halves first, then one by one."""
+    needed = dict(texts)
+    size = len(needed) // 2
     while size:
-        for part in list(_parts(list(kept), size)):
-            rest = {place: text for place, text in kept.items() if place not in part}
+        for part in list(_parts(list(needed), size)):
+            rest = {place: text for place, text in needed.items() if place not in part}
             if next(complaints(surface, pair(surface.kind, rest, tame=tame)), None):
-                kept = rest
+                needed = rest
         size //= 2
-    return kept
+    return needed
 
 
 def _parts(places: list[str], size: int) -> Iterator[set[str]]:

@@ -85,9 +85,9 @@ def large(random: Random, most: int = 1_000_000) -> str:
     return unit * (random.choice((most, most // 10)) // len(unit))
 
 
-def is_text(said: str) -> bool:
-    """Whether it can be written as UTF-8: TOML and TOML's readers know no other strings."""
-    return not any("\ud800" <= each <= "\udfff" for each in said)
+def is_text(text: str) -> bool:
+    """Return True for a string that can be written as UTF-8, which TOML requires."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _code(random: Random) -> int:

@@ -1,4 +1,4 @@
-"""Every place where our text is obeyed or read: what writes it, and what must hold of what it wrote."""
+"""Every output of onnxgate with its writer, its reader and its limits."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COMMENT_LIMIT, SUMMARY_LIMIT = 65_536, 1024 * 1024
 
 @dataclass(frozen=True)
 class Surface:
-    """One format of one kind of document. `kept` reads back what a format of data must keep."""
+    """One format of one kind of document; `decode` parses formats that must keep all data."""
 
     name: str
     kind: str
     write: Callable[[Any], str]
     read: Reading
-    kept: Callable[[str], Any] | None = None
-    limit: int = 0  # characters that its consumer takes
-    tame: bool = False  # it is judged of tame documents alone: lines of ours begin with names of ours
-    exact: tuple[str, ...] = ()  # of what is read there must be as much as in the twin
+    decode: Callable[[str], Any] | None = None
+    limit: int = 0  # characters that its consumer accepts
+    tame: bool = False  # checked with tame documents only, as its lines begin with names of onnxgate
+    exact: tuple[str, ...] = ()  # counts that must equal those of the twin
 
 
 def _terminal(write: Callable[..., str]) -> Callable[[Any], str]:
@@ -44,21 +44,21 @@ def _terminal(write: Callable[..., str]) -> Callable[[Any], str]:
 
 
 def _described(report: Any) -> str:
-    """As `diff --textconv` prints a model's lines."""
-    said = (f"{each.model} {each.node} {each.message}" for each in report.findings)
-    return "".join(f"{escape.escape_log_line(line)}\n" for line in said)
+    """Render lines as `diff --textconv` prints them."""
+    lines = (f"{finding.model} {finding.node} {finding.message}" for finding in report.findings)
+    return "".join(f"{escape.escape_log_line(line)}\n" for line in lines)
 
 
 def _drawings(report: Any) -> str:
-    return "\n".join(markdown.render_mermaid(each) for each in report.drawings)
+    return "\n".join(markdown.render_mermaid(drawing) for drawing in report.drawings)
 
 
 def _entries(document: Any) -> str:
-    return "\n\n".join(ignore_entries.render_entry(each) for each in document.entries)
+    return "\n\n".join(ignore_entries.render_entry(entry) for entry in document.entries)
 
 
-def _entries_read(said: str) -> Any:
-    return [{"model": "**", **each} for each in loads(said)["ignore"]]
+def _entries_read(text: str) -> Any:
+    return [{"model": "**", **entry} for entry in loads(text)["ignore"]]
 
 
 SURFACES = (
@@ -97,14 +97,16 @@ SURFACES = (
     Surface(
         "preview for a terminal", "preview", _terminal(upgrade_preview.format), consumers.shown("preview"), tame=True
     ),
-    Surface("lock", "lock", render_lock, lambda said: Counter(), lambda said: parse_lock(said, "onnxgate.lock")),
+    Surface("lock", "lock", render_lock, lambda text: Counter(), lambda text: parse_lock(text, "onnxgate.lock")),
     Surface("ignores", "ignores", _entries, consumers.logged, _entries_read),
 )
-BY_KIND = {kind: [each for each in SURFACES if each.kind == kind] for kind in dict.fromkeys(s.kind for s in SURFACES)}
+BY_KIND = {
+    kind: [surface for surface in SURFACES if surface.kind == kind] for kind in dict.fromkeys(s.kind for s in SURFACES)
+}
 
 
 def complaints(surface: Surface, pair: Pair) -> Iterator[str]:
-    """What is wrong with a format of a hostile document: what acts in it, and does not in that of its twin."""
+    """Yield the problems of a format: effects in a hostile document that its twin does not have."""
     if surface.tame and not pair.tame:
         return
     try:
@@ -124,32 +126,32 @@ def _judged(surface: Surface, pair: Pair) -> Iterator[str]:
             yield f"{_count(got, kind)} of `{kind}`, and {_count(wanted, kind)} in the twin"
     if surface.limit and len(written) > surface.limit:
         yield f"{len(written)} characters, and its reader takes {surface.limit}"
-    if surface.kept is not None:
-        yield from _lost(surface, surface.kept, pair.hostile, written)
+    if surface.decode is not None:
+        yield from _lost(surface, surface.decode, pair.hostile, written)
 
 
 SLACK = {("element", "p"): 40, ("element", "th"): 40, ("element", "td"): 60, ("element", "br"): 40}
-"""Paragraphs that say how much was left out, and cells of their own where a release's name has a blank in it."""
+"""Allowed surplus: paragraphs with counts of what was left out, and cells for names of releases with a blank."""
 
 
 def _kind(what: object) -> object:
     return what[:2] if isinstance(what, tuple) else what
 
 
-def _count(found: Counter[object], kind: str) -> int:
-    return sum(number for what, number in found.items() if isinstance(what, tuple) and what[0] == kind)
+def _count(counts: Counter[object], kind: str) -> int:
+    return sum(number for what, number in counts.items() if isinstance(what, tuple) and what[0] == kind)
 
 
-def _lost(surface: Surface, kept: Callable[[str], Any], document: Any, written: str) -> Iterator[str]:
-    back, given = (msgspec.to_builtins(each) for each in (kept(written), document))
+def _lost(surface: Surface, decode: Callable[[str], Any], document: Any, written: str) -> Iterator[str]:
+    decoded, expected = (msgspec.to_builtins(value) for value in (decode(written), document))
     match surface.kind:
         case "ignores":
-            given, back = _entries_alike(given["entries"]), _entries_alike(back)
+            expected, decoded = _entries_alike(expected["entries"]), _entries_alike(decoded)
         case "lock":
-            given, back = _unordered(given), _unordered(back)
+            expected, decoded = _unordered(expected), _unordered(decoded)
         case _:
-            given = report_json._escape_surrogates(given)
-    if _plain(back) != _plain(given):
+            expected = report_json._escape_surrogates(expected)
+    if _plain(decoded) != _plain(expected):
         yield "it reads back as something else"
 
 
@@ -158,11 +160,11 @@ def _plain(value: Any) -> str:
 
 
 def _entries_alike(entries: Any) -> Any:
-    return [{key: _plain(value) for key, value in sorted(each.items()) if value is not None} for each in entries]
+    return [{key: _plain(value) for key, value in sorted(entry.items()) if value is not None} for entry in entries]
 
 
 def _unordered(lock: Any) -> Any:
-    """A lock is written sorted."""
+    """Sort a lock, as its writer does."""
     if isinstance(lock, dict):
         return {key: _unordered(value) for key, value in sorted(lock.items())}
     return sorted(map(_unordered, lock), key=repr) if isinstance(lock, list | tuple) else lock

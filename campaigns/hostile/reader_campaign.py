@@ -1,4 +1,4 @@
-"""Everything that onnxgate reads and that is no model, fed with what is none: no fault but the documented may come."""
+"""Invalid input for every reader other than the model's: only documented errors may be raised."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from types import FrameType
 from campaigns.hostile import mutations
 
 LIMIT_S = 10
-"""Longer than this no reader may take over an input of some kilobytes."""
+"""Time limit of a reader for an input of some kilobytes."""
 LIMIT_BYTES = 6 * 2**30
-"""Address space; a reader that asks for more is one that a file can make to."""
+"""Address space, so that an input that makes a reader allocate without bounds is found."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader: real inputs, what reads one in a folder of its own, and the only faults that it may raise."""
+    """One reader: valid inputs, a function that reads one in an empty folder, and the errors that it may raise."""
 
     name: str
     seeds: Callable[[], tuple[bytes, ...]]
@@ -38,31 +38,31 @@ class Reader:
 
 @dataclass
 class Result:
-    """What one reader was fed."""
+    """Counts and failures of one reader."""
 
     name: str
     inputs: int = 0
     accepted: int = 0
     seconds: float = 0.0
-    finds: dict[str, bytes] = field(default_factory=dict)  # how it failed, by where -> the input
+    finds: dict[str, bytes] = field(default_factory=dict)  # failure -> input
 
 
 class TooLongError(BaseException):
-    """The reader has not come to an end."""
+    """The reader exceeded its time limit."""
 
 
 def fuzz(reader: Reader, count: int, seed: int) -> Result:
-    """So many inputs, made from the reader's own seeds."""
+    """Run a reader on mutations of its seeds."""
     random, seeds, result = Random(f"{reader.name} {seed}"), reader.seeds(), Result(reader.name)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="onnxgate-hostile-") as scratch:
         for index in range(count):
             data = _made(random, reader, random.choice(seeds), seeds) if index >= len(seeds) else seeds[index]
             result.inputs += 1
-            found = failure(reader, data, Path(scratch))
-            result.accepted += found is None
-            if found:
-                result.finds.setdefault(found, data)
+            problem = failure(reader, data, Path(scratch))
+            result.accepted += problem is None
+            if problem:
+                result.finds.setdefault(problem, data)
     result.seconds = time.monotonic() - began
     return result
 
@@ -74,7 +74,7 @@ def _made(random: Random, reader: Reader, seed: bytes, seeds: tuple[bytes, ...])
 
 
 def failure(reader: Reader, data: bytes, scratch: Path) -> str | None:
-    """How the reader failed on an input; "" where it refused it as documented, None where it took it."""
+    """Return the failure of a reader; "" if it refused the input as documented, None if it accepted it."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LIMIT_S)
     try:
@@ -83,7 +83,7 @@ def failure(reader: Reader, data: bytes, scratch: Path) -> str | None:
         return "" if str(fault) else f"a {type(fault).__name__} that says nothing"
     except (Exception, TooLongError) as error:  # noqa: BLE001 - whatever it is, it is a find
         place = traceback.extract_tb(error.__traceback__)[-1]
-        ours = [each for each in traceback.extract_tb(error.__traceback__) if "/onnxgate/" in each.filename]
+        ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/onnxgate/" in frame.filename]
         where = ours[-1] if ours else place
         return f"{type(error).__name__} in {Path(where.filename).name}:{where.name}: {str(error)[:150]!a}"
     finally:
@@ -109,26 +109,27 @@ def _one(name: str, count: int, seed: int) -> Result:
     from campaigns.hostile.reader_inputs import READERS
 
     with _limited():
-        return fuzz(next(each for each in READERS if each.name == name), count, seed)
+        return fuzz(next(reader for reader in READERS if reader.name == name), count, seed)
 
 
-def _fed(asked: tuple[str, int, int]) -> Result:
-    return _one(*asked)
+def _run_job(job: tuple[str, int, int]) -> Result:
+    return _one(*job)
 
 
 def main(count: int, seed: int, jobs: int, only: str) -> int:
-    """Feed all readers; 1 where one failed."""
+    """Run all readers; 1 if one failed."""
     from campaigns.hostile.reader_inputs import READERS
 
-    asked = [(each.name, count, seed) for each in READERS if only in each.name]
+    jobs_to_run = [(reader.name, count, seed) for reader in READERS if only in reader.name]
     total: Counter[str] = Counter()
     with Pool(jobs, maxtasksperchild=1) as pool:
-        for result in pool.imap_unordered(_fed, asked):
-            took = result.inputs - result.accepted
+        for result in pool.imap_unordered(_run_job, jobs_to_run):
+            refused = result.inputs - result.accepted
             print(
-                f"{result.name:22} {result.inputs:>8,} inputs, {took:>8,} refused, {result.seconds:6.1f} s", flush=True
+                f"{result.name:22} {result.inputs:>8,} inputs, {refused:>8,} refused, {result.seconds:6.1f} s",
+                flush=True,
             )
-            total.update(inputs=result.inputs, finds=len([each for each in result.finds if each]))
+            total.update(inputs=result.inputs, finds=len([problem for problem in result.finds if problem]))
             for how, data in result.finds.items():
                 if how:
                     print(f"    FOUND {how}\n      {len(data)} bytes: {data[:160]!r}")

@@ -111,33 +111,33 @@ def _lock(data: bytes, folder: Path) -> None:
 
 
 def _edit(data: bytes, folder: Path) -> None:
-    """Only of a valid config entries are written; all else in it stays byte for byte."""
+    """Edit a config; only a valid one is edited, and all other bytes stay."""
     _project(folder)
     project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
     ignore = Ignore(rule="load-failed", model="models/*.onnx", reason='a "reason"\n# x')
     listed = {index: () for index in range(len(project.config.ignore)) if index % 2}
-    made = edit_ignores(data, (), IgnoreEdit(listed, [ignore]), "onnxgate.toml")
-    again = load_config(_written(folder, "onnxgate.toml", made), rule_ids=rules.by_id)
+    edited = edit_ignores(data, (), IgnoreEdit(listed, [ignore]), "onnxgate.toml")
+    again = load_config(_written(folder, "onnxgate.toml", edited), rule_ids=rules.by_id)
     assert ignore in again.config.ignore
     if not listed:
-        added = len(made) - len(data)
-        assert any(made[:at] + made[at + added :] == data for at in _cuts(data, made)), "other bytes changed"
+        added = len(edited) - len(data)
+        assert any(edited[:at] + edited[at + added :] == data for at in _cuts(data, edited)), "other bytes changed"
 
 
-def _cuts(data: bytes, made: bytes) -> range:
-    same = next((at for at, (one, other) in enumerate(zip(data, made, strict=False)) if one != other), len(data))
+def _cuts(data: bytes, edited: bytes) -> range:
+    same = next((at for at, (one, other) in enumerate(zip(data, edited, strict=False)) if one != other), len(data))
     return range(max(0, same - 200), same + 1)
 
 
 def _report(data: bytes, folder: Path) -> None:
-    """As `merge` does, with a sound report of another shard beside it."""
+    """Merge a report with a valid one of another shard."""
     other, _ = _shards()
-    given = [shard_report.decode_report_file("a.json", data), shard_report.decode_report_file("b.json", other)]
-    collected = shard_report.collect_reports(given, shard_report.ExpectedCheck())
+    reports = [shard_report.decode_report_file("a.json", data), shard_report.decode_report_file("b.json", other)]
+    collected = shard_report.collect_reports(reports, shard_report.ExpectedCheck())
     merged = merge.merge_reports(collected.reports, collected.gaps, "error")
     text.format(merged)
-    whole = len(collected.reports) == 2 and not collected.gaps
-    assert merged.exit != 0 or whole, "a pass without all shards"
+    is_complete = len(collected.reports) == 2 and not collected.gaps
+    assert merged.exit != 0 or is_complete, "a pass without all shards"
 
 
 @cache
@@ -146,7 +146,7 @@ def _shards() -> tuple[bytes, bytes]:
     report = msgspec.json.decode((ROOT / "fixtures/reports/sample.json").read_bytes(), type=Report)
     paths = tuple(sorted(each.path for each in report.models))
     division = tuple(1 + index % 2 for index in range(len(paths)))
-    made = []
+    shards = []
     for index in (1, 2):
         own = {path for path, shard in zip(paths, division, strict=True) if shard == index}
         part = msgspec.structs.replace(
@@ -164,8 +164,8 @@ def _shards() -> tuple[bytes, bytes]:
                 scope="", locked=report.runtimes,
             ),
         )  # fmt: skip
-        made.append(json_format.format(json_format.seal_report(part)).encode())
-    return made[1], made[0]
+        shards.append(json_format.format(json_format.seal_report(part)).encode())
+    return shards[1], shards[0]
 
 
 def _forged(random: Random, seed: bytes) -> bytes:
@@ -213,12 +213,12 @@ def _kept_seed() -> tuple[bytes, ...]:
 
 
 def _kept(data: bytes, folder: Path) -> None:
-    """An entry of kept results that somebody wrote: nothing is taken over but arrays in the job's folder."""
+    """Read a cached result that was modified: only arrays in the folder of the job are used."""
     _found(data, _npy(np.ones(4)), folder)
 
 
 def _kept_array(data: bytes, folder: Path) -> None:
-    """An array that somebody wrote, and its digest with it."""
+    """Read a modified array with a matching digest."""
     entry = json.loads(_kept_seed()[0])
     entry["files"] = {"0/0.npy": _sha256(data)}
     if _found(json.dumps(entry).encode(), data, folder):
@@ -226,7 +226,7 @@ def _kept_array(data: bytes, folder: Path) -> None:
 
 
 def _found(entry: bytes, array: bytes, folder: Path) -> bool:
-    """Whether a store takes an entry over: one that it wrote itself, and that somebody changed."""
+    """Return True if the cache accepts an entry that was modified after it was written."""
     from tests.gate.cache.test_run_results import seat
 
     job = _job(folder)
@@ -240,11 +240,11 @@ def _found(entry: bytes, array: bytes, folder: Path) -> bool:
     run = json.loads(file.read_bytes())["run"]
     (file.parent / "0" / "0.npy").write_bytes(array)
     file.write_bytes(entry.replace(b"RUN", run.encode()))
-    found = ResultCache(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
+    cached = ResultCache(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
     shutil.rmtree(folder / "kept", ignore_errors=True)
-    if isinstance(found, Completed):
-        protocol.validate_reply(found, job)
-    return found is not None
+    if isinstance(cached, Completed):
+        protocol.validate_reply(cached, job)
+    return cached is not None
 
 
 def _sha256(data: bytes) -> str:
@@ -313,7 +313,7 @@ def _tensors() -> tuple[bytes, ...]:
     outside.data_location = TensorProto.EXTERNAL
     entry = outside.external_data.add()
     entry.key, entry.value = "location", "../../../etc/passwd"
-    made = (
+    tensors = (
         numpy_helper.from_array(numbers, "x"),
         helper.make_tensor("x", TensorProto.STRING, [2], [b"a", b"\xff"]),
         helper.make_tensor("x", TensorProto.BFLOAT16, [2], [1.0, 2.0]),
@@ -322,7 +322,7 @@ def _tensors() -> tuple[bytes, ...]:
         TensorProto(name="x", data_type=99, dims=[1]),
         outside,
     )
-    return tuple(each.SerializeToString() for each in made)
+    return tuple(each.SerializeToString() for each in tensors)
 
 
 def _tensor(data: bytes, folder: Path) -> None:
@@ -334,14 +334,14 @@ def _tensor(data: bytes, folder: Path) -> None:
 
 def _costs(data: bytes, folder: Path) -> None:
     _written(folder, "a" * 64, data)
-    found = plan.load_costs(folder, "a" * 64)
-    assert all(0 <= each <= plan.MAX_COST_S for each in found.values())
+    costs = plan.load_costs(folder, "a" * 64)
+    assert all(0 <= each <= plan.MAX_COST_S for each in costs.values())
 
 
 def _shard(data: bytes, folder: Path) -> None:
-    asked = plan.parse_selector(data.decode("utf-8", "replace"))
+    selector = plan.parse_selector(data.decode("utf-8", "replace"))
     state = plan.CheckState("0", "c", "l", tuple(f"m{index}" for index in range(5)))
-    plan.resolve_division(state, asked, dict.fromkeys(state.models, 7))
+    plan.resolve_division(state, selector, dict.fromkeys(state.models, 7))
 
 
 def _shard_seeds() -> tuple[bytes, ...]:
@@ -360,8 +360,8 @@ def _table_seeds() -> tuple[bytes, ...]:
     few = msgspec.structs.replace(
         small, operators={"ai.onnx.ml": dict(list(small.operators["ai.onnx.ml"].items())[:3])}
     )
-    kept = table_builder.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
-    return (msgspec.json.encode(kept),)
+    record = table_builder.HarvestRecord(limits=limits.load_limit_table().releases[release], table=few)
+    return (msgspec.json.encode(record),)
 
 
 def _harvest(data: bytes, folder: Path) -> None:
@@ -372,10 +372,10 @@ def _harvest(data: bytes, folder: Path) -> None:
 
     name = make_harvest_key("onnxruntime", source.release, source.sha256)
     _written(folder, f"{name}.json.z", zlib.compress(data, 1))
-    found = HarvestCache(folder).get(name)
-    if found is not None and found.implementation is not None:
-        for domain in found.implementation.domains():
-            found.implementation.operators(domain)
+    table = HarvestCache(folder).get(name)
+    if table is not None and table.implementation is not None:
+        for domain in table.implementation.domains():
+            table.implementation.operators(domain)
 
 
 EVENTS = (
@@ -387,11 +387,11 @@ EVENTS = (
 
 def _event(data: bytes, folder: Path) -> None:
     environment = {"GITHUB_EVENT_PATH": str(_written(folder, "event.json", data))}
-    found = baseline.read_event(environment)
+    event = baseline.read_event(environment)
     for keys in (("before",), ("pull_request", "base", "sha"), ("pull_request", "base", "ref")):
-        said = baseline.read_event_text(found, *keys)
-        assert not baseline.parse_branch(said).startswith("-")
-        baseline.parse_commit(said)
+        field = baseline.read_event_text(event, *keys)
+        assert not baseline.parse_branch(field).startswith("-")
+        baseline.parse_commit(field)
     api.read_event(environment)
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from onnxgate.diagnostics.entry import CapturedGroups
-
-if TYPE_CHECKING:
-    from onnxgate.support.tables.operators import Implementation
+from onnxgate.support.tables.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
+from onnxgate.support.tables.operators import Implementation, build_implementations, load_shipped_table
 
 DOMAIN_NAMES = {"": "ai.onnx"}
 
@@ -22,8 +20,6 @@ def captured_domain(captured: CapturedGroups) -> str:
 
 def list_releases() -> list[str]:
     """Return the releases with support data, oldest first."""
-    from onnxgate.support.tables.limits import load_limit_table
-
     return list(load_limit_table().releases)
 
 
@@ -34,15 +30,11 @@ def newest_release() -> str:
 
 def first_release_with_ir(captured: CapturedGroups) -> str:
     """Return the first release that supports the IR version of the text; "" if there is none."""
-    from onnxgate.support.tables.limits import find_first_release_for_ir
-
     return find_first_release_for_ir(_captured_number(captured, "asked"))
 
 
 def first_release_with_opset(captured: CapturedGroups) -> str:
     """Return the first release that supports the opset of the text."""
-    from onnxgate.support.tables.limits import find_first_release_for_opset
-
     return find_first_release_for_opset(captured_domain(captured), _captured_number(captured, "asked"))
 
 
@@ -65,8 +57,6 @@ def describe_before(release: str) -> str:
 
 @functools.cache
 def _load_implementations() -> dict[str, Implementation]:
-    from onnxgate.support.tables.operators import build_implementations, load_shipped_table
-
     return build_implementations(load_shipped_table(), {})
 
 

@@ -24,7 +24,7 @@ class EngineLimit:
     says: re.Pattern[str] | None = None  # a refusal in these words
 
 
-# Source, unless an entry names another: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
+# Source, unless an entry has its own: measured on a CNN, BERT, GPT-2 and ViT of two layers in float, float16 and int8.
 ENGINE_LIMITS = (
     EngineLimit(
         # Source: the three nodes alone are 0.76 off; nine other operators in the place of Softmax are right.

@@ -149,7 +149,8 @@ def summarize_weights(difference: Difference) -> str:
     if not difference.weights:
         return ""
     there = sum(it.change != "removed" for it in difference.weights)
-    return f"{count_weight_changes(difference).removeprefix('weights: ')}; {max(difference.new.weights - there, 0):,} as they were"
+    unchanged = max(difference.new.weights - there, 0)
+    return f"{count_weight_changes(difference).removeprefix('weights: ')}; {unchanged:,} as they were"
 
 
 def list_weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.report_json import build_schema, encode_json
 from onnxgate.core.text import LONG_LIMIT, truncate
@@ -23,12 +25,8 @@ def format_text(
     With `verbose`, lists are complete.
     """
     paper = Terminal(color, width)
-    lines = [
-        *paper.wrapped(
-            f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}: {truncate(render_headline(difference), LONG_LIMIT)}",
-            0,
-        )
-    ]
+    names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
+    lines = list(paper.wrapped(f"{names}: {truncate(render_headline(difference), LONG_LIMIT)}", 0))
     if not quiet and difference.verdict != "identical":
         for section in list_sections(difference, most=0 if verbose else MAX_LINES):
             lines += ["", paper.ink(section.title, "heading") + (f": {section.summary}" if section.summary else "")]
@@ -79,8 +77,6 @@ def format_json(difference: Difference) -> str:
 
 def parse_json(text: str | bytes) -> Difference:
     """Return the difference that `format_json` wrote."""
-    import msgspec
-
     return msgspec.json.decode(text, type=Difference)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from onnxgate.core.escape import (
     escape_log_line,
     escape_markdown,
@@ -225,7 +227,8 @@ def _describe_verification(matrix: Matrix) -> str:
         return "predicted, nothing was run"
     completed = [entry for entry in verified if entry.observed not in ("unavailable", "timed-out")]
     false = sum(entry.contradicted for entry in verified)
-    sentence = f"{pluralize(len(completed), 'load')} tried, {pluralize(false, 'prediction') if false else 'no prediction'} wrong"
+    wrong = pluralize(false, "prediction") if false else "no prediction"
+    sentence = f"{pluralize(len(completed), 'load')} tried, {wrong} wrong"
     missing = len(verified) - len(completed)
     return f"{sentence}, {missing} could not be verified" if missing else sentence
 
@@ -403,8 +406,6 @@ def format_json(matrix: Matrix) -> str:
 
 def parse_json(text: str | bytes) -> Matrix:
     """Return the matrix that `format_json` wrote."""
-    import msgspec
-
     return msgspec.json.decode(text, type=Matrix)
 
 

@@ -12,6 +12,19 @@ from onnxgate.core.text import LONG_LIMIT, join_phrases, truncate
 from onnxgate.core.text import pluralize as pluralize
 
 LEVELS = ("error", "warning", "note")
+STATE_MEANINGS = {
+    "pass": "pass",
+    "warning": "warning",
+    "fail": "fail",
+    "predicted": "predicted, not run",
+    "not predicted": "not predicted, not run",
+    "undecided": "undecided",
+    "skipped": "skipped",
+    "not asked": "not asked for",
+}
+NOT_PREDICTED = "not predicted: there is no support data, or it cannot be told; nothing was run"
+DEFAULT_PATH = "onnxgate.lock"
+"""File of findings without a place and a model, in formats that require one."""
 MAX_NAMED_MODELS = 4
 """Models named in a sentence; of more, the others are counted."""
 

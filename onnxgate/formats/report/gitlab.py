@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any
 
 from onnxgate.core.escape import escape_unprintable
@@ -17,9 +18,6 @@ from onnxgate.formats import wording
 
 SEVERITIES = {"error": "critical", "warning": "minor", "note": "info"}
 UNDECIDED_SEVERITY = "major"
-DEFAULT_PATH = "onnxgate.lock"
-"""Path of an issue without a file."""
-
 JsonObject = dict[str, Any]
 
 
@@ -36,14 +34,12 @@ def format(report: Report) -> str:
 
 
 def _fingerprint(seed: str) -> str:
-    from hashlib import sha256
-
     return sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def _finding_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for finding in wording.list_active_findings(report):
-        path = finding.place.path or finding.model or DEFAULT_PATH
+        path = finding.place.path or finding.model or wording.DEFAULT_PATH
         description = f"{wording.render_sentence(finding)}{_fix_suffix(finding)}"
         issue = _render_issue(report, description, finding.rule, SEVERITIES[finding.level], path, finding.place.line)
         yield f"{finding.rule}|{finding.model}|{finding.node}|{finding.fingerprint}", issue
@@ -57,7 +53,7 @@ def _undecided_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
     for gap in wording.merge_gaps(report.undecided):
         hint = f"; hint: {gap.hint}" if gap.hint else ""
         description = f"{gap.about(report)}: {truncate(gap.reason, LONG_LIMIT)}{hint}"
-        path = gap.models[0] if gap.models else DEFAULT_PATH
+        path = gap.models[0] if gap.models else wording.DEFAULT_PATH
         seed = "|".join(("undecided", *gap.stages, *gap.models, *gap.runtimes, gap.reason))
         yield seed, _render_issue(report, description, "undecided", UNDECIDED_SEVERITY, path, 0)
 

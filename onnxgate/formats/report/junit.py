@@ -101,7 +101,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
 """State of a cell -> outcome of its test, if it is not a pass."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support data; nothing was run",
-    "not predicted": "not predicted: there is no support data, or it cannot be told; nothing was run",
+    "not predicted": wording.NOT_PREDICTED,
 }
 
 

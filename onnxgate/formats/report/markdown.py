@@ -23,16 +23,7 @@ CELL_MARKS = {
     "not asked": "–",
 }
 STATES_WORST_FIRST = ("fail", "undecided", "not predicted", "warning", "skipped", "predicted", "not asked", "pass")
-MARK_MEANINGS = {
-    "✅": "pass",
-    "⚠️": "warning",
-    "❌": "fail",
-    "🔮": "predicted, not run",
-    "❓": "not predicted, not run",
-    "❔": "undecided",
-    "⏭️": "skipped",
-    "–": "not asked for",
-}
+MARK_MEANINGS = {mark: wording.STATE_MEANINGS[state] for state, mark in CELL_MARKS.items()}
 
 
 @dataclass(frozen=True, slots=True)

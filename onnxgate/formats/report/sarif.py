@@ -11,6 +11,7 @@ import gzip
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
@@ -21,9 +22,6 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 from onnxgate.rules import by_id
 from onnxgate.rules.definition import AnyRule
-
-DEFAULT_PATH = "onnxgate.lock"
-"""Place of a finding without place and model: GitHub refuses results without a location."""
 
 JsonObject = dict[str, Any]
 
@@ -48,7 +46,7 @@ class ResultLocation:
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
     """Return the place of a finding; the first line of a text file if it has no line."""
     place = finding.place
-    path = place.path or finding.model or DEFAULT_PATH
+    path = place.path or finding.model or wording.DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
     return ResultLocation(path_to_uri(report, path), place.line or (0 if binary else 1), place.end_line)
 
@@ -331,8 +329,6 @@ def _runtime_properties(findings: Sequence[Finding]) -> JsonObject:
 
 def _fingerprints(where: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
     """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload computes its own."""
-    from hashlib import sha256
-
     identity = "\0".join(sorted(f"{one.rule}|{one.model}|{one.node}|{one.fingerprint}" for one in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     own = findings[0].fingerprint if len(findings) == 1 else ""

@@ -18,7 +18,7 @@ STYLES = {"pass": "pass", "warn": "warning", "FAIL": "fail", "predicted": "predi
 STYLES |= {"not predicted": "undecided", "skipped": "quiet", "-": "quiet"}
 LEGEND = {
     "predicted": "predicted: from support data; nothing was run",
-    "not predicted": "not predicted: there is no support data, or it cannot be told; nothing was run",
+    "not predicted": wording.NOT_PREDICTED,
     "-": "-: not asked for",
 }
 BODY_COLUMN = 11

@@ -88,16 +88,6 @@ STATE_MARKS = {
     "skipped": "»",
     "not asked": "·",
 }
-STATE_MEANINGS = {
-    "pass": "pass",
-    "warning": "warning",
-    "fail": "fail",
-    "predicted": "predicted, not run",
-    "not predicted": "not predicted, not run",
-    "undecided": "undecided",
-    "skipped": "skipped",
-    "not asked": "not asked for",
-}
 LEVEL_MARKS = {"error": "✕", "warning": "!", "note": "i"}
 VERDICT_MARKS = {"pass": ("✓", "Pass"), "fail": ("✕", "Fail"), "undecided": ("?", "Undecided")}
 

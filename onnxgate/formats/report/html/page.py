@@ -7,6 +7,7 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
 
 from onnxgate.core.report import (
     Cell,
@@ -26,7 +27,6 @@ from onnxgate.formats.report.html import agreement
 from onnxgate.formats.report.html.markup import (
     LEVEL_MARKS,
     STATE_MARKS,
-    STATE_MEANINGS,
     VERDICT_MARKS,
     Anchors,
     Child,
@@ -109,8 +109,6 @@ def _render_head(report: Report, style: str, script: str) -> Markup:
 
 
 def _read_asset(name: str) -> str:
-    from importlib.resources import files
-
     text = files("onnxgate.formats.report.html").joinpath(name).read_text(encoding="utf-8")
     return f"\n{text.replace(chr(13), '')}"
 
@@ -249,7 +247,7 @@ def _render_matrix_row(model: str, cells: Sequence[Cell | None], anchors: Anchor
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     state = cell.state if cell else "not asked"
-    meaning = STATE_MEANINGS[state]
+    meaning = wording.STATE_MEANINGS[state]
     findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
     where = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
     named = f"{meaning}; {pluralize(len(findings), 'finding')}" if findings else meaning
@@ -268,7 +266,7 @@ def _cell_class(cell: Cell | None, state: str) -> str:
 
 def _render_legend(state: str, count: int) -> Markup:
     mark = tag("span", STATE_MARKS[state], class_=f"sign {state_class(state)}", aria_hidden="true")
-    return tag("li", mark, f" {STATE_MEANINGS[state]} ", tag("span", str(count), class_="quiet"))
+    return tag("li", mark, f" {wording.STATE_MEANINGS[state]} ", tag("span", str(count), class_="quiet"))
 
 
 def render_findings(report: Report, anchors: Anchors) -> Markup | None:
