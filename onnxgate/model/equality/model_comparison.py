@@ -46,7 +46,7 @@ def list_differences(old: Path, new: Path) -> tuple[str, ...]:
     """The first few differences of `new` from `old`; none where both are the same model.
 
     Raises:
-        UnreadableModel: one of the files is no model.
+        UnreadableModel: one of the files is not a model.
     """
     return compare_models(old, new).differences
 
@@ -55,7 +55,7 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
     """Compare two models, and list separately what differs only by rounding.
 
     Raises:
-        UnreadableModel: one of the files is no model.
+        UnreadableModel: one of the files is not a model.
     """
     first, second = read_structure(old), read_structure(new)
     if _has_same_bytes(first, old, second, new):

@@ -185,7 +185,7 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
     """The model, without external data; from `large_bytes` on also without the data of its large tensors.
 
     Raises:
-        UnreadableModel: the file is no model.
+        UnreadableModel: the file is not a model.
         OSError: the file cannot be opened.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -206,7 +206,7 @@ def read_light_structure(path: Path) -> ModelProto:
     If an omitted tensor is anything else, which onnx's checker would read, the model is read as by `read_structure`.
 
     Raises:
-        UnreadableModel: the file is no model.
+        UnreadableModel: the file is not a model.
         OSError: the file cannot be opened.
     """
     light = read_structure(path, large_bytes=LIGHT_BYTES)

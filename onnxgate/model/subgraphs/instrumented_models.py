@@ -18,7 +18,7 @@ from onnxgate.model.reading.external_data import inspect_data_file, is_external,
 from onnxgate.model.reading.fact_extraction import list_inputs
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import FIRST_IR_WITHOUT_INPUTS, iter_tensors, read_structure
-from onnxgate.model.subgraphs.reduced_models import has_data_elsewhere, list_needed_values
+from onnxgate.model.subgraphs.reduced_models import declare_input, has_data_elsewhere, list_needed_values
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -70,7 +70,7 @@ class _IsolationBuilder:
         self._require(targets)
         model = _empty_model(self.proto)
         for name in self.values:
-            _declare_input(model.graph, name, self.known_values[name].element, self.known_values[name].shape)
+            declare_input(model.graph, name, self.known_values[name].element, self.known_values[name].shape)
         fed = self._give_weights(model.graph)
         for index in sorted(self.inner):
             self._add_inner(model.graph, graph.node[index])
@@ -100,7 +100,7 @@ class _IsolationBuilder:
         for name in self.weights:
             tensor = self.initializers[name]
             if has_data_elsewhere(tensor):
-                _declare_input(graph, name, tensor.data_type, tensor.dims)
+                declare_input(graph, name, tensor.data_type, tensor.dims)
                 fed.append(tensor)
             else:
                 graph.initializer.add().CopyFrom(tensor)
@@ -123,14 +123,6 @@ def _empty_model(proto: ModelProto) -> ModelProto:
     model.opset_import.extend(proto.opset_import)
     model.functions.extend(proto.functions)
     return model
-
-
-def _declare_input(graph: GraphProto, name: str, element: int, shape: Iterable[int]) -> None:
-    value = graph.input.add(name=name)
-    value.type.tensor_type.elem_type = element
-    value.type.tensor_type.shape.SetInParent()
-    for size in shape:
-        value.type.tensor_type.shape.dim.add().dim_value = size
 
 
 def _add_target_node(graph: GraphProto, node: NodeProto) -> Iterable[tuple[str, str]]:

@@ -17,6 +17,7 @@ from onnxgate.core.report import LEVELS, Drawing, DrawnEdge, DrawnNode, Finding
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import iter_nodes, iter_subgraphs, read_structure
+from onnxgate.model.subgraphs.reduced_models import list_needed_values
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
@@ -271,7 +272,7 @@ class _Scope:
                 key = self._key(node)
                 self.makers.update((value, key) for value in node.output if value)
         for node in self.chain[0].node:
-            for value in dict.fromkeys(iter_read_values(node)):
+            for value in list_needed_values(node):
                 self.takers.setdefault(value, []).append(self._key(node))
         for value in _output_names(self.chain[0]):
             self.takers.setdefault(value, []).append(("output", value))
@@ -304,7 +305,7 @@ class _Scope:
 
     def _taken(self, key: BoxKey) -> Iterable[str]:
         if key in self.nodes:
-            return dict.fromkeys(iter_read_values(self.nodes[key]))
+            return list_needed_values(self.nodes[key])
         return (str(key[1]),) if key[0] == "output" else ()
 
     def box(self, key: BoxKey) -> Box:
@@ -317,21 +318,6 @@ class _Scope:
         return Box(
             name, format_operator_name(node), "weight" if node.op_type == "Constant" and not node.domain else "node"
         )
-
-
-def iter_read_values(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads: its inputs, and what its subgraphs capture."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in iter_subgraphs(attribute):
-            own = {
-                *_input_names(graph),
-                *_weight_names(graph),
-                *(value for item in graph.node for value in item.output),
-            }
-            taken = (value for item in graph.node for value in iter_read_values(item))
-            outer = (value for value in (*taken, *_output_names(graph)) if value not in own)
-            yield from outer
 
 
 def _input_names(holder: GraphProto | FunctionProto) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +99,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
     copy = type(model)()
     copy.CopyFrom(model)
     for sparse in copy.graph.sparse_initializer:
-        _declare_input(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
+        declare_input(copy.graph, sparse.values.name, sparse.values.data_type, sparse.dims)
     copy.graph.ClearField("sparse_initializer")
     return copy
 
@@ -113,7 +113,7 @@ def kind_without_shape(value: object) -> str:
 
 
 def has_data_elsewhere(tensor: TensorProto) -> bool:
-    """Whether its data stand elsewhere: in another file, or left in the model's."""
+    """Return whether the tensor's data are external, or omitted from the structure."""
     return is_external(tensor) or bool(find_omitted_data(tensor))
 
 
@@ -152,7 +152,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
         if not has_data_elsewhere(tensor):
             retained.append(tensor)
         elif tensor.name not in input_names:
-            _declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
+            declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
     if len(retained) < len(graph.initializer):
         _keep_initializers(graph, retained)
 
@@ -164,9 +164,9 @@ def _keep_initializers(graph: GraphProto, retained: list[TensorProto]) -> None:
     graph.initializer.extend(holder.initializer)
 
 
-def _declare_input(graph: GraphProto, name: str, data_type: int, dims: Sequence[int]) -> None:
-    value = graph.input.add()
-    value.name = name
+def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[int]) -> None:
+    """Add an input of a fixed shape to the graph."""
+    value = graph.input.add(name=name)
     value.type.tensor_type.elem_type = data_type
     value.type.tensor_type.shape.SetInParent()
     for size in dims:
