@@ -15,7 +15,7 @@ from campaigns.hostile.documents import Pair
 from onnxgate.core import escape, report_json
 from onnxgate.formats import model_diff, support_matrix, upgrade_preview
 from onnxgate.formats.report import comment, github, gitlab, junit, markdown, sarif, text
-from onnxgate.formats.report.html import page  # fmt: skip
+from onnxgate.formats.report.html import page
 from onnxgate.project.config import ignore_entries
 from onnxgate.project.lock.loader import parse_lock
 from onnxgate.project.lock.writer import render_lock

@@ -49,7 +49,7 @@ class NumericTraits:
     bfloat16: bool = False  # of the 16 bits, only 8 are the number's
 
     def is_random(self, output: str) -> bool:
-        """Whether an output, or the layout of one that is no tensor, is drawn."""
+        """Return whether an output, or the layout of one that is not a tensor, is random."""
         return output.removesuffix(" (layout)") in self.random_outputs
 
 

@@ -68,8 +68,9 @@ class NodeMatching:
             case "node":
                 counterpart = source.node if not is_old else self.forth.get(source.node)
                 if is_old or source.node in self.back:
-                    known = counterpart is not None
-                    return ("node", counterpart, source.index) if known else ("gone", source.node, source.index)
+                    if counterpart is None:
+                        return ("gone", source.node, source.index)
+                    return ("node", counterpart, source.index)
                 return ("new", source.node, source.index)
             case "input":
                 return ("input", self._inputs[not is_old].get(source.name))

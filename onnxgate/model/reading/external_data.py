@@ -31,7 +31,7 @@ ExternalProblem = Literal[
     "lfs-pointer",
     "not-a-file",  # a folder, a pipe
     "no-location",  # the tensor names no file
-    "bad-range",  # offset or length is no number
+    "bad-range",  # offset or length is not a number
     "wrong-length",  # the length is not what shape and type need
     "short",  # the file ends before the tensor's last byte
 ]

@@ -208,7 +208,7 @@ def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
 
 
 def _normalize_nan(value: float) -> AttributeValue:
-    """NaN is no number, and equal to itself."""
+    """Replace NaN by a value that equals itself."""
     return "nan" if math.isnan(value) else value
 
 

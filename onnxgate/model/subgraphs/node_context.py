@@ -300,7 +300,7 @@ class _Scope:
         return [taker for value in outputs for taker in self.takers.get(value, ())]
 
     def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
-        """What flows from one box to another."""
+        """Yield the values that flow from one box to another."""
         return (value for value in self._taken(target) if self.makers.get(value) == source)
 
     def _taken(self, key: BoxKey) -> Iterable[str]:

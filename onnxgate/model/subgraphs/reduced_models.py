@@ -275,7 +275,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int) -> 
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
-    """The values that a node is given, each once: its inputs, then what its subgraphs take from outside."""
+    """List the values that a node reads: its inputs, then those that its subgraphs capture."""
     captured = (
         name for attribute in node.attribute for graph in iter_subgraphs(attribute) for name in _iter_free_names(graph)
     )
@@ -283,12 +283,12 @@ def list_needed_values(node: NodeProto) -> tuple[str, ...]:
 
 
 def function_key(function: FunctionProto) -> FunctionKey:
-    """How nodes call a local function."""
+    """Return the key by which nodes call a local function."""
     return (function.domain or "ai.onnx", function.name, function.overload)
 
 
 def called_function_key(node: NodeProto) -> FunctionKey:
-    """The local function that a node calls, where the model has it."""
+    """Return the key of the local function that a node calls, if the model has it."""
     return (node.domain or "ai.onnx", node.op_type, node.overload)
 
 
@@ -307,7 +307,7 @@ def _add_imports(model: ModelProto, imports: Mapping[str, int]) -> None:
 
 
 def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bool:
-    """Have the graph know a value; whether that was possible."""
+    """Add a value to the graph as constant or input; return whether that is possible."""
     constant = around.constants.get(name)
     if constant is not None and constant.ByteSize() <= MAX_CONSTANT_BYTES and not _has_data_elsewhere_in(constant):
         holder = graph.node if hasattr(constant, "op_type") else graph.initializer
@@ -321,7 +321,7 @@ def _provide_value(graph: GraphProto, name: str, around: NodeSurroundings) -> bo
 
 
 def _declare_output(graph: GraphProto, name: str, value_type: TypeProto | None) -> None:
-    """An output with its type; a shape that is wrong would be another fault."""
+    """Add an output with its type but without shape: a wrong shape would be another fault."""
     value = graph.output.add(name=name)
     if value_type is not None:
         value.type.CopyFrom(value_type)
@@ -338,7 +338,7 @@ def _has_data_elsewhere_in(constant: TensorProto | NodeProto) -> bool:
 def _find_called_functions(
     nodes: Iterable[NodeProto], functions: Mapping[FunctionKey, FunctionProto]
 ) -> dict[FunctionKey, FunctionProto]:
-    """The local functions that nodes call, directly or not."""
+    """Return the local functions that nodes call, directly or indirectly."""
     called: dict[FunctionKey, FunctionProto] = {}
     ahead = list(_iter_nested_nodes(nodes))
     while ahead:
