@@ -55,7 +55,7 @@ SubmitJob = Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation
 
 
 class OutputComparer:
-    """Compares outputs, and searches where a mismatch begins.
+    """Compares outputs, and searches the origin of a mismatch.
 
     `submit` runs a job on a runtime, `ask` in the toolchain; `folder` returns an unused path for files.
     """
@@ -109,7 +109,7 @@ class OutputComparer:
     def _against_float(
         self, started: StartedModel, ran: Sequence[ObservedRun], model: ParityModel
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """A quantized model against the float model that it came from."""
+        """Compare a quantized model with its float model."""
         prepared = started.prepared
         quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
         quantizing = FloatComparison(
@@ -119,12 +119,12 @@ class OutputComparer:
 
 
 MAX_SEARCHES = 4
-"""So many are made for one model: mismatches that look alike share one."""
+"""Limit of searches for one model: similar mismatches share one."""
 SEARCH_TIME_S = 120.0
-"""After this time no further one is begun for a model."""
+"""No search is started for a model after this time."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs that are no more than so many times larger than each other are taken for one fault."""
+"""Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
 SOURCE = "the source"
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
@@ -136,7 +136,7 @@ AskToolchain = Callable[[Job], Observation]  # the toolchain
 
 @dataclass(frozen=True, slots=True)
 class SearchedModel:
-    """The model whose mismatches are looked into."""
+    """A model whose mismatches are searched."""
 
     path: str
     absolute: Path
@@ -146,14 +146,14 @@ class SearchedModel:
     cases: Mapping[str, InputCase]
     runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
-    fresh: Path | None  # what its source was exported to in this run
-    source: Export | None  # what the source was asked for in this run
+    fresh: Path | None  # the export of this run
+    source: Export | None  # the export job of this run
 
 
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """A model that was run, with what its source was asked for."""
+    """Create the input of a search from a model that was run."""
     prepared = started.prepared
     return SearchedModel(
         path=prepared.path,
@@ -180,7 +180,7 @@ def _fresh_export(exporting: ModelExport | None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _FaultOrigin:
-    """Where mismatches begin: at a node, or in words."""
+    """The origin of a mismatch: a node, or a description."""
 
     first: FirstDifference | None
     at_no_node: str = ""
@@ -188,7 +188,7 @@ class _FaultOrigin:
 
 @dataclass(slots=True)
 class MismatchSearch:
-    """Makes searches; `place` gives an unused path for what they write."""
+    """Searches the origins of mismatches; `place` returns an unused path for files."""
 
     submit: SubmitLimitedJob
     ask: AskToolchain
@@ -199,7 +199,7 @@ class MismatchSearch:
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """The comparisons, each mismatch with where it begins; and why that is not known of some."""
+        """Add the origin to each mismatch; also return the reasons for origins that are not found."""
         self._made, self._ends_at = 0, time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for group in _group_similar(comparisons):
@@ -212,7 +212,7 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> _FaultOrigin | str:
-        """Where it begins, or why that is not known."""
+        """Return the origin, or the reason why it is not found."""
         if self._made >= MAX_SEARCHES or time.monotonic() > self._ends_at:
             return "the time for that is spent on other mismatches of the model"
         self._made += 1
@@ -222,7 +222,7 @@ class MismatchSearch:
             return _FaultOrigin(None, str(elsewhere))
         except (SearchError, UnavailableError) as reason:
             return str(reason)
-        except (OSError, ValueError, KeyError) as error:  # a search is no verdict, and never ends a check
+        except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
             return f"{type(error).__name__}: {error}"
 
     def _searched(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
@@ -253,7 +253,7 @@ class MismatchSearch:
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, asked: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Against a fresh export on the same runtime, where that one is right; else against the source's own values."""
+        """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
         if model.source is None:
             raise SearchError("its source cannot be asked for intermediate values")
         path = model.fresh or create_fresh_export(model.source, self.ask, self.place())
@@ -298,7 +298,7 @@ class ModelOnDisk:
 def _is_fresh_export_nearer(
     fresh: SearchSide, committed: SearchSide, model: SearchedModel, asked: Difference, output: str
 ) -> bool:
-    """Whether the fresh export is much nearer to the source on this runtime than the committed model is."""
+    """True if the fresh export is much nearer to the source on this runtime than the committed model."""
     names = [value.name for value in committed.proto.graph.output]
     eager = (model.eager or {}).get(asked.case)
     if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
@@ -313,7 +313,7 @@ def _is_fresh_export_nearer(
 
 
 def _select_mismatch(comparison: Comparison) -> Difference:
-    """The mismatch to look into: the worst one without optimisation, where there is one."""
+    """Select the mismatch to search: the worst one, preferably without optimization."""
     found = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not found and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
@@ -323,7 +323,7 @@ def _select_mismatch(comparison: Comparison) -> Difference:
 
 
 def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
-    """Whether the same output of the same case is right without optimisation."""
+    """True if the same output of the same case is right without optimization."""
     return asked.optimization == "all" and any(
         difference.agrees
         and difference.optimization == "disabled"
@@ -333,7 +333,7 @@ def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
 
 
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
-    """The mismatches in groups that are taken for one fault each, by position; the worst of a group comes first."""
+    """Group mismatches that count as one fault, by position; the worst of a group comes first."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
     found = [
         index
@@ -365,7 +365,7 @@ def _largest_mismatch(comparison: Comparison) -> float:
 
 
 def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
-    """Why it is not known, once for all runtimes."""
+    """Report the reason once for all runtimes."""
     references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
     runtimes = {comparison.runtime for comparison in comparisons}
     said = f"the first node that differs from {references} was not found: {reason}"

@@ -1,4 +1,4 @@
-"""Quantized models beside the float models that they came from: the same cases, and the layers that lose most."""
+"""Compare quantized models with their float models on the same cases, and find the layers that lose most."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class IncomparableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """A quantized model, what it is fed, and where it is run."""
+    """A quantized model with its cases and runtimes."""
 
     model: SelectedModel
     reading: ParsedModel
@@ -252,10 +252,10 @@ def _newest_onnxruntime(runtimes: Sequence[PlannedRuntime], name: str) -> Planne
 
 
 def require_run_result(answer: Observation, name: str) -> RunResult:
-    """What a run gave.
+    """Return the result of a run.
 
     Raises:
-        UnfitError: it gave nothing; `name` is what the message calls the model.
+        IncomparableError: there is none; `name` is the model's name in the message.
     """
     match answer:
         case Completed(result=RunResult() as result):

@@ -46,7 +46,7 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     """
     Merge reports of different shards of one check; `gaps` is what they leave undecided.
 
-    If all shards are present and there are no gaps, the result equals the report of the undivided check.
+    If all shards are present without gaps, the result equals the report of the undivided check.
     """
     if not reports:
         return _create_empty_report(gaps)

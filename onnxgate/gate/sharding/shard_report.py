@@ -1,4 +1,4 @@
-"""What a report of one shard tells its merge: what concerns more than its own models, before it is weighed."""
+"""Write, read and validate shard reports: the part of a report that its merge needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
 def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope: str) -> Shard:
-    """The part of the report about the other parts. `scope` is what the whole check leaves out."""
+    """Create the shard part of a report. `scope` is what the whole check leaves out."""
     division = share.division
     return Shard(
         index=share.index,
@@ -60,12 +60,12 @@ def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope
 
 
 def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
-    """Every runtime of the lock, in its order."""
+    """List every runtime of the lock, in its order."""
     return itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))
 
 
 def _check_key(request: GateRequest, share: Share) -> str:
-    """Equal in all shards of one check: of the same state, divided alike, with the same options."""
+    """Digest what all shards of one check have in common: state, division and options."""
     revision, seed = request.baseline.revision, request.selection.inputs.seed
     against = revision.commit if revision is not None else ""
     stages = sorted(stage.value for stage in request.stages)
@@ -73,13 +73,13 @@ def _check_key(request: GateRequest, share: Share) -> str:
 
 
 def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """What the config makes of the gate's own rules, which speak when all is known."""
+    """Select the levels of the gate's own rules, which run after all stages."""
     own = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}
     return {rule: level for rule, level in sorted(levels.items()) if rule in own}
 
 
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
-    """What rules say of no model of the check."""
+    """Return the hits that are not about a model of the check."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolve_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolve_hit.judged.hit, resolve_hit.judged
@@ -103,7 +103,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """What each ignore met in this shard, and whether the shard leaves anything open that it is about."""
+    """Describe what each ignore matches in this shard, and if the shard checked all that it is about."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.whole)
@@ -137,7 +137,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
 
 
 def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedNames]:
-    """What the models of this shard are asked to call their axes and outputs, and what they call them."""
+    """Collect configured names of axes and outputs, with the names that the models of this shard have."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
         return
     known = resolution.list_model_names(outcome.gathered.facts)
@@ -161,14 +161,14 @@ MAX_REPORT_BYTES = 256 * 2**20
 RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
-"""What the config may make of a rule."""
+"""Levels of a rule in the config."""
 MERGE_STAGE = "gate"
-"""What is missing was not judged by any stage."""
+"""Stage of what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """One file as it was given: the report of a shard, or why it is none."""
+    """One file: the report of a shard, or the problem with it."""
 
     name: str
     report: Report | None
@@ -178,7 +178,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCheck:
-    """What is known of the check beside its reports; "" and () where nothing is."""
+    """Expected values of the check, independent of its reports; "" and () if they are not known."""
 
     plan: str = ""  # the beginning of the plan's digest
     config: str = ""
@@ -188,14 +188,14 @@ class ExpectedCheck:
 
 @dataclass(slots=True)
 class CollectedReports:
-    """Reports of different shards of one check, and what is missing or does not belong to them."""
+    """Reports of different shards of one check, and all that is missing or does not match."""
 
     reports: list[Report] = field(default_factory=list)
     gaps: list[NotDone] = field(default_factory=list)
 
 
 def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Iterator[Path]:
-    """The files themselves, and what ends in `.json` in folders; `leave_out` are files that are written."""
+    """List files and the `.json` files in folders, except output files (`leave_out`)."""
     written = {path.resolve() for path in leave_out}
     for path in paths:
         found = sorted(each for each in path.rglob("*.json") if each.is_file()) if path.is_dir() else [path]
@@ -203,7 +203,7 @@ def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Itera
 
 
 def read_report_file(path: Path) -> ReportFile:
-    """A file's report, where it is a whole one of a shard that this onnxgate wrote."""
+    """Read the report of a shard from a file, and validate it."""
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:
             return ReportFile(str(path), None, f"it has more than {MAX_REPORT_BYTES} bytes")
@@ -219,7 +219,7 @@ class _ReportHead(msgspec.Struct):
 
 
 def decode_report_file(name: str, content: bytes) -> ReportFile:
-    """The report that a file's content is."""
+    """Decode and validate the content of a report file."""
     if not content.strip():
         return ReportFile(name, None, "it is empty: the job that writes it did not end")
     try:
@@ -253,7 +253,7 @@ SHARD_REPORTS_HINT = (
 
 
 def _describe_damage(report: Report, shard: Shard) -> str:
-    """What cannot be so in a report that was written to its end; "" where all of it can."""
+    """Describe what is inconsistent in a report; "" if nothing is."""
     if not is_intact(report):
         return "it was changed after it was written: its content is not that of its digest"
     if not 1 <= shard.of <= MAX_SHARDS or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
@@ -274,7 +274,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
 
 
 def _named_stages(report: Report, shard: Shard) -> set[str]:
-    """All that are named; what nobody judged is of none."""
+    """Return the stages that a report names, except the one of what is missing."""
     said: tuple[Finding | NotDone | SharedHit, ...]
     said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
     return {*report.stages, *(each.stage for each in said)} - {MERGE_STAGE}
@@ -285,7 +285,7 @@ def _is_rule_name(name: str) -> bool:
 
 
 def collect_reports(given: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
-    """The reports that belong together, each shard once, and all that is wrong beside them."""
+    """Select the reports that belong together, one per shard, and report all other problems."""
     collected = CollectedReports()
     for each in given:
         if each.report is None:
@@ -324,7 +324,7 @@ def _no_shard_reports(expected: ExpectedCheck, any_given: bool) -> list[NotDone]
 
 
 def _check_identity(report: Report) -> object:
-    """What all shards of one check have in common."""
+    """Return what all shards of one check have in common."""
     shard = report.shard
     assert shard is not None
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
@@ -345,7 +345,7 @@ def _describe_other_check(report: Report) -> str:
 
 
 def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """One report per shard; of two that differ the one that closes the gate, if one does."""
+    """Select one report per shard; of two that differ, the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in sound:
         assert report.shard is not None
@@ -367,7 +367,7 @@ def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator
 
 
 def _missing_shards(lead: Shard, there: Sequence[int]) -> Iterator[NotDone]:
-    """The models of shards that have no report, one each."""
+    """Yield a gap for each model of a shard without report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in there:
             hint = f"its job did not end, or its report was not given: run shard {index}/{lead.of} again"
