@@ -136,30 +136,30 @@ class StaticAnalyzer:
         """Read the file of each model; the result is in the order of `models`."""
         self._recall((path for model in models for path in _locked_files(model, lock)), project.root)
         keys = [self._file_key(model) for model in models]
-        held = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
-        kept = [(model, file) for model, file in zip(models, held, strict=True) if file is not None]
-        self._recall((path for model, file in kept for path in _model_files(model, file)), project.root)
-        known = [
+        cached = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
+        present = [(model, file) for model, file in zip(models, cached, strict=True) if file is not None]
+        self._recall((path for model, file in present for path in _model_files(model, file)), project.root)
+        current = [
             file if file is not None and _is_current(file, model) else None
-            for model, file in zip(models, held, strict=True)
+            for model, file in zip(models, cached, strict=True)
         ]
         calls = [
             Call(read_model_file, model, _child_bounds(model))
-            for model, found in zip(models, known, strict=True)
-            if not found
+            for model, file in zip(models, current, strict=True)
+            if not file
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
-        looked = [
-            found or self._taken(next(answers), model, key)
-            for model, key, found in zip(models, keys, known, strict=True)
+        files = [
+            file or self._taken(next(answers), model, key)
+            for model, key, file in zip(models, keys, current, strict=True)
         ]
         if self._digests is not None:
             self._digests.keep(
-                path for model, file in zip(models, looked, strict=True) for path in _model_files(model, file)
+                path for model, file in zip(models, files, strict=True) for path in _model_files(model, file)
             )
         return tuple(
             file_stage.add_known_state(model, lock.models.get(model.path), file, _git_root(project, model))
-            for model, file in zip(models, looked, strict=True)
+            for model, file in zip(models, files, strict=True)
         )
 
     def _recall(self, files: Iterable[Path], root: Path) -> None:
@@ -189,43 +189,43 @@ class StaticAnalyzer:
 
     # The support stage
 
-    def support(self, asked: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
+    def support(self, queries: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
         """Predict the support of each model; if its child failed, the result is empty, with the reason."""
-        keys = [self._support_key(each) for each in asked]
-        known = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
+        keys = [self._support_key(query) for query in queries]
+        cached = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
         calls = [
-            Call(match_support, each, _child_bounds(each.model))
-            for each, found in zip(asked, known, strict=True)
-            if found is None
+            Call(match_support, query, _child_bounds(query.model))
+            for query, result in zip(queries, cached, strict=True)
+            if result is None
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
         return [
-            (SupportResult(found), None) if found is not None else self._answered(next(answers), each, key)
-            for each, key, found in zip(asked, keys, known, strict=True)
+            (SupportResult(result), None) if result is not None else self._answered(next(answers), query, key)
+            for query, key, result in zip(queries, keys, cached, strict=True)
         ]
 
     def _answered(
-        self, answer: SupportResult | CallFailure, asked: SupportQuery, key: str
+        self, answer: SupportResult | CallFailure, query: SupportQuery, key: str
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
             return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, asked.facts.path, "", *_describe_lost_child(answer, "predicting it")
+                Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
             )
-        if answer.lasting and self._unchanged is not None and key and _is_same_content(asked.facts, asked.model):
+        if answer.lasting and self._unchanged is not None and key and _is_same_content(query.facts, query.model):
             self._unchanged.keep(key, answer.said)
         return answer, None
 
-    def _support_key(self, asked: SupportQuery) -> str:
+    def _support_key(self, query: SupportQuery) -> str:
         """Return the key of a query; "" if its result depends on more than a key can contain."""
-        if self._unchanged is None or asked.predictions or asked.kept:
+        if self._unchanged is None or query.predictions or query.kept:
             return ""
-        if asked.facts.unread or not asked.whole:
+        if query.facts.unread or not query.whole:
             return ""
-        path, external = asked.model.absolute, asked.facts.external
-        digests = [(each.location, each.sha256, classify_layout(path, each.location)) for each in external]
-        runtimes = [(runtime, runtime.runtime.name) for runtime in asked.runtimes]
+        path, external = query.model.absolute, query.facts.external
+        digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]
+        runtimes = [(runtime, runtime.runtime.name) for runtime in query.runtimes]
         return digest_static_key(
-            "support", asked.model.path, asked.facts.sha256, digests, asked.place, runtimes, asked.levels
+            "support", query.model.path, query.facts.sha256, digests, query.place, runtimes, query.levels
         )
 
 
@@ -239,17 +239,19 @@ def read_model_file(model: SelectedModel) -> FileReading:
         return FileReading(file, is_same and not was_consulted(), _known_digests(model, file))
 
 
-def match_support(asked: SupportQuery) -> SupportResult:
+def match_support(query: SupportQuery) -> SupportResult:
     """Run the support stage for a model. Runs in a child."""
     from onnxgate.stages.support.stage import collect_model_evidence
 
     with track_source_lookups() as was_consulted:
-        found = collect_model_evidence(
-            asked.model, asked.facts, asked.place, asked.root, asked.folder, asked.runtimes, asked.kept
+        evidence = collect_model_evidence(
+            query.model, query.facts, query.place, query.root, query.folder, query.runtimes, query.kept
         )
-        judged = tuple(resolution.apply_rules(found.subjects, rules.ALL, asked.levels))
-        said = SupportFindings(judged, {name: prediction.verdict for name, prediction in found.predictions.items()})
-        return SupportResult(said, found.predictions if asked.predictions else {}, lasting=not was_consulted())
+        judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))
+        findings = SupportFindings(
+            judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
+        )
+        return SupportResult(findings, evidence.predictions if query.predictions else {}, lasting=not was_consulted())
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
@@ -289,7 +291,7 @@ def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
     """Yield a model's file and its locked data files."""
     yield model.absolute
     entry = lock.models.get(model.path)
-    yield from (model.absolute.parent / each.location for each in (entry.external if entry is not None else ()))
+    yield from (model.absolute.parent / data.location for data in (entry.external if entry is not None else ()))
 
 
 def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
@@ -314,17 +316,17 @@ def _is_cacheable(file: ModelFile, model: SelectedModel) -> bool:
     """True if the facts name every file that was read, so that a change can be detected."""
     if file.facts is None or file.facts.unread or not file.is_whole:
         return False
-    return all(classify_layout(model.absolute, each.location) == "inside" for each in file.facts.external)
+    return all(classify_layout(model.absolute, data.location) == "inside" for data in file.facts.external)
 
 
 def _is_current(file: ModelFile, model: SelectedModel) -> bool:
     """True if the data files are unchanged since the entry was written."""
-    for each in file.facts.external if file.facts is not None else ():
-        found = inspect_data_file(model.absolute, each.location)
+    for data in file.facts.external if file.facts is not None else ():
+        data_file = inspect_data_file(model.absolute, data.location)
         if (
-            found.problem is not None
-            or found.size_bytes != each.size_bytes
-            or _sha256_if_known(found.path) != each.sha256
+            data_file.problem is not None
+            or data_file.size_bytes != data.size_bytes
+            or _sha256_if_known(data_file.path) != data.sha256
         ):
             return False
     return file.facts is not None and _is_cacheable(file, model)
@@ -334,7 +336,7 @@ def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
     """Yield the files of a model."""
     if file.facts is not None:
         yield model.absolute
-        yield from (model.absolute.parent / each.location for each in file.facts.external)
+        yield from (model.absolute.parent / data.location for data in file.facts.external)
 
 
 def _describe_lost_child(lost: CallFailure, doing: str) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
 
     Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
     """
-    return tuple(each for each in planned if _is_unknown_build(each))
+    return tuple(runtime for runtime in planned if _is_unknown_build(runtime))
 
 
 def _is_unknown_build(planned: PlannedRuntime) -> bool:
@@ -70,20 +70,20 @@ class CustomBuilds:
 
     def kept(self, planned: Sequence[PlannedRuntime]) -> HarvestedBuilds:
         """Return the cached support data."""
-        found = {each.name: self._kept(each) for each in planned}
-        return HarvestedBuilds({name: kept for name, kept in found.items() if kept is not None})
+        supports = {runtime.name: self._kept(runtime) for runtime in planned}
+        return HarvestedBuilds({name: support for name, support in supports.items() if support is not None})
 
     def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
         """Return the support data; harvest and cache those that are not cached yet."""
         gleaned = self.kept(planned)
-        for each in planned:
-            source = self._source(each)
-            if each.name in gleaned.kept:
+        for runtime in planned:
+            source = self._source(runtime)
+            if runtime.name in gleaned.kept:
                 continue
             if source is not None:
-                self._ask(each, source, host, gleaned)
-            elif self._is_here(each.runtime):
-                gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", each.name, UNREADABLE_BUILD))
+                self._ask(runtime, source, host, gleaned)
+            elif self._is_here(runtime.runtime):
+                gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", runtime.name, UNREADABLE_BUILD))
         return gleaned
 
     def _is_here(self, runtime: LockedRuntime) -> bool:
@@ -96,21 +96,21 @@ class CustomBuilds:
         from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
         from onnxgate.runtimes.worker_spec import WorkerSpec
 
-        seat = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
+        spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
         key = _harvest_key(planned, source)
         reason = ""
         try:
             if self._harvests.get(key) is None:
-                self._harvests.put(key, harvest_build(host, seat, source))
+                self._harvests.put(key, harvest_build(host, spec, source))
         except HarvestError as error:
             reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
         except OSError as error:
             reason = f"what it implements cannot be kept for the next run: {error.strerror}"
         if reason:
             gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
-        kept = self._harvests.get(key)
-        if kept is not None:
-            gleaned.kept[planned.name] = kept
+        support = self._harvests.get(key)
+        if support is not None:
+            gleaned.kept[planned.name] = support
 
     def _kept(self, planned: PlannedRuntime) -> BuildSupport | None:
         source = self._source(planned)
@@ -120,8 +120,8 @@ class CustomBuilds:
         """Identify the build by its locked wheel for this machine, or by its libraries; None if neither is known."""
         runtime = planned.runtime
         if planned.name not in self._sources:
-            found = self._own(runtime) if runtime.environment else self._locked(runtime)
-            self._sources[planned.name] = found
+            source = self._own(runtime) if runtime.environment else self._locked(runtime)
+            self._sources[planned.name] = source
         return self._sources[planned.name]
 
     def _own(self, runtime: LockedRuntime) -> TableSource | None:

@@ -79,9 +79,9 @@ class ResultCache:
         self._sound = functools.cache(self._is_content)
         self._kept = False
 
-    def find(self, seat: WorkerSpec, job: Job) -> Observation | None:
+    def find(self, spec: WorkerSpec, job: Job) -> Observation | None:
         """Return the cached observation of a job; None if it must run."""
-        run = self._run(seat, job)
+        run = self._run(spec, job)
         if run is None or self._fresh or not isinstance(job, Run):
             return None
         folder = self._at(run)
@@ -94,9 +94,9 @@ class ResultCache:
             os.utime(folder)
         return Completed(result=result)
 
-    def expects(self, seat: WorkerSpec, jobs: Sequence[Run]) -> bool:
+    def expects(self, spec: WorkerSpec, jobs: Sequence[Run]) -> bool:
         """True if each job has an entry for some inputs: its runtime is then probably not needed."""
-        places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(seat, job)) is not None}
+        places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(spec, job)) is not None}
         return len(places) == len(jobs) and not self._fresh and places <= self._places
 
     @functools.cached_property
@@ -106,11 +106,11 @@ class ResultCache:
         except OSError:
             return frozenset()
 
-    def keep(self, seat: WorkerSpec, job: Job, observation: Observation) -> None:
+    def keep(self, spec: WorkerSpec, job: Job, observation: Observation) -> None:
         """Cache an observation if it can be reused; errors of the disk are ignored."""
         match observation:
             case Completed(result=RunResult() as result) if isinstance(job, Run) and _is_cacheable(result):
-                run = self._run(seat, job)
+                run = self._run(spec, job)
                 if run is not None:
                     with contextlib.suppress(OSError):
                         _write_entry(self._at(run), run, result, anew=self._fresh)
@@ -127,9 +127,9 @@ class ResultCache:
         place, _, fed = run.partition(" ")
         return self._folder / (place[:KEY_HALF_DIGITS] + fed[:KEY_HALF_DIGITS])
 
-    def _run(self, seat: WorkerSpec, job: Job) -> str | None:
+    def _run(self, spec: WorkerSpec, job: Job) -> str | None:
         """Return the key of a job; None if it has none, or if a file changed during the run."""
-        if not isinstance(job, Run) or seat.runtime is None or seat.runtime.environment:
+        if not isinstance(job, Run) or spec.runtime is None or spec.runtime.environment:
             return None
         content = self._contents.get(job.model)
         try:
@@ -137,7 +137,7 @@ class ResultCache:
                 return None
             for path in self._files.get(job.model, ()):
                 self._digests.of(path)
-            place = digest_context(seat, job, content, self._limits, self._digests)
+            place = digest_context(spec, job, content, self._limits, self._digests)
             return f"{place} {digest_inputs(job, self._digests)}"
         except FileChangedError:
             return None
@@ -298,23 +298,23 @@ class FileDigests:
                 status = file_identity(path.stat())
         except OSError as error:
             raise FileChangedError(str(path)) from error
-        known, digest = self._known[path]
-        if known != status:
+        identity, digest = self._known[path]
+        if identity != status:
             raise FileChangedError(str(path))
         return digest
 
 
-def digest_context(seat: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
+def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
     """Digest the runtime, the machine and the job. `content` is the digest of the model with external data."""
-    assert seat.runtime is not None
+    assert spec.runtime is not None
     place = _RunContext(
         layout=RESULT_LAYOUT,
         worker=_digest_worker(),
         processor=identify_machine(),
         variables=_worker_variables(),
-        node=_identify_node() if runs_on_node(seat.engine) else "",
-        runtime=seat.runtime,
-        packages=seat.packages,
+        node=_identify_node() if runs_on_node(spec.engine) else "",
+        runtime=spec.runtime,
+        packages=spec.packages,
         model=content,
         optimization=job.optimization,
         providers=job.providers,
@@ -345,17 +345,17 @@ def _digest_worker() -> str:
 
 def _worker_variables() -> dict[str, str]:
     """Return the environment variables of a worker that may influence outputs."""
-    told = sandbox.runtime_variables(os.environ, Path(), own=False)
-    return {name: told[name] for name in sorted(told) if name.upper() not in IRRELEVANT_VARIABLES}
+    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
+    return {name: variables[name] for name in sorted(variables) if name.upper() not in IRRELEVANT_VARIABLES}
 
 
 @functools.cache
 def _identify_node() -> str:
     """Identify the Node.js that an engine runs on; it is not locked."""
-    found = shutil.which("node")
-    if found is None:
+    node = shutil.which("node")
+    if node is None:
         return ""
-    program = Path(found).resolve()
+    program = Path(node).resolve()
     return f"{program} {program.stat().st_size}"
 
 

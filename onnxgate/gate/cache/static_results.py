@@ -64,20 +64,20 @@ class StaticResultCache:
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
         """Return the entry; None if there is none that can be read."""
-        held = self._entries.pop(key, None)
-        if held is None:
+        encoded = self._entries.pop(key, None)
+        if encoded is None:
             return None
         try:
-            found = msgspec.msgpack.decode(held, type=kind)
+            decoded = msgspec.msgpack.decode(encoded, type=kind)
         except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             return None
-        self._entries[key] = held  # the last is the newest
-        return found
+        self._entries[key] = encoded  # the last is the newest
+        return decoded
 
-    def keep(self, key: str, said: object) -> None:
+    def keep(self, key: str, value: object) -> None:
         """Add an entry."""
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
-            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(said))
+            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(value))
             self._added = True
 
     def save(self) -> None:
@@ -162,9 +162,9 @@ class FileDigestCache:
             return
         self._load()
         for path, status in large.items():
-            found, digest = self._files.get(str(path), (None, ""))
-            if found == file_identity(status):
-                remember_digests({found: digest})
+            identity, digest = self._files.get(str(path), (None, ""))
+            if identity == file_identity(status):
+                remember_digests({identity: digest})
         unknown = {path: status for path, status in large.items() if known_digest(status) is None}
         if sum(status.st_size for status in unknown.values()) >= MIN_GIT_QUERY_BYTES:
             self._ask_git(unknown, root)

@@ -141,7 +141,7 @@ class Benchmarks:
         )
         for measure, allowed, figures in by:
             if allowed is not None:
-                found = figures(result, allowed)
+                measured = figures(result, allowed)
                 yield Raced(
                     model=entrant.planned.path,
                     place=entrant.place,
@@ -150,10 +150,10 @@ class Benchmarks:
                     baseline=baseline.words,
                     case=result.case,
                     budget=allowed,
-                    ratio=found.ratio,
-                    low=found.low,
-                    high=found.high,
-                    negligible=found.negligible,
+                    ratio=measured.ratio,
+                    low=measured.low,
+                    high=measured.high,
+                    negligible=measured.negligible,
                 )
 
 
@@ -165,10 +165,10 @@ def _is_same(facts: ModelFacts, file: Path) -> bool:
 
 
 def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
-    found = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
-    if not found:
+    runtimes = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
+    if not runtimes:
         raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
-    return max(found, key=lambda each: runtime_sort_key(each.name))
+    return max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
 
 
 def _require_result(observation: Observation) -> BenchmarkResult:
@@ -200,7 +200,9 @@ def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio
 
 def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRatio:
     """Return the ratio of the medians, with the smallest and the largest ratio of any two processes."""
-    model, baseline = ([max(each, NOISE_MIB) for each in mib] for mib in (result.model_mib, result.baseline_mib))
+    model, baseline = (
+        [max(used_mib, NOISE_MIB) for used_mib in mib] for mib in (result.model_mib, result.baseline_mib)
+    )
     if not model:
         raise MissingAtRevisionError("no process could be weighed")
     median, baseline_median = statistics.median(model), statistics.median(baseline)

@@ -128,8 +128,8 @@ class _Executor:
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
         """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
-        asked = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
-        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*asked)
+        arguments = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*arguments)
         return cache is not None and cache.expects(self._seat(planned.runtime), jobs)
 
     def _folder(self) -> Path:
@@ -144,17 +144,17 @@ class _Executor:
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
         """Run a model, or take its result from the cache."""
-        cache, seat = self._cache, self._seat(planned.runtime)
+        cache, spec = self._cache, self._seat(planned.runtime)
         if cache is None:
-            return self._host.submit(seat, job)
-        known = cache.find(seat, job)
-        if known is None:
-            future = self._host.submit(seat, job)
-            future.add_done_callback(lambda done: _cache_result(cache, seat, job, done))
+            return self._host.submit(spec, job)
+        observation = cache.find(spec, job)
+        if observation is None:
+            future = self._host.submit(spec, job)
+            future.add_done_callback(lambda done: _cache_result(cache, spec, job, done))
         else:
             self._reused.append((job.model, planned.name))
             future = Future()
-            future.set_result(known)
+            future.set_result(observation)
         return future
 
     def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
@@ -224,8 +224,8 @@ class _Executor:
     ) -> Future[tuple[ObservedRun, ...]]:
         """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
-        asked = (planned.levels, planned.providers, self._folder(), planned.extensions)
-        jobs = list(runtime_stage.create_runtime_jobs(model, cases, *asked))
+        arguments = (planned.levels, planned.providers, self._folder(), planned.extensions)
+        jobs = list(runtime_stage.create_runtime_jobs(model, cases, *arguments))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
 
@@ -358,13 +358,13 @@ class _Executor:
         return self._submit(planned, job).result()
 
 
-def _cache_result(cache: ResultCache, seat: WorkerSpec, job: Run, done: Future[Observation]) -> None:
+def _cache_result(cache: ResultCache, spec: WorkerSpec, job: Run, done: Future[Observation]) -> None:
     if not done.cancelled() and done.exception() is None:
-        cache.keep(seat, job, done.result())
+        cache.keep(spec, job, done.result())
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:
-    return [each for future in started.levels.values() for each in future.result()]
+    return [run for future in started.levels.values() for run in future.result()]
 
 
 def _is_faulty(runs: ModelRuns) -> bool:
@@ -374,5 +374,5 @@ def _is_faulty(runs: ModelRuns) -> bool:
 
 def _memory_limit_mib(project: Project, prepared: PreparedModel) -> int:
     facts = prepared.reading.facts
-    given = project.config.limits.memory_mib
-    return given or default_memory_mib(facts.size_bytes + sum(each.size_bytes for each in facts.external))
+    configured_mib = project.config.limits.memory_mib
+    return configured_mib or default_memory_mib(facts.size_bytes + sum(data.size_bytes for data in facts.external))

@@ -66,21 +66,21 @@ class NodeLoader:
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
         """Load the nodes of a model alone on each runtime that refuses it: those predicted first, then what is left."""
         examined = NodeLoads()
-        worth = {planned: each for planned, each in refusing.items() if not each.is_hopeless}
+        worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
             return examined
         kinds = collect_node_kinds(model.proto)
-        first = {planned: isolated_nodes.select_predicted_kinds(each, kinds) for planned, each in worth.items()}
+        first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
         seen = self._round(worth, first, model.proto.ir_version)
         rest = {
-            planned: isolated_nodes.select_remaining_kinds(each, kinds, seen[planned])
-            for planned, each in worth.items()
+            planned: isolated_nodes.select_remaining_kinds(refusal, kinds, seen[planned])
+            for planned, refusal in worth.items()
         }
         more = self._round(worth, rest, model.proto.ir_version)
-        for planned, each in worth.items():
+        for planned, refusal in worth.items():
             both = {**seen[planned], **more[planned]}
             wanted = len(first[planned]) + len(rest[planned])
-            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(each, kinds, both, model)
+            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, both, model)
             examined.skipped += _report_untried(model.path, planned.name, len(both), wanted)
         return examined
 
@@ -91,11 +91,11 @@ class NodeLoader:
         ir_version: int,
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
         """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
-        asked = {
+        pending = {
             planned: list(self._ask(planned, refusing[planned], kinds[:MAX_NODE_KINDS], ir_version))
             for planned, kinds in wanted.items()
         }
-        return {planned: dict(_await_loads(each)) for planned, each in asked.items()}
+        return {planned: dict(_await_loads(loads)) for planned, loads in pending.items()}
 
     def _ask(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
@@ -135,27 +135,27 @@ def _report_untried(model: str, runtime: str, tried: int, wanted: int) -> list[I
     return [IncompleteCheck(Stage.RUNTIME, model, runtime, reason)]
 
 
-def _await_loads(asked: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
+def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
     """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
     ends_at, fatal = float("inf"), 0
-    for index, (kind, futures) in enumerate(asked):
+    for index, (kind, futures) in enumerate(pending):
         try:
             observations = [future.result(_remaining_s(ends_at)) for future in futures]
         except TimeoutError:
-            return _cancel_loads(asked[index:])
+            return _cancel_loads(pending[index:])
         ends_at = min(ends_at, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
-            return _cancel_loads(asked[index + 1 :])
+            return _cancel_loads(pending[index + 1 :])
 
 
 def _remaining_s(ends_at: float) -> float | None:
     return None if ends_at == float("inf") else max(0.0, ends_at - time.monotonic())
 
 
-def _cancel_loads(asked: Sequence[PendingNode]) -> None:
-    for _, futures in asked:
+def _cancel_loads(pending: Sequence[PendingNode]) -> None:
+    for _, futures in pending:
         for future in futures:
             future.cancel()
 
@@ -171,12 +171,12 @@ def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
 
 def needs_sizes(ran: Sequence[ObservedRun], eager: SourceResults | None) -> bool:
     """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
-    found = [(case, got) for _, case, got in _case_results(ran) if case.origin == "generated"]
-    if not found:
+    results = [(case, got) for _, case, got in _case_results(ran) if case.origin == "generated"]
+    if not results:
         return False
-    base = found[0][0]
+    base = results[0][0]
     source = (eager or {}).get(base.name)
-    taken = any(case.name == base.name and got.failure is None for case, got in found)
+    taken = any(case.name == base.name and got.failure is None for case, got in results)
     return bool(base.guessed) and not taken and (source is None or source.failure is not None)
 
 
@@ -193,10 +193,10 @@ def find_sizes(
         if setting in tried:
             continue
         tried.append(setting)
-        found = attempt(setting)
-        if any(got.failure is None for _, _, got in _case_results(found)):
+        runs = attempt(setting)
+        if any(got.failure is None for _, _, got in _case_results(runs)):
             return vary_setting(facts.inputs, sizes, setting)
-        if not any(True for _ in _case_results(found)):
+        if not any(True for _ in _case_results(runs)):
             return ()
     return ()
 
@@ -209,8 +209,8 @@ def newest_runtime(ran: Sequence[ObservedRun]) -> str:
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
     """Explain with a hint why no case ran; ("", "") if one ran, or if none was unusable."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
-    unusable = [each for each, model in attempts if is_unusable(each, model)]
-    if not unusable or any(each.outcome == "completed" and each.case for each, _ in attempts):
+    unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
+    if not unusable or any(attempt.outcome == "completed" and attempt.case for attempt, _ in attempts):
         return "", ""
     if not unusable[0].sizes:
         return "its inputs cannot be run", REAL_INPUTS_HINT
@@ -236,10 +236,10 @@ def _completed_sizes(ran: Sequence[ObservedRun]) -> list[SizeSetting]:
 
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
     """Yield every completed case, on each runtime and at each level."""
-    for each in ran:
-        match each.observation:
+    for run in ran:
+        match run.observation:
             case Completed(result=RunResult(cases=results)):
-                for case, got in zip(each.job.cases, results, strict=True):
-                    yield each.runtime, case, got
+                for case, got in zip(run.job.cases, results, strict=True):
+                    yield run.runtime, case, got
             case _:
                 pass

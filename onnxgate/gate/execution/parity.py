@@ -161,7 +161,7 @@ def create_searched_model(
         proto=prepared.reading.proto,
         root=settings.project.root,
         folder=settings.project.folder,
-        cases={case.name: case for each in ran for case in each.job.cases},
+        cases={case.name: case for run in ran for case in run.job.cases},
         runtimes={planned.name: planned for planned in started.levels},
         eager=started.sourced.eager,
         fresh=_fresh_export(prepared.exporting),
@@ -226,32 +226,32 @@ class MismatchSearch:
             return f"{type(error).__name__}: {error}"
 
     def _searched(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
-        asked = _select_mismatch(comparison)
-        if asked.case not in model.cases:
-            raise SearchError(f"the inputs of `{asked.case}` are not there any more")
-        output, detail = asked.output.removesuffix(" (layout)"), ""
-        side = self._side(model, comparison.runtime, asked.optimization, asked.case)
-        if comparison.pair == "optimization" or _is_only_optimized(comparison, asked):
-            plain = self._side(model, comparison.runtime, "disabled", asked.case)
+        mismatch = _select_mismatch(comparison)
+        if mismatch.case not in model.cases:
+            raise SearchError(f"the inputs of `{mismatch.case}` are not there any more")
+        output, detail = mismatch.output.removesuffix(" (layout)"), ""
+        side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
+        if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
+            plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
         elif comparison.reference == SOURCE:
-            begun, detail = self._against_source(model, comparison, side, asked, output)
+            begun, detail = self._against_source(model, comparison, side, mismatch, output)
         else:
-            other = self._reference(model, comparison, asked)
+            other = self._reference(model, comparison, mismatch)
             begun = search_origin(side, other.values, None, [output], exact=False)
         if begun is None:
             raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
-        return create_first_difference(model.proto, begun, asked.case, model.root, model.folder, detail)
+        return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
-    def _reference(self, model: SearchedModel, comparison: Comparison, asked: Difference) -> SearchSide:
+    def _reference(self, model: SearchedModel, comparison: Comparison, mismatch: Difference) -> SearchSide:
         planned = model.runtimes.get(comparison.reference)
         if planned is None:
             raise SearchError(f"{comparison.reference} is not there to be asked")
-        level = asked.optimization if asked.optimization in planned.levels else planned.levels[-1]
-        return self._side(model, comparison.reference, level, asked.case)
+        level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
+        return self._side(model, comparison.reference, level, mismatch.case)
 
     def _against_source(
-        self, model: SearchedModel, comparison: Comparison, side: SearchSide, asked: Difference, output: str
+        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
         """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
         if model.source is None:
@@ -259,9 +259,9 @@ class MismatchSearch:
         path = model.fresh or create_fresh_export(model.source, self.ask, self.place())
         fresh = match_fresh_export(model.proto, path) if path else None
         if fresh is not None:
-            made = ModelOnDisk(fresh.path, fresh.proto)
-            other = self._side(model, comparison.runtime, asked.optimization, asked.case, made)
-            if _is_fresh_export_nearer(other, side, model, asked, output):
+            exported = ModelOnDisk(fresh.path, fresh.proto)
+            other = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case, exported)
+            if _is_fresh_export_nearer(other, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(other), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
         return search_program_values(model.source, self.ask, side, fresh, output, self.place()), ""
@@ -296,11 +296,11 @@ class ModelOnDisk:
 
 
 def _is_fresh_export_nearer(
-    fresh: SearchSide, committed: SearchSide, model: SearchedModel, asked: Difference, output: str
+    fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
 ) -> bool:
     """True if the fresh export is much nearer to the source on this runtime than the committed model."""
     names = [value.name for value in committed.proto.graph.output]
-    eager = (model.eager or {}).get(asked.case)
+    eager = (model.eager or {}).get(mismatch.case)
     if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
         return False
     index = names.index(output)
@@ -314,20 +314,20 @@ def _is_fresh_export_nearer(
 
 def _select_mismatch(comparison: Comparison) -> Difference:
     """Select the mismatch to search: the worst one, preferably without optimization."""
-    found = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
-    if not found and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
+    mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
+    if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
-    if not found:
+    if not mismatches:
         raise SearchError("it is one of type, shape or number")
-    return find_worst([each for each in found if each.optimization == "disabled"] or found)
+    return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 
-def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
+def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
     """True if the same output of the same case is right without optimization."""
-    return asked.optimization == "all" and any(
+    return mismatch.optimization == "all" and any(
         difference.agrees
         and difference.optimization == "disabled"
-        and (difference.case, difference.output) == (asked.case, asked.output)
+        and (difference.case, difference.output) == (mismatch.case, mismatch.output)
         for difference in comparison.differences
     )
 
@@ -335,25 +335,25 @@ def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
     """Group mismatches that count as one fault, by position; the worst of a group comes first."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
-    found = [
+    mismatched = [
         index
         for index, comparison in enumerate(comparisons)
         if find_mismatches(comparison) and comparison.pair in PAIRS
     ]
-    for index in sorted(found, key=lambda index: -_largest_mismatch(comparisons[index])):
+    for index in sorted(mismatched, key=lambda index: -_largest_mismatch(comparisons[index])):
         each = comparisons[index]
         key = (each.pair, frozenset(one.output for one in find_mismatches(each)), frozenset(_mismatch_levels(each)))
-        known = groups.setdefault(key, [])
+        similar = groups.setdefault(key, [])
         near = [
             group
-            for group in known
+            for group in similar
             if _largest_mismatch(comparisons[group[0]]) <= SAME_FAULT_RATIO * _largest_mismatch(each)
         ]
         if not near:
             near = [[]]
-            known += near
+            similar += near
         near[0].append(index)
-    return [group for known in groups.values() for group in known]
+    return [group for similar in groups.values() for group in similar]
 
 
 def _mismatch_levels(comparison: Comparison) -> set[str]:
@@ -368,5 +368,5 @@ def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], r
     """Report the reason once for all runtimes."""
     references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
     runtimes = {comparison.runtime for comparison in comparisons}
-    said = f"the first node that differs from {references} was not found: {reason}"
-    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", said, by_design=True)
+    text = f"the first node that differs from {references} was not found: {reason}"
+    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", text, by_design=True)

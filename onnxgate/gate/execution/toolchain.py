@@ -128,11 +128,11 @@ class Exporter:
             opset_max=jobs.common_opset_limit(runtime.runtime for runtime in planned.runtimes),
             twice=Stage.EXPORT in self._settings.stages,
         )
-        seat = jobs.create_toolchain_spec(toolchain)
+        spec = jobs.create_toolchain_spec(toolchain)
         command = (
-            self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
+            self._host.submit(spec, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
         )
-        source = self._host.submit(seat, plan.source) if plan.source else None
+        source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
         again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
         return ModelExport(plan, writes, source, again)
@@ -150,11 +150,11 @@ class Exporter:
         """Start the second exports after all first ones: runtimes wait only for those."""
         if toolchain is None or not self._second_exports:
             return
-        seat = jobs.create_second_toolchain_spec(toolchain)
+        spec = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
             for second_export in self._second_exports:
-                second_export.begin(lambda job: self._host.submit(seat, job))
+                second_export.begin(lambda job: self._host.submit(spec, job))
 
         self._second_exports[-1].first.add_done_callback(begin)
 
@@ -167,7 +167,7 @@ class Exporter:
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return SourceOutputs(None, None, (explain_missing_reference(prepared.path, observation),))
-        eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
+        eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.reading.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1
         if sample is None or not complete or not self._settings.inputs.takes(sample.name):
@@ -190,7 +190,7 @@ class Exporter:
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return None
-        return {case.name: found for case, found in zip(cases, result.eager, strict=False)}
+        return {case.name: outputs for case, outputs in zip(cases, result.eager, strict=False)}
 
     def ask(self, job: Job) -> Observation:
         """Run a job in the toolchain."""
@@ -227,18 +227,20 @@ class Exporter:
         """Compare both exports; a second one that fails in another folder is repeated in the project's folder."""
         project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
-        made = export_stage.collect_evidence(project, planned, first, again)
-        failed = made.subject.failed_again if made.subject else None
+        outcome = export_stage.collect_evidence(project, planned, first, again)
+        failed = outcome.subject.failed_again if outcome.subject else None
         if failed is None or not jobs.is_relocated(planned):
-            return made, ()
+            return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        seat = jobs.create_second_toolchain_spec(self._python())
-        made = export_stage.collect_evidence(project, planned, first, self._host.submit(seat, planned.again).result())
-        if made.subject is not None and made.subject.failed_again is None:
+        spec = jobs.create_second_toolchain_spec(self._python())
+        outcome = export_stage.collect_evidence(
+            project, planned, first, self._host.submit(spec, planned.again).result()
+        )
+        if outcome.subject is not None and outcome.subject.failed_again is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
-            return made, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
-        return made, ()
+            return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
+        return outcome, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +373,8 @@ def _describe_failure(answer: Observation) -> str:
     """Describe a failure in one line, with the user's line of code if it is known."""
     match answer:
         case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
-            said = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
-            return f"{said} (`{failure.source}`)" if failure.source else said
+            text = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            return f"{text} (`{failure.source}`)" if failure.source else text
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):

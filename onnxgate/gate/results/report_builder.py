@@ -52,7 +52,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         findings=outcome.findings,
         undecided=report_undone(gathered.undone),
         skipped=report_undone(gathered.skipped),
-        measured=tuple(sorted(gathered.execution.step.measured, key=lambda each: each.model)),
+        measured=tuple(sorted(gathered.execution.step.measured, key=lambda row: row.model)),
         counts=_counts(outcome),
         replays=select_shown_replays(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(set(gathered.remarks))),
@@ -98,20 +98,20 @@ def _describe_scope(request: GateRequest) -> str:
         return "; ".join(_describe_left_out(request, len(request.models)))
     others = len(request.share.whole) - len(request.models)
     elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
-    said = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
-    return "; ".join([said, *_describe_left_out(request, len(request.share.whole))])
+    scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    return "; ".join([scope, *_describe_left_out(request, len(request.share.whole))])
 
 
 def _describe_left_out(request: GateRequest, models: int) -> list[str]:
     """List what a check of this many models leaves out."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
-    said = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    parts = [f"{', '.join(left_out)} not asked for"] if left_out else []
     others = len(request.project.models()) - models
     if others > 0:
-        said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+        parts.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
     if request.selection.inputs.cases:
-        said.append("other input cases not asked for")
-    return said
+        parts.append("other input cases not asked for")
+    return parts
 
 
 def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
@@ -121,7 +121,7 @@ def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
 
 
 def _runtimes(request: GateRequest, outcome: GateOutcome) -> Iterator[ReportedRuntime]:
-    used = {runtime.runtime for each in outcome.planned for runtime in each.runtimes}
+    used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
     for name, target, runtime in locked_runtimes(request.project, request.lock):
         if runtime in used:
             yield report_runtime(name, target, runtime)
@@ -192,9 +192,9 @@ def _counts(outcome: GateOutcome) -> dict[str, int]:
     counts |= {
         "ignored": len(outcome.findings) - len(shown),
         "models": len(outcome.planned),
-        "runtimes": len({runtime.name for each in outcome.planned for runtime in each.runtimes}),
+        "runtimes": len({runtime.name for model in outcome.planned for runtime in model.runtimes}),
         "without_source": sum(
-            each.model.settings.source is None and each.model.settings.command is None for each in outcome.planned
+            model.model.settings.source is None and model.model.settings.command is None for model in outcome.planned
         ),
         "undecided": len(report_undone(gathered.undone)),
         "skipped": len(report_undone(gathered.skipped)),
@@ -227,7 +227,7 @@ def find_replays(
     `say` applies rules to subjects; `cases` are those that each model was run on; `config` is the name of the config.
     Inputs are stored in `folder`, except the user's own files.
     """
-    found = []
+    replays = []
     for model in sorted(cases):
         about = [
             subject for subject in subjects if isinstance(subject, ModelRuns | Comparison) and subject.model == model
@@ -237,20 +237,20 @@ def find_replays(
             continue
         replay = Replay(
             model=model,
-            rules=tuple(sorted({each.rule for each in say(about)})),
+            rules=tuple(sorted({hit.rule for hit in say(about)})),
             cases=chosen,
             seed=seed,
             command=build_command(model, chosen, seed, config),
             inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
         )
-        found.append(replay)
-    return tuple(found)
+        replays.append(replay)
+    return tuple(replays)
 
 
 def select_shown_replays(every: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
     """Select the replays of findings that are neither ignored nor explained by another."""
-    said = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
-    return tuple(each for each in every if any((each.model, rule) in said for rule in each.rules))
+    shown = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
+    return tuple(replay for replay in every if any((replay.model, rule) in shown for rule in replay.rules))
 
 
 def _minimize_cases(
@@ -258,12 +258,12 @@ def _minimize_cases(
 ) -> tuple[str, ...]:
     """Minimize the cases: without any of those that are left, the hits would differ."""
     wanted = _hits_on_cases(subjects, names, say)
-    kept = list(names) if wanted else []
+    needed = list(names) if wanted else []
     for name in reversed(names if wanted else ()):
-        fewer = [each for each in kept if each != name]
+        fewer = [other for other in needed if other != name]
         if _hits_on_cases(subjects, fewer, say) == wanted:
-            kept = fewer
-    return tuple(kept)
+            needed = fewer
+    return tuple(needed)
 
 
 def _hits_on_cases(

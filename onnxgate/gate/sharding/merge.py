@@ -179,13 +179,13 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     shards = [require_shard(report) for report in reports]
     own_models = [(report, {model.path for model in report.models}) for report in reports]
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
-    known = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
+    runtimes = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
     entries = [tuple(entry) for entry in zip(*(shard.ignores for shard in shards), strict=True)]
     ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
-    about_project, met = ignores.apply(resolution.merge_runtimes(resolved, known))
+    about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
     open_stages = _undecided_stages(unknown_names)
     uses = [
@@ -194,7 +194,7 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     ]
     about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
     findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
-    return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), known))
+    return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
 
 
 def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:

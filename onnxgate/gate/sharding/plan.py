@@ -91,19 +91,19 @@ def parse_selector(text: str) -> ShardSelector:
         UsageError: it is not `i/N`, alone or followed by what `onnxgate plan` wrote.
     """
     form = rf"(\d{{1,3}})/(\d{{1,3}})(?:@([0-9a-f]{{{PLAN_KEY_CHARACTERS}}})(?:\.([A-Za-z0-9_-]+))?)?"
-    found = re.fullmatch(form, text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(form, text, re.ASCII)
+    if match is None:
         hint = "give `2/4`, or what `onnxgate plan` wrote as `shard`"
         raise UsageError(f"`--shard` is `{text}`; expected `i/N`", hint=hint)
-    index, of = int(found[1]), int(found[2])
+    index, of = int(match[1]), int(match[2])
     if not 1 <= of <= MAX_SHARDS or not 1 <= index <= of:
         raise UsageError(f"`--shard` is `{index}/{of}`; expected 1 to N, and N from 1 to {MAX_SHARDS}")
-    return ShardSelector(index, of, found[3] or "", found[4] or "")
+    return ShardSelector(index, of, match[3] or "", match[4] or "")
 
 
-def digest_values(said: object) -> str:
+def digest_values(values: object) -> str:
     """Digest plain values."""
-    return hashlib.sha256(json.dumps(said, ensure_ascii=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, ensure_ascii=True).encode()).hexdigest()
 
 
 def digest_text_file(path: Path) -> str:
@@ -162,10 +162,10 @@ def decode_weights(code: str, models: int) -> tuple[int, ...]:
     try:
         reader = zlib.decompressobj()
         content = reader.decompress(base64.urlsafe_b64decode(code + "=" * (-len(code) % 4)), models + 1)
-        whole = reader.eof  # its checksum was there, and was right
+        is_complete = reader.eof  # its checksum was there, and was right
     except (binascii.Error, zlib.error, ValueError):
-        content, whole = b"", False
-    if not whole or len(content) != models:
+        content, is_complete = b"", False
+    if not is_complete or len(content) != models:
         raise UsageError(
             "`--shard` does not hold the weights of these models: it is cut off, or of another plan",
             hint="give what `onnxgate plan` wrote as `shard`, for this commit and these PATHS",
@@ -241,10 +241,10 @@ def load_costs(folder: Path, sha256: str) -> dict[str, float]:
     try:
         if not _is_digest(sha256) or not is_cost_file(file):
             return {}
-        found = msgspec.json.decode(file.read_bytes(), type=dict[str, float])
+        costs = msgspec.json.decode(file.read_bytes(), type=dict[str, float])
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
-    return {name: seconds for name, seconds in found.items() if math.isfinite(seconds) and 0 <= seconds <= MAX_COST_S}
+    return {name: seconds for name, seconds in costs.items() if math.isfinite(seconds) and 0 <= seconds <= MAX_COST_S}
 
 
 def save_costs(folder: Path, sha256: str, seconds: CostSeconds) -> None:
@@ -254,7 +254,7 @@ def save_costs(folder: Path, sha256: str, seconds: CostSeconds) -> None:
     with contextlib.suppress(OSError):  # then the cost is estimated
         folder.mkdir(parents=True, exist_ok=True)
         scratch = folder / f".{sha256}.{secrets.token_hex(4)}"
-        rows = {name: round(each, 3) for name, each in sorted(seconds.items())}
+        rows = {name: round(cost, 3) for name, cost in sorted(seconds.items())}
         scratch.write_bytes(msgspec.json.encode(rows))
         scratch.replace(folder / sha256)
 
@@ -279,8 +279,8 @@ def _is_digest(text: str) -> bool:
 def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock, stages: frozenset[Stage]) -> dict[str, int]:
     """Estimate the cost of each model from config and lock alone, so that it is equal on every machine."""
     return {
-        each.path: _static_ms(each, lock) + sum(_dynamic_ms(each, lock).values()) * bool(stages & COSTLY_STAGES)
-        for each in planned
+        model.path: _static_ms(model, lock) + sum(_dynamic_ms(model, lock).values()) * bool(stages & COSTLY_STAGES)
+        for model in planned
     }
 
 
@@ -292,16 +292,19 @@ def combine_costs_ms(
     Estimates are scaled by the ratio of measured costs to their estimates.
     """
     models = tuple(planned)
-    parts = {each.path: _dynamic_ms(each, lock) for each in models if stages & COSTLY_STAGES}
+    parts = {model.path: _dynamic_ms(model, lock) for model in models if stages & COSTLY_STAGES}
     measured = {path: _measured_ms(folder, lock.models.get(path), part) for path, part in parts.items()}
-    known = [(path, name) for path, found in measured.items() for name in found]
-    spent, guessed = sum(measured[path][name] for path, name in known), sum(parts[path][name] for path, name in known)
+    known_parts = [(path, name) for path, costs in measured.items() for name in costs]
+    spent, guessed = (
+        sum(measured[path][name] for path, name in known_parts),
+        sum(parts[path][name] for path, name in known_parts),
+    )
     weights = {}
     for model in models:
-        found, part = measured.get(model.path, {}), parts.get(model.path, {})
-        rest = sum(cost for name, cost in part.items() if name not in found)
+        costs, part = measured.get(model.path, {}), parts.get(model.path, {})
+        rest = sum(cost for name, cost in part.items() if name not in costs)
         weights[model.path] = (
-            _static_ms(model, lock) + sum(found.values()) + (rest * spent // guessed if spent else rest)
+            _static_ms(model, lock) + sum(costs.values()) + (rest * spent // guessed if spent else rest)
         )
     return weights, sum(map(bool, measured.values()))
 
@@ -332,7 +335,7 @@ def _runtime_ms(runtime: PlannedRuntime, cases: int, size_ms: int) -> int:
 def _size_bytes(planned: PlannedModel, lock: Lock) -> int:
     """Return the locked size: in a checkout without Git LFS the files are smaller."""
     locked = lock.models.get(planned.path)
-    return locked.size_bytes + sum(each.size_bytes for each in locked.external) if locked else 0
+    return locked.size_bytes + sum(data.size_bytes for data in locked.external) if locked else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,9 +402,9 @@ def save_measured_costs(
     for model in report.models:
         spent: dict[str, float] = {}
         path = str(folder / model.path)
-        for seat, each in seconds.get(path, {}).items():
-            name = seat if seat in runtimes else TOOLCHAIN
-            spent[name] = spent.get(name, 0.0) + each
+        for worker, spent_s in seconds.get(path, {}).items():
+            name = worker if worker in runtimes else TOOLCHAIN
+            spent[name] = spent.get(name, 0.0) + spent_s
         spared = {runtime for file, runtime in reused if file == path}
         spent = _add_reused_costs(spent, load_costs(costs_dir(), model.sha256) if spared else {}, spared)
         if spent and model.sha256:
@@ -410,8 +413,8 @@ def save_measured_costs(
 
 def _add_reused_costs(spent: CostSeconds, before: CostSeconds, spared: Collection[str]) -> dict[str, float]:
     """Add the earlier costs of reused runs; leave out runtimes whose full cost is not known."""
-    whole = {name: each for name, each in spent.items() if name not in spared}
-    return whole | {name: max(before[name], spent.get(name, 0.0)) for name in spared if name in before}
+    complete = {name: cost for name, cost in spent.items() if name not in spared}
+    return complete | {name: max(before[name], spent.get(name, 0.0)) for name in spared if name in before}
 
 
 def import_shard_costs(reports: Iterable[Path], merged: Report) -> None:

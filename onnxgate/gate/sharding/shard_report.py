@@ -114,7 +114,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
         if assign_fingerprint.hit.model in own
     ]
     _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
-    present = {each.fingerprint for each in judged}
+    present = {hit.fingerprint for hit in judged}
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
         entry, place = ignores.entries[index], use.place
         listed = entry.fingerprints or ()
@@ -140,10 +140,10 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> It
     """Collect configured names of axes and outputs, with the names that the models of this shard have."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
         return
-    known = resolution.list_model_names(outcome.gathered.facts)
+    model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for entry_name in collect_entry_names(request.project, known, paths):
+    for entry_name in collect_entry_names(request.project, model_names, paths):
         if entry_name.asked:
             yield SharedNames(
                 asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in entry_name.asked),
@@ -198,8 +198,8 @@ def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Itera
     """List files and the `.json` files in folders, except output files (`leave_out`)."""
     written = {path.resolve() for path in leave_out}
     for path in paths:
-        found = sorted(each for each in path.rglob("*.json") if each.is_file()) if path.is_dir() else [path]
-        yield from (each for each in found if each.resolve() not in written)
+        files = sorted(file for file in path.rglob("*.json") if file.is_file()) if path.is_dir() else [path]
+        yield from (file for file in files if file.resolve() not in written)
 
 
 def read_report_file(path: Path) -> ReportFile:
@@ -266,7 +266,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
     if not set(report.counts) <= COUNT_NAMES:
         return "it counts what no onnxgate counts"
     ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
-    if not all(_is_rule_name(each.rule) for each in ruled):
+    if not all(_is_rule_name(part.rule) for part in ruled):
         return "it names a rule as none is named"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
@@ -275,33 +275,33 @@ def _describe_damage(report: Report, shard: Shard) -> str:
 
 def _named_stages(report: Report, shard: Shard) -> set[str]:
     """Return the stages that a report names, except the one of what is missing."""
-    said: tuple[Finding | NotDone | SharedHit, ...]
-    said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
-    return {*report.stages, *(each.stage for each in said)} - {MERGE_STAGE}
+    parts: tuple[Finding | NotDone | SharedHit, ...]
+    parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
+    return {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
 
 
 def _is_rule_name(name: str) -> bool:
     return re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) is not None
 
 
-def collect_reports(given: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
+def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
     """Select the reports that belong together, one per shard, and report all other problems."""
     collected = CollectedReports()
-    for each in given:
-        if each.report is None:
-            collected.gaps.append(_gap(f"`{each.name}` was not merged: {each.problem}", each.hint))
-    sound = [(each.name, each.report) for each in given if each.report is not None]
-    if not sound:
-        collected.gaps += _no_shard_reports(expected, bool(given))
+    for file in files:
+        if file.report is None:
+            collected.gaps.append(_gap(f"`{file.name}` was not merged: {file.problem}", file.hint))
+    valid = [(file.name, file.report) for file in files if file.report is not None]
+    if not valid:
+        collected.gaps += _no_shard_reports(expected, bool(files))
         return collected
-    common, _ = Counter(_check_identity(report) for _, report in sound).most_common(1)[0]
-    preferred = [_check_identity(report) for _, report in sound if expected.plan and _matches_plan(report, expected)]
+    common, _ = Counter(_check_identity(report) for _, report in valid).most_common(1)[0]
+    preferred = [_check_identity(report) for _, report in valid if expected.plan and _matches_plan(report, expected)]
     common = preferred[0] if preferred else common
-    for name, report in sound:
+    for name, report in valid:
         if _check_identity(report) != common:
             collected.gaps.append(_gap(f"`{name}` was not merged: {_describe_other_check(report)}", SAME_CHECK_HINT))
     collected.reports = _one_report_per_shard(
-        [pair for pair in sound if _check_identity(pair[1]) == common], collected.gaps
+        [pair for pair in valid if _check_identity(pair[1]) == common], collected.gaps
     )
     lead = collected.reports[0].shard
     assert lead is not None
@@ -318,9 +318,9 @@ def _gap(reason: str, hint: str, model: str = "") -> NotDone:
 
 
 def _no_shard_reports(expected: ExpectedCheck, any_given: bool) -> list[NotDone]:
-    said = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
+    reason = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
     hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
-    return [_gap(said, hint, model) for model in expected.models or ("",)]
+    return [_gap(reason, hint, model) for model in expected.models or ("",)]
 
 
 def _check_identity(report: Report) -> object:
@@ -329,8 +329,8 @@ def _check_identity(report: Report) -> object:
     assert shard is not None
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     rules = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
-    asked = tuple(name.asked for name in shard.names)
-    return (*state, *rules, asked, report.folder, report.stages, report.against, tuple(report.counts))
+    names = tuple(name.asked for name in shard.names)
+    return (*state, *rules, names, report.folder, report.stages, report.against, tuple(report.counts))
 
 
 def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
@@ -344,10 +344,10 @@ def _describe_other_check(report: Report) -> str:
     return f"it is shard {shard.index} of {shard.of} of another check than the others (`{key}`)"
 
 
-def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
+def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
     """Select one report per shard; of two that differ, the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
-    for name, report in sound:
+    for name, report in valid:
         assert report.shard is not None
         by_shard.setdefault(report.shard.index, []).append((name, report))
     for index, pairs in by_shard.items():
