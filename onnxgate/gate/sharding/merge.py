@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Hit, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import Hit, Level, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
@@ -20,7 +20,6 @@ from onnxgate.core.report import (
     Finding,
     NotDone,
     Report,
-    ReportedPlace,
     Shard,
     SharedHit,
     SharedIgnore,
@@ -205,7 +204,7 @@ def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
 
 def _restore_hit(shared: SharedHit) -> RuleHit:
     hit = Hit(
-        place=_restore_place(shared.place),
+        place=shared.place.to_place(),
         message=shared.message,
         model=shared.model,
         node=shared.node,
@@ -217,10 +216,6 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
         identity=shared.identity,
     )
     return RuleHit(shared.rule, Stage(shared.stage), Level(shared.level), hit)
-
-
-def _restore_place(place: ReportedPlace) -> Place:
-    return Place(place.path, place.line, place.end_line)
 
 
 def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
@@ -245,7 +240,7 @@ def _merge_ignore_use(
     matched = found.union(*(of_shard.found for of_shard in of_shards))
     gone = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
-        place=_restore_place(first.place),
+        place=first.place.to_place(),
         rule=first.rule,
         model=first.model,
         until=first.until,

@@ -89,7 +89,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 level=judged.level.value,
                 stage=judged.stage.value,
                 message=hit.message,
-                place=_report_place(hit.place.path, hit.place.line, hit.place.end_line),
+                place=ReportedPlace.of(hit.place),
                 fix=hit.fix,
                 model=hit.model,
                 node=hit.node,
@@ -116,13 +116,13 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
     _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
     present = {hit.fingerprint for hit in judged}
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
-        entry, place = ignores.entries[index], use.place
+        entry = ignores.entries[index]
         listed = entry.fingerprints or ()
         yield SharedIgnore(
             rule=entry.rule,
             model=entry.model,
             reason=entry.reason,
-            place=_report_place(place.path, place.line, place.end_line),
+            place=ReportedPlace.of(use.place),
             until=use.until,
             expired=use.expired,
             sha256=use.sha256,
@@ -151,10 +151,6 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> It
                 outputs=tuple(sorted(entry_name.outputs)),
                 whole=entry_name.whole,
             )
-
-
-def _report_place(path: str, line: int, end_line: int) -> ReportedPlace:
-    return ReportedPlace(path=path, line=line, end_line=end_line)
 
 
 MAX_REPORT_BYTES = 256 * 2**20
