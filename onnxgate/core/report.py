@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import IncompleteCheck
+from onnxgate.core.findings import IncompleteCheck, Place
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
@@ -25,6 +25,15 @@ class ReportedPlace(Part, frozen=True, kw_only=True):
     path: str  # relative to the config's folder, with `/`
     line: int = 0  # from 1; 0 where there is none
     end_line: int = 0  # 0 where it is one line
+
+    @classmethod
+    def of(cls, place: Place) -> ReportedPlace:
+        """Convert the place of a hit."""
+        return cls(path=place.path, line=place.line, end_line=place.end_line)
+
+    def to_place(self) -> Place:
+        """Convert back to the place of a hit."""
+        return Place(self.path, self.line, self.end_line)
 
 
 class ReportedModel(Part, frozen=True, kw_only=True):

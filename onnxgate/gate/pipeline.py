@@ -119,10 +119,12 @@ def _compare_with_lock(
     checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile]
 ) -> tuple[Sequence[ModelLockComparison], LockResult]:
     """Compare the files with the lock, also if the lock stage does not run: the facts are needed by all stages."""
-    comparisons, whole = lock_stage.collect_evidence(checkout.project, checkout.lock, checkout.lock_text, files)
+    comparisons, project_comparison = lock_stage.collect_evidence(
+        checkout.project, checkout.lock, checkout.lock_text, files
+    )
     facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
-    hits = _apply_rules(checkout.project, [*comparisons, whole]) if Stage.LOCK in stages else ()
+    hits = _apply_rules(checkout.project, [*comparisons, project_comparison]) if Stage.LOCK in stages else ()
     return comparisons, LockResult(facts, places, hits)
 
 
@@ -167,12 +169,12 @@ def _compare_with_baseline(
     if revision is None:
         return ChangeResult(hits=_apply_rules(project, stage.find_changes_since_lock(comparisons)), remarks=remarks)
     present = stage.PresentModels(project, planned, results.facts, results.lock.places, results.away)
-    found = stage.find_changes_since_revision(present, revision)
+    detected = stage.find_changes_since_revision(present, revision)
     return ChangeResult(
-        tuple(found.changes),
-        _apply_rules(project, found.subjects),
-        tuple(found.undone),
-        (*remarks, *found.remarks),
+        tuple(detected.changes),
+        _apply_rules(project, detected.subjects),
+        tuple(detected.undone),
+        (*remarks, *detected.remarks),
     )
 
 
@@ -227,7 +229,7 @@ def _predict_support(
     results: GateState,
 ) -> SupportStageResult:
     """Predict which runtimes load each model."""
-    project, kept = request.project, builds.kept
+    project, harvested = request.project, builds.kept
     queries = [
         SupportQuery(
             model.model,
@@ -236,7 +238,7 @@ def _predict_support(
             project.root,
             project.folder,
             model.runtimes,
-            {name: kept[name] for name in sorted(kept.keys() & {runtime.name for runtime in model.runtimes})},
+            {name: harvested[name] for name in sorted(harvested.keys() & {runtime.name for runtime in model.runtimes})},
             project.config.rules,
             predictions=not request.stages.isdisjoint(DYNAMIC_STAGES),
             whole=model.path not in results.away,
@@ -246,22 +248,22 @@ def _predict_support(
     ]
     paths = [query.facts.path for query in queries]
     answers = analyzer.support(queries)
-    gaps = support_stage.collect_prediction_gaps(_list_runtimes(planned), Place(request.checkout.lock_name), kept)
+    gaps = support_stage.collect_prediction_gaps(_list_runtimes(planned), Place(request.checkout.lock_name), harvested)
     return SupportStageResult(
-        hits=(*(hit for found, _ in answers for hit in found.judged), *_apply_rules(project, gaps)),
+        hits=(*(hit for answer, _ in answers for hit in answer.judged), *_apply_rules(project, gaps)),
         undone=tuple(undone for _, undone in answers if undone is not None),
         skipped=tuple(builds.skipped),
         verdicts={
             (path, runtime): verdict
-            for path, (found, _) in zip(paths, answers, strict=True)
-            for runtime, verdict in found.verdicts.items()
+            for path, (answer, _) in zip(paths, answers, strict=True)
+            for runtime, verdict in answer.verdicts.items()
         },
         predictions={
             (path, runtime): prediction
-            for path, (found, _) in zip(paths, answers, strict=True)
-            for runtime, prediction in found.predictions.items()
+            for path, (answer, _) in zip(paths, answers, strict=True)
+            for runtime, prediction in answer.predictions.items()
         },
-        harvested=kept,
+        harvested=harvested,
     )
 
 
@@ -360,11 +362,11 @@ def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
     ]
 
 
-def _predicted_refusals(judged: Iterable[RuleHit]) -> dict[tuple[str, str], tuple[str, ...]]:
+def _predicted_refusals(hits: Iterable[RuleHit]) -> dict[tuple[str, str], tuple[str, ...]]:
     """Rules of the support stage that predict a refusal, by model and runtime."""
     predicted: dict[tuple[str, str], dict[str, None]] = {}
-    for hit in judged:
+    for hit in hits:
         level = hit.hit.level or rules.by_id[hit.rule].level  # whichever level the config sets
         if hit.stage is Stage.SUPPORT and hit.hit.model and level is Level.ERROR:
             predicted.setdefault((hit.hit.model, hit.hit.runtime), {})[hit.rule] = None
-    return {key: tuple(found) for key, found in predicted.items()}
+    return {key: tuple(names) for key, names in predicted.items()}

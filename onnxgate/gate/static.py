@@ -1,6 +1,6 @@
-"""The static stages of many models: each read in a child process, side by side; what did not change is not read again.
+"""Static stages over many models in child processes; models that did not change are taken from the cache.
 
-A model on which a child crashes, hangs or runs out of memory is one that could not be judged; the others are.
+If a child crashes, hangs or runs out of memory on a model, only that model is undecided.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 
 CHILD_TIME_S = 300
 CHILD_MEMORY_BYTES = 4 * 2**30
-"""Beside four times the size of the model, as for a worker."""
+"""Added to four times the size of the model, as for a worker."""
 MODELS_PER_CHILD = 8
-"""Small models that take as long as a child takes to start."""
+"""Reading this many small models takes as long as the start of a child."""
 BYTES_PER_CHILD = 32 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """What looking at one file told, and whether it follows from the file and its data alone."""
+    """Facts of one file, and if they follow from the file and its data alone."""
 
     file: ModelFile
     lasting: bool
@@ -57,7 +57,7 @@ class FileReading:
 
 @dataclass(frozen=True, slots=True)
 class SupportFindings:
-    """What the support stage says of one model, as it is kept."""
+    """Cacheable result of the support stage for one model."""
 
     judged: tuple[RuleHit, ...] = ()
     verdicts: dict[str, LoadVerdict] = field(default_factory=dict)  # by runtime
@@ -65,7 +65,7 @@ class SupportFindings:
 
 @dataclass(frozen=True, slots=True)
 class SupportResult:
-    """The same, with the predictions in full where they were asked for."""
+    """Result of the support stage for one model, with full predictions if the query wants them."""
 
     said: SupportFindings = SupportFindings()
     predictions: Mapping[str, Prediction] = field(default_factory=dict)
@@ -73,18 +73,18 @@ class SupportResult:
 
     @property
     def judged(self) -> tuple[RuleHit, ...]:
-        """What the rules say."""
+        """Hits of the rules."""
         return self.said.judged
 
     @property
     def verdicts(self) -> Mapping[str, LoadVerdict]:
-        """What is predicted, by runtime."""
+        """Predicted verdicts, by runtime."""
         return self.said.verdicts
 
 
 @dataclass(frozen=True, slots=True)
 class SupportQuery:
-    """What the support stage is asked of one model."""
+    """Input of the support stage for one model."""
 
     model: SelectedModel
     facts: ModelFacts
@@ -94,14 +94,14 @@ class SupportQuery:
     runtimes: tuple[PlannedRuntime, ...]
     kept: Mapping[str, BuildSupport]
     levels: Mapping[str, str]
-    predictions: bool  # they are asked for, too
-    whole: bool = True  # the facts are those of files that are here, and not what pointers and the lock say of them
+    predictions: bool  # the result includes them
+    whole: bool = True  # the facts come from complete files, not from pointers and the lock
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path) -> StaticAnalyzer:
-    """One that keeps in `folder` what was said of the project's models, and takes it from there.
+    """Create an analyzer that caches static results of the project in `folder`.
 
-    Where others can write to the folder, nothing in it is believed.
+    The cache is not used if others can write to the folder.
     """
     from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
     from onnxgate.runtimes.environments.storage import create_private_folder
@@ -133,33 +133,33 @@ class StaticAnalyzer:
     # The file stage
 
     def files(self, project: Project, models: Sequence[SelectedModel], lock: Lock) -> tuple[ModelFile, ...]:
-        """What reading each model's file told, in the order of `models`."""
+        """Read the file of each model; the result is in the order of `models`."""
         self._recall((path for model in models for path in _locked_files(model, lock)), project.root)
         keys = [self._file_key(model) for model in models]
-        held = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
-        kept = [(model, file) for model, file in zip(models, held, strict=True) if file is not None]
-        self._recall((path for model, file in kept for path in _model_files(model, file)), project.root)
-        known = [
+        cached = [self._unchanged.find(key, ModelFile) if self._unchanged and key else None for key in keys]
+        present = [(model, file) for model, file in zip(models, cached, strict=True) if file is not None]
+        self._recall((path for model, file in present for path in _model_files(model, file)), project.root)
+        current = [
             file if file is not None and _is_current(file, model) else None
-            for model, file in zip(models, held, strict=True)
+            for model, file in zip(models, cached, strict=True)
         ]
         calls = [
             Call(read_model_file, model, _child_bounds(model))
-            for model, found in zip(models, known, strict=True)
-            if not found
+            for model, file in zip(models, current, strict=True)
+            if not file
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
-        looked = [
-            found or self._taken(next(answers), model, key)
-            for model, key, found in zip(models, keys, known, strict=True)
+        files = [
+            file or self._taken(next(answers), model, key)
+            for model, key, file in zip(models, keys, current, strict=True)
         ]
         if self._digests is not None:
             self._digests.keep(
-                path for model, file in zip(models, looked, strict=True) for path in _model_files(model, file)
+                path for model, file in zip(models, files, strict=True) for path in _model_files(model, file)
             )
         return tuple(
             file_stage.add_known_state(model, lock.models.get(model.path), file, _git_root(project, model))
-            for model, file in zip(models, looked, strict=True)
+            for model, file in zip(models, files, strict=True)
         )
 
     def _recall(self, files: Iterable[Path], root: Path) -> None:
@@ -167,7 +167,7 @@ class StaticAnalyzer:
             self._digests.recall(files, root)
 
     def _file_key(self, model: SelectedModel) -> str:
-        """ "" where the digest of the file is not at hand, or nothing is kept."""
+        """Return the key of a file; "" without a cache, or if the digest is not known."""
         digest = _sha256_if_known(model.absolute) if self._unchanged is not None else ""
         return digest_static_key("file", model.path, digest) if digest else ""
 
@@ -189,48 +189,48 @@ class StaticAnalyzer:
 
     # The support stage
 
-    def support(self, asked: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
-        """What the rules say of each model; where a child was lost on it, nothing, and why."""
-        keys = [self._support_key(each) for each in asked]
-        known = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
+    def support(self, queries: Sequence[SupportQuery]) -> list[tuple[SupportResult, IncompleteCheck | None]]:
+        """Predict the support of each model; if its child failed, the result is empty, with the reason."""
+        keys = [self._support_key(query) for query in queries]
+        cached = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
         calls = [
-            Call(match_support, each, _child_bounds(each.model))
-            for each, found in zip(asked, known, strict=True)
-            if found is None
+            Call(match_support, query, _child_bounds(query.model))
+            for query, result in zip(queries, cached, strict=True)
+            if result is None
         ]
         answers = iter(self._children.run(calls, at_once=_child_count(calls)))
         return [
-            (SupportResult(found), None) if found is not None else self._answered(next(answers), each, key)
-            for each, key, found in zip(asked, keys, known, strict=True)
+            (SupportResult(result), None) if result is not None else self._answered(next(answers), query, key)
+            for query, key, result in zip(queries, keys, cached, strict=True)
         ]
 
     def _answered(
-        self, answer: SupportResult | CallFailure, asked: SupportQuery, key: str
+        self, answer: SupportResult | CallFailure, query: SupportQuery, key: str
     ) -> tuple[SupportResult, IncompleteCheck | None]:
         if isinstance(answer, CallFailure):
             return SupportResult(), IncompleteCheck(
-                Stage.SUPPORT, asked.facts.path, "", *_describe_lost_child(answer, "predicting it")
+                Stage.SUPPORT, query.facts.path, "", *_describe_lost_child(answer, "predicting it")
             )
-        if answer.lasting and self._unchanged is not None and key and _is_same_content(asked.facts, asked.model):
+        if answer.lasting and self._unchanged is not None and key and _is_same_content(query.facts, query.model):
             self._unchanged.keep(key, answer.said)
         return answer, None
 
-    def _support_key(self, asked: SupportQuery) -> str:
-        """ "" where it depends on more than can be named."""
-        if self._unchanged is None or asked.predictions or asked.kept:
+    def _support_key(self, query: SupportQuery) -> str:
+        """Return the key of a query; "" if its result depends on more than a key can contain."""
+        if self._unchanged is None or query.predictions or query.kept:
             return ""
-        if asked.facts.unread or not asked.whole:
+        if query.facts.unread or not query.whole:
             return ""
-        path, external = asked.model.absolute, asked.facts.external
-        digests = [(each.location, each.sha256, classify_layout(path, each.location)) for each in external]
-        runtimes = [(runtime, runtime.runtime.name) for runtime in asked.runtimes]
+        path, external = query.model.absolute, query.facts.external
+        digests = [(data.location, data.sha256, classify_layout(path, data.location)) for data in external]
+        runtimes = [(runtime, runtime.runtime.name) for runtime in query.runtimes]
         return digest_static_key(
-            "support", asked.model.path, asked.facts.sha256, digests, asked.place, runtimes, asked.levels
+            "support", query.model.path, query.facts.sha256, digests, query.place, runtimes, query.levels
         )
 
 
 def read_model_file(model: SelectedModel) -> FileReading:
-    """What reading a model's file tells. Runs in a child."""
+    """Read a model's file. Runs in a child."""
     with track_source_lookups() as was_consulted:
         before = _stat_or_none(model.absolute)
         file = file_stage.inspect_file(model)
@@ -239,17 +239,19 @@ def read_model_file(model: SelectedModel) -> FileReading:
         return FileReading(file, is_same and not was_consulted(), _known_digests(model, file))
 
 
-def match_support(asked: SupportQuery) -> SupportResult:
-    """What the support stage says of a model. Runs in a child."""
+def match_support(query: SupportQuery) -> SupportResult:
+    """Run the support stage for a model. Runs in a child."""
     from onnxgate.stages.support.stage import collect_model_evidence
 
     with track_source_lookups() as was_consulted:
-        found = collect_model_evidence(
-            asked.model, asked.facts, asked.place, asked.root, asked.folder, asked.runtimes, asked.kept
+        evidence = collect_model_evidence(
+            query.model, query.facts, query.place, query.root, query.folder, query.runtimes, query.kept
         )
-        judged = tuple(resolution.apply_rules(found.subjects, rules.ALL, asked.levels))
-        said = SupportFindings(judged, {name: prediction.verdict for name, prediction in found.predictions.items()})
-        return SupportResult(said, found.predictions if asked.predictions else {}, lasting=not was_consulted())
+        judged = tuple(resolution.apply_rules(evidence.subjects, rules.ALL, query.levels))
+        findings = SupportFindings(
+            judged, {name: prediction.verdict for name, prediction in evidence.predictions.items()}
+        )
+        return SupportResult(findings, evidence.predictions if query.predictions else {}, lasting=not was_consulted())
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
@@ -259,13 +261,13 @@ def _child_bounds(model: SelectedModel) -> CallLimits:
 def _child_count(
     calls: Sequence[Call[SelectedModel, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
 ) -> int:
-    """How many children are worth their start; 0 where there is no work."""
+    """Return the number of children that are worth their start; 0 without work."""
     total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 
 
 def _git_root(project: Project, model: SelectedModel) -> Path:
-    """Git's root; a file that no config knows may lie in another repository."""
+    """Return git's root; a file without a config may lie in another repository."""
     return file_stage.find_repository_root(model) if Path(model.path).is_absolute() else project.root
 
 
@@ -275,7 +277,7 @@ def _file_size_bytes(path: Path) -> int:
 
 
 def _sha256_if_known(path: Path) -> str:
-    """The digest of a file, where it is small or known; "" otherwise."""
+    """Return the digest of a file if it is small or known; "" otherwise."""
     try:
         if not path.is_file():
             return ""
@@ -286,14 +288,14 @@ def _sha256_if_known(path: Path) -> str:
 
 
 def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
-    """A model and the data that it had when it was locked."""
+    """Yield a model's file and its locked data files."""
     yield model.absolute
     entry = lock.models.get(model.path)
-    yield from (model.absolute.parent / each.location for each in (entry.external if entry is not None else ()))
+    yield from (model.absolute.parent / data.location for data in (entry.external if entry is not None else ()))
 
 
 def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
-    """What this process knows of the large files that a model consists of."""
+    """Return the known digests of a model's large files."""
     statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
     return {file_identity(status): digest for status in statuses if (digest := known_digest(status)) is not None}
 
@@ -306,39 +308,39 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def _is_same_content(facts: ModelFacts, model: SelectedModel) -> bool:
-    """Whether the file is now what its facts say: what was found meanwhile is of this content."""
+    """True if the file still has the content of its facts, so that results belong to this content."""
     return _sha256_if_known(model.absolute) == facts.sha256
 
 
 def _is_cacheable(file: ModelFile, model: SelectedModel) -> bool:
-    """Whether all that was looked at is named in the entry, so that it can be seen to be the same."""
+    """True if the facts name every file that was read, so that a change can be detected."""
     if file.facts is None or file.facts.unread or not file.is_whole:
         return False
-    return all(classify_layout(model.absolute, each.location) == "inside" for each in file.facts.external)
+    return all(classify_layout(model.absolute, data.location) == "inside" for data in file.facts.external)
 
 
 def _is_current(file: ModelFile, model: SelectedModel) -> bool:
-    """Whether the data files are still those that the entry was made of."""
-    for each in file.facts.external if file.facts is not None else ():
-        found = inspect_data_file(model.absolute, each.location)
+    """True if the data files are unchanged since the entry was written."""
+    for data in file.facts.external if file.facts is not None else ():
+        data_file = inspect_data_file(model.absolute, data.location)
         if (
-            found.problem is not None
-            or found.size_bytes != each.size_bytes
-            or _sha256_if_known(found.path) != each.sha256
+            data_file.problem is not None
+            or data_file.size_bytes != data.size_bytes
+            or _sha256_if_known(data_file.path) != data.sha256
         ):
             return False
     return file.facts is not None and _is_cacheable(file, model)
 
 
 def _model_files(model: SelectedModel, file: ModelFile) -> Iterator[Path]:
-    """The files that a model consists of."""
+    """Yield the files of a model."""
     if file.facts is not None:
         yield model.absolute
-        yield from (model.absolute.parent / each.location for each in file.facts.external)
+        yield from (model.absolute.parent / data.location for data in file.facts.external)
 
 
 def _describe_lost_child(lost: CallFailure, doing: str) -> tuple[str, str]:
-    """What happened to a child, and what helps."""
+    """Describe the failure of a child, with a hint."""
     report = "report it to onnxgate, with the model where that is possible"
     match lost.how:
         case "crashed":

@@ -1,7 +1,7 @@
-"""Builds of ONNX Runtime that the shipped data do not know: harvested where they are run anyway, and kept.
+"""Support data of builds that the shipped data do not cover: harvested if the runtime stage runs, and cached.
 
-Whoever starts nothing reads only what is kept: it is found by the locked wheel, or by the libraries of a build of one's
-own, so that another build is never taken for it.
+A static check only reads the cache. The key is the locked wheel, or the libraries of a custom build, so that
+one build is never mistaken for another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnxgate.support.tables.operators import TableSource
 
 REGISTRY_SINCE = "1.16.0"
-"""Older wheels do not say their kernels, so that there is nothing to harvest but limits, which are shipped."""
+"""Older wheels do not list their kernels; only limits could be harvested, and those are shipped."""
 HARVESTABLE_ENGINES = ("onnxruntime", GPU_ENGINE)
 UNREADABLE_BUILD = (
     "what it implements is not harvested: its libraries cannot be read, or are not in one folder of site-packages"
@@ -31,11 +31,11 @@ UNREADABLE_BUILD = (
 
 
 def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
-    """The runtimes that could be harvested: no release whose data are shipped, and no GPU build but one's own.
+    """Select the runtimes to harvest: releases without shipped data, and GPU builds only in custom environments.
 
-    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is asked where there is no GPU.
+    Source: onnxruntime-gpu 1.23.2 ends with a segmentation fault when it is harvested without a GPU.
     """
-    return tuple(each for each in planned if _is_unknown_build(each))
+    return tuple(runtime for runtime in planned if _is_unknown_build(runtime))
 
 
 def _is_unknown_build(planned: PlannedRuntime) -> bool:
@@ -51,14 +51,14 @@ def _is_unknown_build(planned: PlannedRuntime) -> bool:
 
 @dataclass(slots=True)
 class HarvestedBuilds:
-    """What is known of such runtimes by now."""
+    """Support data of custom builds, by runtime."""
 
     kept: dict[str, BuildSupport] = field(default_factory=dict)  # by the runtime's name
     skipped: list[IncompleteCheck] = field(default_factory=list)
 
 
 class CustomBuilds:
-    """The builds that a lock and a project name, and where their harvests are kept."""
+    """The builds of a lock and a project, with the cache of their support data."""
 
     def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:
         from onnxgate.support.harvest.cache import HarvestCache
@@ -69,25 +69,25 @@ class CustomBuilds:
         self._sources: dict[str, TableSource | None] = {}
 
     def kept(self, planned: Sequence[PlannedRuntime]) -> HarvestedBuilds:
-        """What is kept of them."""
-        found = {each.name: self._kept(each) for each in planned}
-        return HarvestedBuilds({name: kept for name, kept in found.items() if kept is not None})
+        """Return the cached support data."""
+        supports = {runtime.name: self._kept(runtime) for runtime in planned}
+        return HarvestedBuilds({name: support for name, support in supports.items() if support is not None})
 
     def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
-        """The same with what those say of themselves of which nothing is kept; that is kept, too."""
+        """Return the support data; harvest and cache those that are not cached yet."""
         gleaned = self.kept(planned)
-        for each in planned:
-            source = self._source(each)
-            if each.name in gleaned.kept:
+        for runtime in planned:
+            source = self._source(runtime)
+            if runtime.name in gleaned.kept:
                 continue
             if source is not None:
-                self._ask(each, source, host, gleaned)
-            elif self._is_here(each.runtime):
-                gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", each.name, UNREADABLE_BUILD))
+                self._ask(runtime, source, host, gleaned)
+            elif self._is_here(runtime.runtime):
+                gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", runtime.name, UNREADABLE_BUILD))
         return gleaned
 
     def _is_here(self, runtime: LockedRuntime) -> bool:
-        """Whether it is an environment of the user's own that exists; of others the runtime stage speaks."""
+        """True for an existing custom environment; the runtime stage reports one that is absent."""
         from onnxgate.runtimes.worker_spec import environment_path
 
         return bool(runtime.environment) and environment_path(self._folder, runtime.environment).exists()
@@ -96,32 +96,32 @@ class CustomBuilds:
         from onnxgate.runtimes.support_harvest import HarvestError, harvest_build
         from onnxgate.runtimes.worker_spec import WorkerSpec
 
-        seat = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
+        spec = WorkerSpec.of_runtime(planned.runtime, self._lock.packages, self._folder)
         key = _harvest_key(planned, source)
         reason = ""
         try:
             if self._harvests.get(key) is None:
-                self._harvests.put(key, harvest_build(host, seat, source))
+                self._harvests.put(key, harvest_build(host, spec, source))
         except HarvestError as error:
             reason = f"what it implements cannot be harvested: {error}" if str(error) else ""
         except OSError as error:
             reason = f"what it implements cannot be kept for the next run: {error.strerror}"
         if reason:
             gleaned.skipped.append(IncompleteCheck(Stage.SUPPORT, "", planned.name, reason))
-        kept = self._harvests.get(key)
-        if kept is not None:
-            gleaned.kept[planned.name] = kept
+        support = self._harvests.get(key)
+        if support is not None:
+            gleaned.kept[planned.name] = support
 
     def _kept(self, planned: PlannedRuntime) -> BuildSupport | None:
         source = self._source(planned)
         return self._harvests.get(_harvest_key(planned, source)) if source is not None else None
 
     def _source(self, planned: PlannedRuntime) -> TableSource | None:
-        """The build: its locked wheel for this machine, or its libraries; None where that cannot be told."""
+        """Identify the build by its locked wheel for this machine, or by its libraries; None if neither is known."""
         runtime = planned.runtime
         if planned.name not in self._sources:
-            found = self._own(runtime) if runtime.environment else self._locked(runtime)
-            self._sources[planned.name] = found
+            source = self._own(runtime) if runtime.environment else self._locked(runtime)
+            self._sources[planned.name] = source
         return self._sources[planned.name]
 
     def _own(self, runtime: LockedRuntime) -> TableSource | None:

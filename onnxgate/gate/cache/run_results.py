@@ -1,9 +1,8 @@
-"""Results by content: what a locked runtime gave for the same model, on the same inputs, on such a machine.
+"""Run results by content: outputs of a locked runtime for the same model and inputs on the same kind of machine.
 
-Only what went well is kept: what failed, crashed, or gave other outputs the second time is run again. An entry is found
-by the digests of all that it depends on (`sameness`), taken anew from the files that are there now, and is used only
-where its own files are what it says of them. What a source exports is never kept: it is made by code that may read
-whatever it likes.
+Only completed runs are cached: failures, crashes and unstable outputs are run again. The key of an entry digests all
+that the outputs depend on, computed from the current files; an entry is used only if its own files match their digests.
+Exports are never cached, because the code of a source may read anything.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from onnxgate.runtimes.protocol import is_complete_npy
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 
 MAX_RUN_BYTES = 64 * 2**20
-"""Outputs of one run that take more are not kept."""
+"""Larger outputs of one run are not cached."""
 MAX_CACHE_BYTES = 2**30
-"""What all results of a cache may take; beyond, those go first that were not used for longest."""
+"""Limit of the whole cache; beyond it, the least recently used entries are removed."""
 ABANDONED_AFTER_S = 24 * 3600
-"""What a writer did not finish for so long, it never will."""
+"""Age after which an unfinished entry is removed."""
 OUTPUT_NAME = re.compile(r"\d+/\d+\.npy")
 _PART = ".part"
 
@@ -57,9 +56,9 @@ NO_FILES: ModelFiles = {}
 class ResultCache:
     """Results in a folder.
 
-    `contents` gives the digest of each model's content, external data included, by its path; `files` the digest of each
-    file that it was made of: nothing is kept of a model that changes while it is run. A `fresh` store takes nothing
-    over, and what is kept then takes the place of what was there.
+    `contents` is the digest of each model's content with external data, by path; `files` has the digest of each of its
+    files, so that a model that changes during the run is not cached. A `fresh` cache reuses nothing and replaces
+    existing entries.
     """
 
     def __init__(
@@ -80,9 +79,9 @@ class ResultCache:
         self._sound = functools.cache(self._is_content)
         self._kept = False
 
-    def find(self, seat: WorkerSpec, job: Job) -> Observation | None:
-        """What was observed of it before; None where it must be run."""
-        run = self._run(seat, job)
+    def find(self, spec: WorkerSpec, job: Job) -> Observation | None:
+        """Return the cached observation of a job; None if it must run."""
+        run = self._run(spec, job)
         if run is None or self._fresh or not isinstance(job, Run):
             return None
         folder = self._at(run)
@@ -95,9 +94,9 @@ class ResultCache:
             os.utime(folder)
         return Completed(result=result)
 
-    def expects(self, seat: WorkerSpec, jobs: Sequence[Run]) -> bool:
-        """Whether each job was done before on some inputs: then its runtime may not be needed. It promises nothing."""
-        places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(seat, job)) is not None}
+    def expects(self, spec: WorkerSpec, jobs: Sequence[Run]) -> bool:
+        """True if each job has an entry for some inputs: its runtime is then probably not needed."""
+        places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(spec, job)) is not None}
         return len(places) == len(jobs) and not self._fresh and places <= self._places
 
     @functools.cached_property
@@ -107,11 +106,11 @@ class ResultCache:
         except OSError:
             return frozenset()
 
-    def keep(self, seat: WorkerSpec, job: Job, observation: Observation) -> None:
-        """Keep what was observed, where it may be taken over; a disk that is full is no fault."""
+    def keep(self, spec: WorkerSpec, job: Job, observation: Observation) -> None:
+        """Cache an observation if it can be reused; errors of the disk are ignored."""
         match observation:
             case Completed(result=RunResult() as result) if isinstance(job, Run) and _is_cacheable(result):
-                run = self._run(seat, job)
+                run = self._run(spec, job)
                 if run is not None:
                     with contextlib.suppress(OSError):
                         _write_entry(self._at(run), run, result, anew=self._fresh)
@@ -120,7 +119,7 @@ class ResultCache:
                 pass
 
     def tidy(self) -> None:
-        """Remove what has no room any more, where anything came."""
+        """Prune the cache if entries were added."""
         if self._kept:
             prune(self._folder)
 
@@ -128,9 +127,9 @@ class ResultCache:
         place, _, fed = run.partition(" ")
         return self._folder / (place[:KEY_HALF_DIGITS] + fed[:KEY_HALF_DIGITS])
 
-    def _run(self, seat: WorkerSpec, job: Job) -> str | None:
-        """All that the outputs depend on; None where that cannot be told, and where something changes meanwhile."""
-        if not isinstance(job, Run) or seat.runtime is None or seat.runtime.environment:
+    def _run(self, spec: WorkerSpec, job: Job) -> str | None:
+        """Return the key of a job; None if it has none, or if a file changed during the run."""
+        if not isinstance(job, Run) or spec.runtime is None or spec.runtime.environment:
             return None
         content = self._contents.get(job.model)
         try:
@@ -138,7 +137,7 @@ class ResultCache:
                 return None
             for path in self._files.get(job.model, ()):
                 self._digests.of(path)
-            place = digest_context(seat, job, content, self._limits, self._digests)
+            place = digest_context(spec, job, content, self._limits, self._digests)
             return f"{place} {digest_inputs(job, self._digests)}"
         except FileChangedError:
             return None
@@ -148,7 +147,7 @@ class ResultCache:
 
 
 def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
-    """Remove what takes more than that together, least recently used first, and what was never finished."""
+    """Remove the least recently used entries beyond the size limit, and unfinished ones."""
     total = 0
     for used, size_bytes, entry in sorted(_entries(folder), reverse=True):
         total += size_bytes
@@ -157,7 +156,7 @@ def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each was used last, and what it takes."""
+    """Yield the time of last use, the size and the path of each entry."""
     with contextlib.suppress(OSError):  # another gate removes some of it at this moment
         for entry in list(folder.iterdir()):
             with contextlib.suppress(OSError):
@@ -177,7 +176,7 @@ def _read_entry(folder: Path) -> CacheEntry | None:
 
 
 def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | None:
-    """The result with its outputs copied to where the job wants them; None where something is not what it was."""
+    """Copy the outputs to the paths of the job and return the result; None if a file does not match its digest."""
     result = entry.result
     names = {name for case in result.cases for name in case.outputs if name is not None}
     if len(result.cases) != len(job.cases) or not _is_cacheable(result) or names != entry.files.keys():
@@ -199,7 +198,7 @@ def _with_output_paths(case: CaseResult, place: Callable[[str], str]) -> CaseRes
 
 
 def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
-    """Whether the file has that hash and is an array that can be read."""
+    """Copy a file if it has the digest and is a readable array; return False otherwise."""
     try:
         if file.is_symlink() or file.stat().st_size > MAX_RUN_BYTES:
             return False
@@ -214,7 +213,7 @@ def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
 
 
 def _is_array(content: bytes) -> bool:
-    """Whether it is a whole array of numbers or texts, as long as its own header says."""
+    """True for a complete array of numbers or strings, of the length in its header."""
     import io
 
     return is_complete_npy(io.BytesIO(content), len(content))
@@ -249,16 +248,16 @@ def _number_outputs(result: RunResult) -> Iterator[tuple[str, str]]:
 
 
 RESULT_LAYOUT = 2
-"""Counts changes of what an entry means."""
+"""Version of the meaning of an entry."""
 WORKER_FOLDER = Path(__file__).parents[2] / "runtimes" / "worker"
 KEY_HALF_DIGITS = 32
-"""Digits of a key that say where and what is run; as many say on which inputs."""
+"""Digits of a key for runtime and model; as many digits are for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
-"""Variables of a worker that no output depends on."""
+"""Environment variables of a worker that do not influence outputs."""
 
 
 class _RunContext(msgspec.Struct, frozen=True):
-    """All that the outputs of a run depend on, but what it is fed."""
+    """All that the outputs of a run depend on, except the inputs."""
 
     layout: int
     worker: str
@@ -277,20 +276,20 @@ class _RunContext(msgspec.Struct, frozen=True):
 
 
 class FileChangedError(Exception):
-    """A file is not what it was when its digest was made."""
+    """A file changed after its digest was computed."""
 
 
 @dataclass(slots=True)
 class FileDigests:
-    """Digests of files, each with what proves that the file is still the one that has it."""
+    """Digests of files, with the identity that shows whether a file has changed."""
 
     _known: dict[Path, tuple[Identity, str]] = field(default_factory=dict)
 
     def of(self, path: Path) -> str:
-        """The digest of a file.
+        """Return the digest of a file.
 
         Raises:
-            ChangedError: it changed since its digest was made, or cannot be read.
+            FileChangedError: it changed after its digest was computed, or cannot be read.
         """
         try:
             status = file_identity(path.stat())
@@ -299,23 +298,23 @@ class FileDigests:
                 status = file_identity(path.stat())
         except OSError as error:
             raise FileChangedError(str(path)) from error
-        known, digest = self._known[path]
-        if known != status:
+        identity, digest = self._known[path]
+        if identity != status:
             raise FileChangedError(str(path))
         return digest
 
 
-def digest_context(seat: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
-    """Where and what is run. `content` is the model's digest, external data included."""
-    assert seat.runtime is not None
+def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
+    """Digest the runtime, the machine and the job. `content` is the digest of the model with external data."""
+    assert spec.runtime is not None
     place = _RunContext(
         layout=RESULT_LAYOUT,
         worker=_digest_worker(),
         processor=identify_machine(),
         variables=_worker_variables(),
-        node=_identify_node() if runs_on_node(seat.engine) else "",
-        runtime=seat.runtime,
-        packages=seat.packages,
+        node=_identify_node() if runs_on_node(spec.engine) else "",
+        runtime=spec.runtime,
+        packages=spec.packages,
         model=content,
         optimization=job.optimization,
         providers=job.providers,
@@ -330,14 +329,14 @@ def digest_context(seat: WorkerSpec, job: Run, content: str, limits: JobLimits, 
 
 
 def digest_inputs(job: Run, digests: FileDigests) -> str:
-    """What it is fed: names and contents of the inputs, case by case; what a case is called says nothing."""
+    """Digest names and contents of the inputs, case by case; names of cases do not count."""
     cases = [[(name, digests.of(Path(path))) for name, path in case.inputs.items()] for case in job.cases]
     return hashlib.sha256(msgspec.json.encode(cases)).hexdigest()
 
 
 @functools.cache
 def _digest_worker() -> str:
-    """What of ours makes the outputs: the worker's own code."""
+    """Digest the code of the worker."""
     digest = hashlib.sha256()
     for file in sorted(path for path in WORKER_FOLDER.rglob("*") if path.suffix in (".py", ".mjs")):
         digest.update(f"{file.relative_to(WORKER_FOLDER).as_posix()}\0{sha256_of(file)}\n".encode())
@@ -345,24 +344,24 @@ def _digest_worker() -> str:
 
 
 def _worker_variables() -> dict[str, str]:
-    """What a runtime's worker is told by its environment: threads, allocators, languages, libraries."""
-    told = sandbox.runtime_variables(os.environ, Path(), own=False)
-    return {name: told[name] for name in sorted(told) if name.upper() not in IRRELEVANT_VARIABLES}
+    """Return the environment variables of a worker that may influence outputs."""
+    variables = sandbox.runtime_variables(os.environ, Path(), own=False)
+    return {name: variables[name] for name in sorted(variables) if name.upper() not in IRRELEVANT_VARIABLES}
 
 
 @functools.cache
 def _identify_node() -> str:
-    """The Node that an engine runs on, which no lock pins."""
-    found = shutil.which("node")
-    if found is None:
+    """Identify the Node.js that an engine runs on; it is not locked."""
+    node = shutil.which("node")
+    if node is None:
         return ""
-    program = Path(found).resolve()
+    program = Path(node).resolve()
     return f"{program} {program.stat().st_size}"
 
 
 @functools.cache
 def identify_machine() -> str:
-    """What of the machine the outputs may depend on: another processor or mathematical library may round otherwise."""
+    """Digest the properties of the machine that rounding may depend on: processor and mathematical library."""
     words = [platform.system(), platform.machine(), platform.processor(), f"{os.cpu_count()} cores"]
     words += [*platform.libc_ver(), platform.mac_ver()[0], platform.version() if os.name == "nt" else ""]
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""What the static stages said of the same content: kept by the digests of all that it depends on.
+"""Static results and file digests by content.
 
-Only what follows from a model and its data alone is kept, and from what is named in the key. An entry that cannot be
-read is none; where nothing can be written, nothing is kept.
+Only results that follow from a model, its data and the values in the key are cached. Entries that cannot be read or
+written are ignored.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from onnxgate.core.file_hashes import (
 )
 
 ENTRY_LAYOUT = 1
-"""Counts changes of what an entry means that the code of the stages does not show."""
+"""Version of the meaning of an entry, for changes that the code of the stages does not show."""
 MAX_ENTRIES = 20_000
-"""Entries of one project that are kept; beyond, those longest unused are forgotten."""
+"""Limit for one project; beyond it, the least recently used entries are removed."""
 MOST_PROJECTS = 200
 _JUDGING_FOLDERS = (
     "core",
@@ -45,16 +45,16 @@ _JUDGING_FOLDERS = (
     "stages",
     "support",
 )
-"""Folders whose code decides what the static stages say."""
+"""Folders whose code determines static results."""
 
 _READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
-"""Packages whose code reads models; the last is not there where protobuf is pure Python."""
+"""Packages whose code reads models; the last is absent if protobuf is pure Python."""
 
 ResultType = TypeVar("ResultType")
 
 
 class StaticResultCache:
-    """What was said before of the project in `project`: one file in `folder`, read at once and replaced at once."""
+    """Static results of the project in `project`: one file in `folder`, read and replaced as a whole."""
 
     def __init__(self, folder: Path, project: Path) -> None:
         name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
@@ -63,25 +63,25 @@ class StaticResultCache:
         self._added = False
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
-        """The entry, None where there is none that can be read."""
-        held = self._entries.pop(key, None)
-        if held is None:
+        """Return the entry; None if there is none that can be read."""
+        encoded = self._entries.pop(key, None)
+        if encoded is None:
             return None
         try:
-            found = msgspec.msgpack.decode(held, type=kind)
+            decoded = msgspec.msgpack.decode(encoded, type=kind)
         except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
             return None
-        self._entries[key] = held  # the last is the newest
-        return found
+        self._entries[key] = encoded  # the last is the newest
+        return decoded
 
-    def keep(self, key: str, said: object) -> None:
-        """Keep what was said."""
+    def keep(self, key: str, value: object) -> None:
+        """Add an entry."""
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
-            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(said))
+            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(value))
             self._added = True
 
     def save(self) -> None:
-        """Write what was added, where there is a place for it."""
+        """Write the file if entries were added; errors of the disk are ignored."""
         if not self._added:
             return
         from onnxgate.core.files import replace_atomically
@@ -94,7 +94,7 @@ class StaticResultCache:
             self._prune()
 
     def _prune(self) -> None:
-        """Forget the projects that were checked longest ago."""
+        """Remove the projects that were checked longest ago."""
         projects = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda path: -path.stat().st_mtime_ns)
         for path in projects[MOST_PROJECTS:]:
             path.unlink(missing_ok=True)
@@ -108,14 +108,14 @@ def _read_entries(path: Path) -> dict[str, msgspec.Raw]:
 
 
 def digest_static_key(*parts: object) -> str:
-    """The key of what follows from these values and from this program."""
+    """Return the key of a result that follows from these values and from this program."""
     text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
     return hashlib.sha256(text).hexdigest()
 
 
 @functools.cache
 def _digest_program() -> tuple[str, ...]:
-    """This program, and what of others it judges with: the very files, since wheels may all have the same times."""
+    """Digest the files of this program and of the packages that read models; versions alone are not enough."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[2]
     ours = [str(package), *sorted(_list_folders([str(package / part) for part in _JUDGING_FOLDERS]))]
@@ -133,20 +133,20 @@ def _list_folders(folders: list[str]) -> Iterator[str]:
 
 
 def _find_package(name: str) -> str | None:
-    """Where a package lies, without importing it; None where it is not installed."""
+    """Return the folder of a package without importing it; None if it is not installed."""
     spec = find_spec(name)
     return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
 
 
 DIGESTS_FILE_NAME = "digests.json"
 MAX_REMEMBERED_FILES = 10_000
-"""Files that are remembered; beyond, the ones longest unseen are forgotten."""
+"""Limit of the cache; beyond it, the files seen longest ago are removed."""
 MIN_GIT_QUERY_BYTES = 64 * 2**20
-"""What takes git longer to be asked about is hashed."""
+"""Below this size, hashing is faster than a query to git."""
 
 
 class FileDigestCache:
-    """Digests by file, in `folder`; where it cannot be read or written, all is hashed."""
+    """Digests by file, in `folder`; files are hashed if it cannot be read or written."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / DIGESTS_FILE_NAME
@@ -156,21 +156,21 @@ class FileDigestCache:
         self._changed = False
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
-        """Make known what is known of these files; `root` is git's."""
+        """Load the digests of these files; `root` is git's root."""
         large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
         if not large:
             return
         self._load()
         for path, status in large.items():
-            found, digest = self._files.get(str(path), (None, ""))
-            if found == file_identity(status):
-                remember_digests({found: digest})
+            identity, digest = self._files.get(str(path), (None, ""))
+            if identity == file_identity(status):
+                remember_digests({identity: digest})
         unknown = {path: status for path, status in large.items() if known_digest(status) is None}
         if sum(status.st_size for status in unknown.values()) >= MIN_GIT_QUERY_BYTES:
             self._ask_git(unknown, root)
 
     def keep(self, files: Iterable[Path]) -> None:
-        """Keep what is known of these files as they are now; one that changed since it was hashed is another."""
+        """Store the digests of these files in their current state; changed files are left out."""
         for path in files:
             status = _stat_large_file(path)
             digest = known_digest(status) if status is not None else None
@@ -192,7 +192,7 @@ class FileDigestCache:
                 remember_digests({file_identity(files[path]): pointer.sha256})
 
     def _load(self) -> None:
-        """What earlier runs knew of any file, read once."""
+        """Read the digests of earlier runs, once."""
         if not self._loaded:
             self._files, self._loaded = self._read(), True
 
@@ -212,7 +212,7 @@ class FileDigestCache:
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:
-    """The status of a file that is worth remembering; None of others, and of what is no file."""
+    """Return the status of a large regular file; None for anything else."""
     try:
         status = path.stat()
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Budgets that are ratios: a model and its baseline run side by side, once all else is done."""
+"""Budgets that are ratios: a model and its baseline run side by side, after all other jobs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MIN_ROUNDS = 8
 TIME_S = 20.0
 MEMORY_RUNS = 3
 NOISE_MIB = 4.0
-"""So much may two processes differ that do the same."""
+"""Two processes that do the same may differ by this."""
 
 NO_BASELINE = "its budget was not measured: no baseline was asked for"
 NO_BASELINE_HINT = "give `--against REF`, or `quantized-from` where there is a float model"
@@ -59,7 +59,7 @@ class BenchmarkedModel:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkBaseline:
-    """What a model is raced against, in words and as a file; without a file it is the same content."""
+    """The baseline of a model, in words and as a file; without a file, its content is that of the model."""
 
     words: str
     file: Path | None
@@ -67,7 +67,7 @@ class BenchmarkBaseline:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRatio:
-    """How many times as much, between what bounds."""
+    """A ratio with its bounds."""
 
     ratio: float
     low: float
@@ -77,7 +77,7 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """`ask` has a job done on a runtime and waits; `folder` gives one that does not exist yet."""
+    """Measures models. `ask` runs a job on a runtime; `folder` returns an unused path."""
 
     base: Path  # the config's folder
     against: Revision | None
@@ -141,7 +141,7 @@ class Benchmarks:
         )
         for measure, allowed, figures in by:
             if allowed is not None:
-                found = figures(result, allowed)
+                measured = figures(result, allowed)
                 yield Raced(
                     model=entrant.planned.path,
                     place=entrant.place,
@@ -150,25 +150,25 @@ class Benchmarks:
                     baseline=baseline.words,
                     case=result.case,
                     budget=allowed,
-                    ratio=found.ratio,
-                    low=found.low,
-                    high=found.high,
-                    negligible=found.negligible,
+                    ratio=measured.ratio,
+                    low=measured.low,
+                    high=measured.high,
+                    negligible=measured.negligible,
                 )
 
 
 def _is_same(facts: ModelFacts, file: Path) -> bool:
-    """Whether the model and all of its data are what they were."""
+    """True if the model and all of its data are unchanged."""
     if sha256_of(file) != facts.sha256:
         return False
     return tuple(sorted(hash_external_files(read_structure(file), file))) == tuple(sorted(facts.external))
 
 
 def _newest_runtime(planned: PlannedModel) -> PlannedRuntime:
-    found = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
-    if not found:
+    runtimes = [runtime for runtime in planned.runtimes if runtime.runtime.engine == ENGINE]
+    if not runtimes:
         raise MissingAtRevisionError(f"no target of the model has `{ENGINE}`, on which it is measured")
-    return max(found, key=lambda each: runtime_sort_key(each.name))
+    return max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
 
 
 def _require_result(observation: Observation) -> BenchmarkResult:
@@ -188,7 +188,7 @@ def _require_result(observation: Observation) -> BenchmarkResult:
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
-    """The median ratio of the rounds, with its quartiles."""
+    """Return the median ratio of the rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
         raise MissingAtRevisionError(
             f"one run takes too long to be timed: {len(result.model_s)} rounds in {TIME_S:g} s"
@@ -199,13 +199,17 @@ def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio
 
 
 def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRatio:
-    """The ratio of the medians, with the least and the largest that the processes leave possible."""
-    model, baseline = ([max(each, NOISE_MIB) for each in mib] for mib in (result.model_mib, result.baseline_mib))
+    """Return the ratio of the medians, with the smallest and the largest ratio of any two processes."""
+    model, baseline = (
+        [max(used_mib, NOISE_MIB) for used_mib in mib] for mib in (result.model_mib, result.baseline_mib)
+    )
     if not model:
         raise MissingAtRevisionError("no process could be weighed")
-    middle, beside = statistics.median(model), statistics.median(baseline)
-    beyond = middle - allowed * beside
-    return MeasuredRatio(middle / beside, min(model) / max(baseline), max(model) / min(baseline), beyond <= NOISE_MIB)
+    median, baseline_median = statistics.median(model), statistics.median(baseline)
+    excess = median - allowed * baseline_median
+    return MeasuredRatio(
+        median / baseline_median, min(model) / max(baseline), max(model) / min(baseline), excess <= NOISE_MIB
+    )
 
 
 def _report_noise(raced: Raced) -> IncompleteCheck:
@@ -215,7 +219,7 @@ def _report_noise(raced: Raced) -> IncompleteCheck:
 
 
 def report_ratio(raced: Raced) -> list[Measured]:
-    """The ratio and its spread, as reports say them."""
+    """Return the ratio and its spread as rows of the report."""
     rows = (("", raced.ratio), (", low", raced.low), (", high", raced.high))
     return [
         Measured(

@@ -113,12 +113,12 @@ class _Executor:
         )
 
     def _about(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Take a step with one model; what it asks of the host counts as that model's cost."""
+        """Take a step with one model; the jobs that it submits count as cost of that model."""
         with self._host.meter.about(str(planned.model.absolute)):
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:
-        """Have every environment made, and its engine imported, that is going to be asked for anything."""
+        """Build every environment that will be used, and import its engine."""
         plans = [model.planned for model in self._models]
         wanted = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
         for runtime in dict.fromkeys(
@@ -127,13 +127,13 @@ class _Executor:
             self._host.submit(self._seat(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
-        """Whether all may be known already that a runtime gives; it is only made later where that is wrong."""
-        asked = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
-        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*asked)
+        """True if the cache probably has all results of a runtime; otherwise its environment is built later."""
+        arguments = (model, (), planned.levels, planned.providers, Path(), planned.extensions)
+        cache, jobs = self._cache, runtime_stage.plan_runtime_jobs(*arguments)
         return cache is not None and cache.expects(self._seat(planned.runtime), jobs)
 
     def _folder(self) -> Path:
-        """A path of its own for what is fed, given or written."""
+        """Return an unused path for inputs, outputs or models."""
         return self._scratch / str(next(self._folders))
 
     def _seat(self, runtime: LockedRuntime) -> WorkerSpec:
@@ -143,22 +143,22 @@ class _Executor:
         return self._host.submit(self._seat(planned.runtime), job, limits=limits)
 
     def _run(self, planned: PlannedRuntime, job: Run) -> Future[Observation]:
-        """Have a model run, unless it is known what comes of it."""
-        cache, seat = self._cache, self._seat(planned.runtime)
+        """Run a model, or take its result from the cache."""
+        cache, spec = self._cache, self._seat(planned.runtime)
         if cache is None:
-            return self._host.submit(seat, job)
-        known = cache.find(seat, job)
-        if known is None:
-            future = self._host.submit(seat, job)
-            future.add_done_callback(lambda done: _cache_result(cache, seat, job, done))
+            return self._host.submit(spec, job)
+        observation = cache.find(spec, job)
+        if observation is None:
+            future = self._host.submit(spec, job)
+            future.add_done_callback(lambda done: _cache_result(cache, spec, job, done))
         else:
             self._reused.append((job.model, planned.name))
             future = Future()
-            future.set_result(known)
+            future.set_result(observation)
         return future
 
     def _prepare_all(self, toolchain: Path | None) -> list[PreparedModel]:
-        """Every model with what it is fed; the first is exported while the others are being fed."""
+        """Prepare all models; the first is exported while cases of the others are created."""
         if not self._settings.inputs.cases:
             return [
                 self._prepare(model, *self._about(model.planned, self._feed, model), toolchain)
@@ -187,18 +187,18 @@ class _Executor:
     # Running
 
     def _awaited(self, prepared: PreparedModel) -> Future[Observation] | None:
-        """What a model's runs wait for: its source, which gives one more case."""
+        """Return the job that a model's runs wait for: its source, which adds one more case."""
         exporting = prepared.exporting if Stage.PARITY in self._settings.stages else None
         return exporting.source if exporting is not None else None
 
     def _begin(self, prepared: PreparedModel) -> Future[StartedModel]:
-        """Have a model run as soon as all is there that it is fed."""
+        """Run a model as soon as all its cases exist."""
         begun: Future[StartedModel] = Future()
 
         def begin(_: object = None) -> None:
             try:
                 begun.set_result(self._about(prepared.planned, self._start_runs, prepared))
-            except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 begun.set_exception(error)
 
         awaited = self._awaited(prepared)
@@ -222,10 +222,10 @@ class _Executor:
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
     ) -> Future[tuple[ObservedRun, ...]]:
-        """The model on one runtime, level after level; what crashed or hung at one is not tried at the next."""
+        """Run the model on one runtime, level after level; a crash or timeout ends the series."""
         model = prepared.planned.model.absolute
-        asked = (planned.levels, planned.providers, self._folder(), planned.extensions)
-        jobs = list(runtime_stage.create_runtime_jobs(model, cases, *asked))
+        arguments = (planned.levels, planned.providers, self._folder(), planned.extensions)
+        jobs = list(runtime_stage.create_runtime_jobs(model, cases, *arguments))
         ended: Future[tuple[ObservedRun, ...]] = Future()
         ran: list[ObservedRun] = []
 
@@ -239,16 +239,16 @@ class _Executor:
                     begin(jobs.pop(0))
                 else:
                     ended.set_result(tuple(ran))
-            except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
                 ended.set_exception(error)
 
         begin(jobs.pop(0))
         return ended
 
-    # Following up where generated inputs fail
+    # Other sizes, if generated inputs fail
 
     def _follow(self, started: StartedModel, ran: Sequence[ObservedRun]) -> StartedModel:
-        """The model with what its source says of the cases, at other sizes where those that were guessed do not fit."""
+        """Add the outputs of the source, and run the model at other sizes if the guessed ones do not fit."""
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
@@ -274,7 +274,7 @@ class _Executor:
     def _try(
         self, prepared: PreparedModel, planned: PlannedRuntime, setting: Mapping[str, int]
     ) -> Sequence[ObservedRun]:
-        """One setting at one level of one runtime."""
+        """Run one size setting at one level of one runtime."""
         fed = create_cases_at(
             prepared.planned.model, prepared.reading, [setting], self._folder(), self._settings.inputs.seed
         )
@@ -358,21 +358,21 @@ class _Executor:
         return self._submit(planned, job).result()
 
 
-def _cache_result(cache: ResultCache, seat: WorkerSpec, job: Run, done: Future[Observation]) -> None:
+def _cache_result(cache: ResultCache, spec: WorkerSpec, job: Run, done: Future[Observation]) -> None:
     if not done.cancelled() and done.exception() is None:
-        cache.keep(seat, job, done.result())
+        cache.keep(spec, job, done.result())
 
 
 def _collect_runs(started: StartedModel) -> list[ObservedRun]:
-    return [each for future in started.levels.values() for each in future.result()]
+    return [run for future in started.levels.values() for run in future.result()]
 
 
 def _is_faulty(runs: ModelRuns) -> bool:
-    """Whether something that the model promises did not complete; a size that was a guess is no promise."""
+    """True if an attempt did not complete, except at sizes that were a guess."""
     return any(attempt.outcome != "completed" and not has_guessed_sizes(attempt, runs) for attempt in runs.attempts)
 
 
 def _memory_limit_mib(project: Project, prepared: PreparedModel) -> int:
     facts = prepared.reading.facts
-    given = project.config.limits.memory_mib
-    return given or default_memory_mib(facts.size_bytes + sum(each.size_bytes for each in facts.external))
+    configured_mib = project.config.limits.memory_mib
+    return configured_mib or default_memory_mib(facts.size_bytes + sum(data.size_bytes for data in facts.external))

@@ -1,4 +1,4 @@
-"""Nodes of refused models, loaded alone: each once on a runtime, and no more than help to say what is wrong."""
+"""After failed runs: other input sizes, and single nodes loaded alone."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from onnxgate.stages.runtime.isolated_nodes import IsolatedLoad, NodeKind, Refus
 from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun
 
 MAX_NODE_KINDS = 200
-"""So many kinds of nodes of one model are loaded alone on one runtime."""
+"""Limit of node kinds of one model that are loaded alone on one runtime."""
 MAX_WAIT_S = 60.0
-"""So long one model's nodes may take on one runtime, once the first of them was answered."""
+"""Limit for the nodes of one model on one runtime, after the first answer."""
 NODE_TIME_S = 30.0
-"""So long one node may take."""
+"""Limit for one node."""
 MAX_FATAL_LOADS = 3
-"""After so many that crash or hang, no more are tried: each costs a new process."""
+"""Loading stops after this many crashes and timeouts: each costs a new process."""
 NODE_IR_VERSION = 7
-"""Stamped on nodes of a model whose IR version is refused. Source: every ONNX Runtime since 1.3 takes it."""
+"""IR version of nodes from a model whose own is refused. Source: every ONNX Runtime since 1.3 supports it."""
 
 SubmitLoad = Callable[[PlannedRuntime, Load], Future[Observation]]
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
@@ -49,7 +49,7 @@ PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
 @dataclass(slots=True)
 class NodeLoads:
-    """What came of it."""
+    """Results of loading nodes alone."""
 
     alone: dict[str, tuple[IsolatedNode, ...]] = field(default_factory=dict)  # by runtime
     skipped: list[IncompleteCheck] = field(default_factory=list)
@@ -57,7 +57,7 @@ class NodeLoads:
 
 @dataclass(slots=True)
 class NodeLoader:
-    """Asks runtimes; `folder` is where the models of nodes are written to."""
+    """Loads nodes on runtimes; their models are written to `folder`."""
 
     submit: SubmitLoad
     folder: Path
@@ -66,21 +66,21 @@ class NodeLoader:
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
         """Load the nodes of a model alone on each runtime that refuses it: those predicted first, then what is left."""
         examined = NodeLoads()
-        worth = {planned: each for planned, each in refusing.items() if not each.is_hopeless}
+        worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
             return examined
         kinds = collect_node_kinds(model.proto)
-        first = {planned: isolated_nodes.select_predicted_kinds(each, kinds) for planned, each in worth.items()}
+        first = {planned: isolated_nodes.select_predicted_kinds(refusal, kinds) for planned, refusal in worth.items()}
         seen = self._round(worth, first, model.proto.ir_version)
         rest = {
-            planned: isolated_nodes.select_remaining_kinds(each, kinds, seen[planned])
-            for planned, each in worth.items()
+            planned: isolated_nodes.select_remaining_kinds(refusal, kinds, seen[planned])
+            for planned, refusal in worth.items()
         }
         more = self._round(worth, rest, model.proto.ir_version)
-        for planned, each in worth.items():
+        for planned, refusal in worth.items():
             both = {**seen[planned], **more[planned]}
             wanted = len(first[planned]) + len(rest[planned])
-            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(each, kinds, both, model)
+            examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, both, model)
             examined.skipped += _report_untried(model.path, planned.name, len(both), wanted)
         return examined
 
@@ -90,12 +90,12 @@ class NodeLoader:
         wanted: Mapping[PlannedRuntime, Sequence[NodeKind]],
         ir_version: int,
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
-        """What became of nodes, of all runtimes at the same time; one that was not tried is not there."""
-        asked = {
+        """Load nodes on all runtimes at the same time; the result leaves out nodes that were not tried."""
+        pending = {
             planned: list(self._ask(planned, refusing[planned], kinds[:MAX_NODE_KINDS], ir_version))
             for planned, kinds in wanted.items()
         }
-        return {planned: dict(_await_loads(each)) for planned, each in asked.items()}
+        return {planned: dict(_await_loads(loads)) for planned, loads in pending.items()}
 
     def _ask(
         self, planned: PlannedRuntime, refusing: RefusingRuntime, kinds: Iterable[NodeKind], ir_version: int
@@ -120,7 +120,7 @@ class NodeLoader:
         return self._asked[key]
 
     def _file(self, digest: str, data: bytes) -> Path:
-        """Written once: another runtime may be reading it."""
+        """Write a model once: another runtime may be reading it."""
         path = (self.folder / digest[:32] / "node.onnx").absolute()
         if not path.exists():
             path.parent.mkdir(parents=True)
@@ -135,27 +135,27 @@ def _report_untried(model: str, runtime: str, tried: int, wanted: int) -> list[I
     return [IncompleteCheck(Stage.RUNTIME, model, runtime, reason)]
 
 
-def _await_loads(asked: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
-    """The outcome of each, in order, until patience ends; what waits then is not done."""
+def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, IsolatedLoad]]:
+    """Yield the outcome of each load in order, until the time is used up; cancel the rest."""
     ends_at, fatal = float("inf"), 0
-    for index, (kind, futures) in enumerate(asked):
+    for index, (kind, futures) in enumerate(pending):
         try:
             observations = [future.result(_remaining_s(ends_at)) for future in futures]
         except TimeoutError:
-            return _cancel_loads(asked[index:])
+            return _cancel_loads(pending[index:])
         ends_at = min(ends_at, time.monotonic() + MAX_WAIT_S)
         yield kind, isolated_nodes.combine_levels(observations)
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
-            return _cancel_loads(asked[index + 1 :])
+            return _cancel_loads(pending[index + 1 :])
 
 
 def _remaining_s(ends_at: float) -> float | None:
     return None if ends_at == float("inf") else max(0.0, ends_at - time.monotonic())
 
 
-def _cancel_loads(asked: Sequence[PendingNode]) -> None:
-    for _, futures in asked:
+def _cancel_loads(pending: Sequence[PendingNode]) -> None:
+    for _, futures in pending:
         for future in futures:
             future.cancel()
 
@@ -165,27 +165,27 @@ TrySizes = Callable[[SizeSetting], Sequence[ObservedRun]]
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Whether a generated case was refused somewhere: whether its inputs are usable is worth asking the source."""
+    """True if a runtime refuses a generated case; the source can then show if its inputs are usable."""
     return any(case.origin == "generated" and got.failure is not None for _, case, got in _case_results(ran))
 
 
 def needs_sizes(ran: Sequence[ObservedRun], eager: SourceResults | None) -> bool:
-    """Whether nothing took the first generated case, whose sizes are a guess: not one runtime, nor the source."""
-    found = [(case, got) for _, case, got in _case_results(ran) if case.origin == "generated"]
-    if not found:
+    """True if neither a runtime nor the source accepts the first generated case, whose sizes are a guess."""
+    results = [(case, got) for _, case, got in _case_results(ran) if case.origin == "generated"]
+    if not results:
         return False
-    base = found[0][0]
+    base = results[0][0]
     source = (eager or {}).get(base.name)
-    taken = any(case.name == base.name and got.failure is None for case, got in found)
+    taken = any(case.name == base.name and got.failure is None for case, got in results)
     return bool(base.guessed) and not taken and (source is None or source.failure is not None)
 
 
 def find_sizes(
     facts: ModelFacts, model: SelectedModel, ran: Sequence[ObservedRun], attempt: TrySizes
 ) -> tuple[SizeSetting, ...]:
-    """The settings to run in place of the first ones; none where no guess runs.
+    """Find settings to run in place of the first ones; none if no guess runs.
 
-    `attempt` runs one setting on one runtime. What crashes or hangs there ends the search.
+    `attempt` runs one setting on one runtime. A crash or timeout ends the search.
     """
     sizes = model.settings.sizes
     tried: list[SizeSetting] = [dict(case.sizes) for _, case, got in _case_results(ran) if got.failure is not None]
@@ -193,24 +193,24 @@ def find_sizes(
         if setting in tried:
             continue
         tried.append(setting)
-        found = attempt(setting)
-        if any(got.failure is None for _, _, got in _case_results(found)):
+        runs = attempt(setting)
+        if any(got.failure is None for _, _, got in _case_results(runs)):
             return vary_setting(facts.inputs, sizes, setting)
-        if not any(True for _ in _case_results(found)):
+        if not any(True for _ in _case_results(runs)):
             return ()
     return ()
 
 
 def newest_runtime(ran: Sequence[ObservedRun]) -> str:
-    """The newest runtime on which cases were run."""
+    """Return the newest runtime on which cases were run."""
     return max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Why nothing is known of how a model runs, and what would help; ("", "") where a case ran or none was unusable."""
+    """Explain with a hint why no case ran; ("", "") if one ran, or if none was unusable."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
-    unusable = [each for each, model in attempts if is_unusable(each, model)]
-    if not unusable or any(each.outcome == "completed" and each.case.name for each, _ in attempts):
+    unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
+    if not unusable or any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):
         return "", ""
     if not unusable[0].case.sizes:
         return "its inputs cannot be run", REAL_INPUTS_HINT
@@ -219,7 +219,7 @@ def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
 
 
 def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
-    """Cases of which it is not known whether the model gives the right outputs; mere guesses are not promised."""
+    """Find the cases that cannot be run, except those with guessed sizes."""
     return {
         attempt.case.name
         for model in runs
@@ -229,17 +229,17 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
 
 
 def _completed_sizes(ran: Sequence[ObservedRun]) -> list[SizeSetting]:
-    """The sizes at which the model has run already, those of its source's example first."""
+    """Return the sizes at which the model has run, those of its source's example first."""
     completed = [case for _, case, got in _case_results(ran) if got.failure is None and case.sizes]
     return [dict(case.sizes) for case in sorted(completed, key=lambda case: case.origin != "source")]
 
 
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
-    """Every case that came to its end, on each runtime and at each level."""
-    for each in ran:
-        match each.observation:
+    """Yield every completed case, on each runtime and at each level."""
+    for run in ran:
+        match run.observation:
             case Completed(result=RunResult(cases=results)):
-                for case, got in zip(each.job.cases, results, strict=True):
-                    yield each.runtime, case, got
+                for case, got in zip(run.job.cases, results, strict=True):
+                    yield run.runtime, case, got
             case _:
                 pass

@@ -55,7 +55,7 @@ SubmitJob = Callable[[PlannedRuntime, Job, JobLimits | None], Future[Observation
 
 
 class OutputComparer:
-    """Compares outputs, and searches where a mismatch begins.
+    """Compares outputs, and searches the origin of a mismatch.
 
     `submit` runs a job on a runtime, `ask` in the toolchain; `folder` returns an unused path for files.
     """
@@ -109,7 +109,7 @@ class OutputComparer:
     def _against_float(
         self, started: StartedModel, ran: Sequence[ObservedRun], model: ParityModel
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """A quantized model against the float model that it came from."""
+        """Compare a quantized model with its float model."""
         prepared = started.prepared
         quantized = QuantizedModel(prepared.planned.model, prepared.reading, started.cases, tuple(started.levels))
         quantizing = FloatComparison(
@@ -119,12 +119,12 @@ class OutputComparer:
 
 
 MAX_SEARCHES = 4
-"""So many are made for one model: mismatches that look alike share one."""
+"""Limit of searches for one model: similar mismatches share one."""
 SEARCH_TIME_S = 120.0
-"""After this time no further one is begun for a model."""
+"""No search is started for a model after this time."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs that are no more than so many times larger than each other are taken for one fault."""
+"""Mismatches of the same outputs whose sizes differ by less than this factor count as one fault."""
 SOURCE = "the source"
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
@@ -136,7 +136,7 @@ AskToolchain = Callable[[Job], Observation]  # the toolchain
 
 @dataclass(frozen=True, slots=True)
 class SearchedModel:
-    """The model whose mismatches are looked into."""
+    """A model whose mismatches are searched."""
 
     path: str
     absolute: Path
@@ -146,14 +146,14 @@ class SearchedModel:
     cases: Mapping[str, InputCase]
     runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
-    fresh: Path | None  # what its source was exported to in this run
-    source: Export | None  # what the source was asked for in this run
+    fresh: Path | None  # the export of this run
+    source: Export | None  # the export job of this run
 
 
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """A model that was run, with what its source was asked for."""
+    """Create the input of a search from a model that was run."""
     prepared = started.prepared
     return SearchedModel(
         path=prepared.path,
@@ -161,7 +161,7 @@ def create_searched_model(
         proto=prepared.reading.proto,
         root=settings.project.root,
         folder=settings.project.folder,
-        cases={case.name: case for each in ran for case in each.job.cases},
+        cases={case.name: case for run in ran for case in run.job.cases},
         runtimes={planned.name: planned for planned in started.levels},
         eager=started.sourced.eager,
         fresh=_fresh_export(prepared.exporting),
@@ -180,7 +180,7 @@ def _fresh_export(exporting: ModelExport | None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class _FaultOrigin:
-    """Where mismatches begin: at a node, or in words."""
+    """The origin of a mismatch: a node, or a description."""
 
     first: FirstDifference | None
     at_no_node: str = ""
@@ -188,7 +188,7 @@ class _FaultOrigin:
 
 @dataclass(slots=True)
 class MismatchSearch:
-    """Makes searches; `place` gives an unused path for what they write."""
+    """Searches the origins of mismatches; `place` returns an unused path for files."""
 
     submit: SubmitLimitedJob
     ask: AskToolchain
@@ -199,7 +199,7 @@ class MismatchSearch:
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """The comparisons, each mismatch with where it begins; and why that is not known of some."""
+        """Add the origin to each mismatch; also return the reasons for origins that are not found."""
         self._made, self._ends_at = 0, time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for group in _group_similar(comparisons):
@@ -212,7 +212,7 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> _FaultOrigin | str:
-        """Where it begins, or why that is not known."""
+        """Return the origin, or the reason why it is not found."""
         if self._made >= MAX_SEARCHES or time.monotonic() > self._ends_at:
             return "the time for that is spent on other mismatches of the model"
         self._made += 1
@@ -222,46 +222,46 @@ class MismatchSearch:
             return _FaultOrigin(None, str(elsewhere))
         except (SearchError, UnavailableError) as reason:
             return str(reason)
-        except (OSError, ValueError, KeyError) as error:  # a search is no verdict, and never ends a check
+        except (OSError, ValueError, KeyError) as error:  # a failed search never ends a check
             return f"{type(error).__name__}: {error}"
 
     def _searched(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
-        asked = _select_mismatch(comparison)
-        if asked.case not in model.cases:
-            raise SearchError(f"the inputs of `{asked.case}` are not there any more")
-        output, detail = asked.output.removesuffix(" (layout)"), ""
-        side = self._side(model, comparison.runtime, asked.optimization, asked.case)
-        if comparison.pair == "optimization" or _is_only_optimized(comparison, asked):
-            plain = self._side(model, comparison.runtime, "disabled", asked.case)
+        mismatch = _select_mismatch(comparison)
+        if mismatch.case not in model.cases:
+            raise SearchError(f"the inputs of `{mismatch.case}` are not there any more")
+        output, detail = mismatch.output.removesuffix(" (layout)"), ""
+        side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
+        if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
+            plain = self._side(model, comparison.runtime, "disabled", mismatch.case)
             begun = search_across_levels(plain, side, output)
         elif comparison.reference == SOURCE:
-            begun, detail = self._against_source(model, comparison, side, asked, output)
+            begun, detail = self._against_source(model, comparison, side, mismatch, output)
         else:
-            other = self._reference(model, comparison, asked)
+            other = self._reference(model, comparison, mismatch)
             begun = search_origin(side, other.values, None, [output], exact=False)
         if begun is None:
             raise SearchError("no node by itself is off by more than rounding, which grows from node to node")
-        return create_first_difference(model.proto, begun, asked.case, model.root, model.folder, detail)
+        return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
-    def _reference(self, model: SearchedModel, comparison: Comparison, asked: Difference) -> SearchSide:
+    def _reference(self, model: SearchedModel, comparison: Comparison, mismatch: Difference) -> SearchSide:
         planned = model.runtimes.get(comparison.reference)
         if planned is None:
             raise SearchError(f"{comparison.reference} is not there to be asked")
-        level = asked.optimization if asked.optimization in planned.levels else planned.levels[-1]
-        return self._side(model, comparison.reference, level, asked.case)
+        level = mismatch.optimization if mismatch.optimization in planned.levels else planned.levels[-1]
+        return self._side(model, comparison.reference, level, mismatch.case)
 
     def _against_source(
-        self, model: SearchedModel, comparison: Comparison, side: SearchSide, asked: Difference, output: str
+        self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Against a fresh export on the same runtime, where that one is right; else against the source's own values."""
+        """Compare with a fresh export on the same runtime if that one is right, or with the values of the source."""
         if model.source is None:
             raise SearchError("its source cannot be asked for intermediate values")
         path = model.fresh or create_fresh_export(model.source, self.ask, self.place())
         fresh = match_fresh_export(model.proto, path) if path else None
         if fresh is not None:
-            made = ModelOnDisk(fresh.path, fresh.proto)
-            other = self._side(model, comparison.runtime, asked.optimization, asked.case, made)
-            if _is_fresh_export_nearer(other, side, model, asked, output):
+            exported = ModelOnDisk(fresh.path, fresh.proto)
+            other = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case, exported)
+            if _is_fresh_export_nearer(other, side, model, mismatch, output):
                 begun = search_origin(side, fresh.reference(other), fresh.names, [output], exact=True)
                 return begun, describe_differing_weight(fresh, model.proto, model.absolute, begun)
         return search_program_values(model.source, self.ask, side, fresh, output, self.place()), ""
@@ -296,11 +296,11 @@ class ModelOnDisk:
 
 
 def _is_fresh_export_nearer(
-    fresh: SearchSide, committed: SearchSide, model: SearchedModel, asked: Difference, output: str
+    fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
 ) -> bool:
-    """Whether the fresh export is much nearer to the source on this runtime than the committed model is."""
+    """True if the fresh export is much nearer to the source on this runtime than the committed model."""
     names = [value.name for value in committed.proto.graph.output]
-    eager = (model.eager or {}).get(asked.case)
+    eager = (model.eager or {}).get(mismatch.case)
     if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
         return False
     index = names.index(output)
@@ -313,47 +313,47 @@ def _is_fresh_export_nearer(
 
 
 def _select_mismatch(comparison: Comparison) -> Difference:
-    """The mismatch to look into: the worst one without optimisation, where there is one."""
-    found = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
-    if not found and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
+    """Select the mismatch to search: the worst one, preferably without optimization."""
+    mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
+    if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("outputs of a quantized model are held by ratios, and every node of it rounds")
-    if not found:
+    if not mismatches:
         raise SearchError("it is one of type, shape or number")
-    return find_worst([each for each in found if each.optimization == "disabled"] or found)
+    return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 
-def _is_only_optimized(comparison: Comparison, asked: Difference) -> bool:
-    """Whether the same output of the same case is right without optimisation."""
-    return asked.optimization == "all" and any(
+def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
+    """True if the same output of the same case is right without optimization."""
+    return mismatch.optimization == "all" and any(
         difference.agrees
         and difference.optimization == "disabled"
-        and (difference.case, difference.output) == (asked.case, asked.output)
+        and (difference.case, difference.output) == (mismatch.case, mismatch.output)
         for difference in comparison.differences
     )
 
 
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
-    """The mismatches in groups that are taken for one fault each, by position; the worst of a group comes first."""
+    """Group mismatches that count as one fault, by position; the worst of a group comes first."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
-    found = [
+    mismatched = [
         index
         for index, comparison in enumerate(comparisons)
         if find_mismatches(comparison) and comparison.pair in PAIRS
     ]
-    for index in sorted(found, key=lambda index: -_largest_mismatch(comparisons[index])):
+    for index in sorted(mismatched, key=lambda index: -_largest_mismatch(comparisons[index])):
         each = comparisons[index]
         key = (each.pair, frozenset(one.output for one in find_mismatches(each)), frozenset(_mismatch_levels(each)))
-        known = groups.setdefault(key, [])
+        similar = groups.setdefault(key, [])
         near = [
             group
-            for group in known
+            for group in similar
             if _largest_mismatch(comparisons[group[0]]) <= SAME_FAULT_RATIO * _largest_mismatch(each)
         ]
         if not near:
             near = [[]]
-            known += near
+            similar += near
         near[0].append(index)
-    return [group for known in groups.values() for group in known]
+    return [group for similar in groups.values() for group in similar]
 
 
 def _mismatch_levels(comparison: Comparison) -> set[str]:
@@ -365,8 +365,8 @@ def _largest_mismatch(comparison: Comparison) -> float:
 
 
 def _report_unlocated(model: SearchedModel, comparisons: Sequence[Comparison], reason: str) -> IncompleteCheck:
-    """Why it is not known, once for all runtimes."""
+    """Report the reason once for all runtimes."""
     references = " or ".join(dict.fromkeys(comparison.reference for comparison in comparisons))
     runtimes = {comparison.runtime for comparison in comparisons}
-    said = f"the first node that differs from {references} was not found: {reason}"
-    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", said, by_design=True)
+    text = f"the first node that differs from {references} was not found: {reason}"
+    return IncompleteCheck(Stage.PARITY, model.path, runtimes.pop() if len(runtimes) == 1 else "", text, by_design=True)

@@ -1,4 +1,4 @@
-"""Quantized models beside the float models that they came from: the same cases, and the layers that lose most."""
+"""Compare quantized models with their float models on the same cases, and find the layers that lose most."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class IncomparableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class QuantizedModel:
-    """A quantized model, what it is fed, and where it is run."""
+    """A quantized model with its cases and runtimes."""
 
     model: SelectedModel
     reading: ParsedModel
@@ -134,19 +134,21 @@ class FloatComparison:
         self, quantized: QuantizedModel, real: FloatRun, comparisons: Sequence[Comparison]
     ) -> Iterator[Comparison]:
         """Those that drift get the worst layers of the newest runtime on which the model does."""
-        drifting = [each for each in comparisons if find_mismatches(each)]
+        drifting = [comparison for comparison in comparisons if find_mismatches(comparison)]
         if not drifting:
             yield from comparisons
             return
-        layers = self._layers(quantized, real, max(drifting, key=lambda each: runtime_sort_key(each.runtime)))
+        layers = self._layers(
+            quantized, real, max(drifting, key=lambda comparison: runtime_sort_key(comparison.runtime))
+        )
         for comparison in comparisons:
             yield msgspec.structs.replace(comparison, layers=layers) if find_mismatches(comparison) else comparison
 
     def _layers(self, quantized: QuantizedModel, real: FloatRun, comparison: Comparison) -> tuple[Layer, ...]:
-        found = find_worst(find_mismatches(comparison))
-        case = next((each for each in quantized.cases if each.name == found.case), None)
+        mismatch = find_worst(find_mismatches(comparison))
+        case = next((candidate for candidate in quantized.cases if candidate.name == mismatch.case), None)
         planned = next((runtime for runtime in quantized.runtimes if runtime.name == comparison.runtime), None)
-        if case is None or planned is None or found.metric in ("shape", "type", "outputs"):
+        if case is None or planned is None or mismatch.metric in ("shape", "type", "outputs"):
             return ()
         pairs = pair_tensors(quantized.reading.proto, real.reading.proto)
         try:
@@ -156,7 +158,7 @@ class FloatComparison:
                 quantized.reading.proto,
                 _quantized_value_names(pairs),
                 case,
-                _choose_level(comparison, found),
+                _choose_level(comparison, mismatch),
             )
             theirs = self._values(
                 real.runtime, real.path, real.reading.proto, _float_value_names(pairs), case, "disabled"
@@ -177,14 +179,14 @@ class FloatComparison:
         level: Optimization,
     ) -> dict[str, NDArray[Any]]:
         """What the model computes of these values, those that it is fed and its own weights included."""
-        made = {name for node in proto.graph.node for name in node.output}
-        wanted = [name for name in names if name in made]
-        values = {name: np.load(found) for name, found in case.inputs.items()}
+        computed = {name for node in proto.graph.node for name in node.output}
+        wanted = [name for name in names if name in computed]
+        values = {name: np.load(file) for name, file in case.inputs.items()}
         for portion in split_by_size(proto, wanted, case.sizes, MAX_EXPOSED_BYTES):
             exposed = expose_values(proto, path, portion, self._place())
             answer = self.run(planned, exposed, (case,), level).result()
             outputs = list_outputs((case,), require_run_result(answer, f"`{path.name}`"))
-            values |= {name: np.load(found) for (_, name), found in outputs.paths.items() if found is not None}
+            values |= {name: np.load(file) for (_, name), file in outputs.paths.items() if file is not None}
         return {**_load_weights(proto, path, set(names)), **values}
 
 
@@ -203,16 +205,16 @@ def _choose_level(comparison: Comparison, found: Difference) -> Optimization:
 
 
 def _load_weights(proto: ModelProto, path: Path, names: set[str]) -> dict[str, NDArray[Any]]:
-    found = {}
+    weights = {}
     for tensor in proto.graph.initializer:
         if tensor.name in names:
             try:
-                whole = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-                whole.raw_data = b"".join(read_chunks(tensor, path))
-                found[tensor.name] = numpy_helper.to_array(whole)
+                stored = type(tensor)(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+                stored.raw_data = b"".join(read_chunks(tensor, path))
+                weights[tensor.name] = numpy_helper.to_array(stored)
             except (UnreadableWeightError, OSError, ValueError, TypeError):
                 continue
-    return found
+    return weights
 
 
 # The float model
@@ -235,7 +237,9 @@ def _read_float_model(path: Path, name: str, model: SelectedModel) -> ParsedMode
 def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) -> None:
     ours, theirs = ({value.name: value.type for value in facts.inputs} for facts in (quantized, real))
     if ours != theirs:
-        differing = sorted(each for each in {*ours, *theirs} if ours.get(each) != theirs.get(each))
+        differing = sorted(
+            input_name for input_name in {*ours, *theirs} if ours.get(input_name) != theirs.get(input_name)
+        )
         raise IncomparableError(f"the float model `{name}` takes other inputs: `{'`, `'.join(differing)}`")
     if len(quantized.outputs) != len(real.outputs):
         raise IncomparableError(
@@ -248,14 +252,14 @@ def _newest_onnxruntime(runtimes: Sequence[PlannedRuntime], name: str) -> Planne
     fit = [runtime for runtime in runtimes if runtime.runtime.engine.startswith(ENGINE)] or list(runtimes)
     if not fit:
         raise IncomparableError(f"there is no runtime to run the float model `{name}` on")
-    return max(fit, key=lambda each: runtime_sort_key(each.name))
+    return max(fit, key=lambda runtime: runtime_sort_key(runtime.name))
 
 
 def require_run_result(answer: Observation, name: str) -> RunResult:
-    """What a run gave.
+    """Return the result of a run.
 
     Raises:
-        UnfitError: it gave nothing; `name` is what the message calls the model.
+        IncomparableError: there is none; `name` is the model's name in the message.
     """
     match answer:
         case Completed(result=RunResult() as result):

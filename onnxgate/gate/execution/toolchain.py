@@ -60,20 +60,20 @@ class _SecondExport:
     again: Future[Observation]
 
     def begin(self, submit: Callable[[Job], Future[Observation]]) -> None:
-        """Have it done; where nothing came of the first one, nothing is asked of the second."""
+        """Submit the job if the first export completed; otherwise the answer is that of the first one."""
         try:
             seen = self.first.result()
             if isinstance(seen, Completed):
                 submit(self.job).add_done_callback(self._end)
             else:
                 self.again.set_result(seen)
-        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             self.again.set_exception(error)
 
     def _end(self, done: Future[Observation]) -> None:
         try:
             self.again.set_result(done.result())
-        except BaseException as error:  # noqa: BLE001 - carried to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
             self.again.set_exception(error)
 
 
@@ -113,7 +113,7 @@ class Exporter:
     def export(
         self, planned: PlannedModel, facts: ModelFacts, cases: tuple[InputCase, ...], toolchain: Path
     ) -> ModelExport:
-        """Have a model's source or command write its file, twice where that is judged, and its source asked beside."""
+        """Export a model with its source or command, twice if the export stage runs, and run the source."""
         plan = jobs.plan_export(
             self._settings.project,
             planned,
@@ -123,17 +123,17 @@ class Exporter:
             external_data=bool(facts.external),
             twice=Stage.EXPORT in self._settings.stages,
         )
-        seat = jobs.create_toolchain_spec(toolchain)
+        spec = jobs.create_toolchain_spec(toolchain)
         command = (
-            self._host.submit(seat, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
+            self._host.submit(spec, plan.command) if plan.command and Stage.EXPORT in self._settings.stages else None
         )
-        source = self._host.submit(seat, plan.source) if plan.source else None
+        source = self._host.submit(spec, plan.source) if plan.source else None
         writes = command or source
         again = self._later(plan.again, writes, toolchain) if plan.again and writes else None
         return ModelExport(plan, writes, source, again)
 
     def _later(self, job: Job, first: Future[Observation], toolchain: Path) -> Future[Observation]:
-        """What the second export will give; its worker gets ready while the first ones are made."""
+        """Return the future of a second export; its worker starts while the first exports run."""
         if not self._second_exports and isinstance(job, Export):
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(jobs.create_second_toolchain_spec(toolchain), Probe(exporters=frameworks))
@@ -142,14 +142,14 @@ class Exporter:
         return again
 
     def export_again(self, toolchain: Path | None) -> None:
-        """Begin the second exports as soon as all first ones are done: runtimes wait for those, and not for these."""
+        """Start the second exports after all first ones: runtimes wait only for those."""
         if toolchain is None or not self._second_exports:
             return
-        seat = jobs.create_second_toolchain_spec(toolchain)
+        spec = jobs.create_second_toolchain_spec(toolchain)
 
         def begin(_: Future[Observation]) -> None:
             for second_export in self._second_exports:
-                second_export.begin(lambda job: self._host.submit(seat, job))
+                second_export.begin(lambda job: self._host.submit(spec, job))
 
         self._second_exports[-1].first.add_done_callback(begin)
 
@@ -162,7 +162,7 @@ class Exporter:
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return SourceOutputs(None, None, (explain_missing_reference(prepared.path, observation),))
-        eager = {case.name: found for case, found in zip(prepared.fed.cases, result.eager, strict=False)}
+        eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.reading.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1
         if sample is None or not complete or not self._settings.inputs.takes(sample.name):
@@ -170,7 +170,7 @@ class Exporter:
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
     def ask_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
-        """What the source gives on the cases; None where it cannot be asked."""
+        """Return the outputs of the source for the cases; None if it cannot be run."""
         if prepared.planned.model.settings.source is None:
             return None
         try:
@@ -182,10 +182,10 @@ class Exporter:
         result = answer.result if isinstance(answer, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
             return None
-        return {case.name: found for case, found in zip(cases, result.eager, strict=False)}
+        return {case.name: outputs for case, outputs in zip(cases, result.eager, strict=False)}
 
     def ask(self, job: Job) -> Observation:
-        """What the toolchain answers."""
+        """Run a job in the toolchain."""
         return self._host.submit(jobs.create_toolchain_spec(self._python()), job).result()
 
     def _python(self) -> Path:
@@ -219,27 +219,29 @@ class Exporter:
         """Compare both exports; a second one that fails in another folder is repeated in the project's folder."""
         project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
-        made = export_stage.collect_evidence(project, planned, first, again)
-        failed = made.subject.second.failure if made.subject else None
+        outcome = export_stage.collect_evidence(project, planned, first, again)
+        failed = outcome.subject.second.failure if outcome.subject else None
         if failed is None or not jobs.is_relocated(planned):
-            return made, ()
+            return outcome, ()
         planned = jobs.with_project_folder(planned)
         assert planned.again is not None
-        seat = jobs.create_second_toolchain_spec(self._python())
-        made = export_stage.collect_evidence(project, planned, first, self._host.submit(seat, planned.again).result())
-        if made.subject is not None and made.subject.second.failure is None:
+        spec = jobs.create_second_toolchain_spec(self._python())
+        outcome = export_stage.collect_evidence(
+            project, planned, first, self._host.submit(spec, planned.again).result()
+        )
+        if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = f"it is exported from its own folder alone: from another one it fails with {failed.type}"
-            return made, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
-        return made, ()
+            return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
+        return outcome, ()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelExport:
-    """A model on its way through the toolchain."""
+    """The jobs of one model in the toolchain."""
 
     planned: jobs.ExportPlan
-    writes: Future[Observation] | None  # the job that writes the file; None where only eager outputs are asked for
-    source: Future[Observation] | None  # answers eager outputs; the same job as `writes` where there is no command
+    writes: Future[Observation] | None  # the job that writes the file; None if only eager outputs are computed
+    source: Future[Observation] | None  # computes eager outputs; the same job as `writes` without a command
     again: Future[Observation] | None = None  # writes the file a second time
 
 
@@ -282,12 +284,12 @@ class StartedModel:
 
     @property
     def cases(self) -> tuple[InputCase, ...]:
-        """What the model is fed: its own cases, and the example of its source."""
+        """The cases of the model, and the example of its source."""
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
 def explain_missing_reference(model: str, observation: Observation) -> IncompleteCheck:
-    """Why there are no outputs of the source to compare with."""
+    """Explain why the outputs of the source are missing."""
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
@@ -307,7 +309,7 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:
-    """What was measured in one comparison, as reports say it."""
+    """Return the measurements of one comparison as rows of the report."""
     pair = f"{comparison.runtime} against {comparison.reference}"
     return [
         Measured(
@@ -326,7 +328,7 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 
 def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | None]]:
-    """The figure that decided, then all others."""
+    """Yield the figure that decided, then all others."""
     yield difference.metric, difference.value, difference.bound
     for figure in difference.figures:
         if figure.metric != difference.metric:
@@ -336,10 +338,10 @@ def _list_metrics(difference: Difference) -> Iterator[tuple[str, float, float | 
 def call_inputs(
     project: Project, host: WorkerPool, source: str, folder: Path
 ) -> Sequence[Mapping[str, str]] | InputCases:
-    """What a callable of the project gives, case by case; why it cannot be called here, where nothing calls it.
+    """Return the inputs from a callable of the project, case by case, or the reason why it cannot be called.
 
     Raises:
-        ConfigError: it fails, or gives something else.
+        ConfigError: it fails, or returns something else.
     """
     try:
         python = find_toolchain(
@@ -360,11 +362,11 @@ def call_inputs(
 
 
 def _describe_failure(answer: Observation) -> str:
-    """In one line, with the line of the user's own code where one had a part in it."""
+    """Describe a failure in one line, with the user's line of code if it is known."""
     match answer:
         case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
-            said = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
-            return f"{said} (`{failure.source}`)" if failure.source else said
+            text = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            return f"{text} (`{failure.source}`)" if failure.source else text
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):

@@ -1,1 +1,1 @@
-"""TODO."""
+"""From hits to the report: rules, ignores, verdict, reproduction commands."""

@@ -1,4 +1,4 @@
-"""One report of all that was found: a cell per model and runtime, counts, verdict and exit status."""
+"""Build the report of an outcome, with reproduction commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
-    """The report of one run of the gate; not `drawn`, it has no drawings, which take the models to be read again."""
+    """Build the report of one run; without `drawn` it has no drawings, which need the models to be read again."""
     gathered = outcome.gathered
     verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
     stages = tuple(stage.value for stage in ALL_STAGES if stage in request.stages)
@@ -52,7 +52,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         findings=outcome.findings,
         undecided=report_undone(gathered.undone),
         skipped=report_undone(gathered.skipped),
-        measured=tuple(sorted(gathered.execution.step.measured, key=lambda each: each.model)),
+        measured=tuple(sorted(gathered.execution.step.measured, key=lambda row: row.model)),
         counts=_counts(outcome),
         replays=select_shown_replays(gathered.execution.replays, outcome.findings),
         remarks=tuple(sorted(set(gathered.remarks))),
@@ -74,7 +74,7 @@ def _build_shard(request: GateRequest, outcome: GateOutcome) -> Shard | None:
 
 
 def _draw_nodes(request: GateRequest, outcome: GateOutcome) -> tuple[Drawing, ...]:
-    """Files are read once more where a finding names a node, and only there."""
+    """Draw the nodes that findings name; only their files are read."""
     if not any(finding.level in LEVELS[:2] and not finding.ignored for finding in outcome.findings):
         return ()
     from onnxgate.model.subgraphs.node_context import draw_named_nodes
@@ -93,25 +93,25 @@ def _folder(request: GateRequest) -> str:
 
 
 def _describe_scope(request: GateRequest) -> str:
-    """What was not asked for, in words; a verdict never claims more than was judged."""
+    """Describe what the check leaves out."""
     if request.share is None:
         return "; ".join(_describe_left_out(request, len(request.models)))
     others = len(request.share.whole) - len(request.models)
     elsewhere = f"the other {others} models are" if others > 1 else "the other model is"
-    said = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
-    return "; ".join([said, *_describe_left_out(request, len(request.share.whole))])
+    scope = f"{request.share}: {elsewhere} judged elsewhere" if others else f"{request.share}, which has all models"
+    return "; ".join([scope, *_describe_left_out(request, len(request.share.whole))])
 
 
 def _describe_left_out(request: GateRequest, models: int) -> list[str]:
-    """What is not asked for where so many models are judged."""
+    """List what a check of this many models leaves out."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
-    said = [f"{', '.join(left_out)} not asked for"] if left_out else []
+    parts = [f"{', '.join(left_out)} not asked for"] if left_out else []
     others = len(request.project.models()) - models
     if others > 0:
-        said.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
+        parts.append(f"{others} other model{'s' if others > 1 else ''} not asked for")
     if request.selection.inputs.cases:
-        said.append("other input cases not asked for")
-    return said
+        parts.append("other input cases not asked for")
+    return parts
 
 
 def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
@@ -121,7 +121,7 @@ def _models(outcome: GateOutcome) -> Iterator[ReportedModel]:
 
 
 def _runtimes(request: GateRequest, outcome: GateOutcome) -> Iterator[ReportedRuntime]:
-    used = {runtime.runtime for each in outcome.planned for runtime in each.runtimes}
+    used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
     for name, target, runtime in locked_runtimes(request.project, request.lock):
         if runtime in used:
             yield report_runtime(name, target, runtime)
@@ -192,9 +192,9 @@ def _counts(outcome: GateOutcome) -> dict[str, int]:
     counts |= {
         "ignored": len(outcome.findings) - len(shown),
         "models": len(outcome.planned),
-        "runtimes": len({runtime.name for each in outcome.planned for runtime in each.runtimes}),
+        "runtimes": len({runtime.name for model in outcome.planned for runtime in model.runtimes}),
         "without_source": sum(
-            each.model.settings.source is None and each.model.settings.command is None for each in outcome.planned
+            model.model.settings.source is None and model.model.settings.command is None for model in outcome.planned
         ),
         "undecided": len(report_undone(gathered.undone)),
         "skipped": len(report_undone(gathered.skipped)),
@@ -222,12 +222,12 @@ def find_replays(
     config: str,
     folder: Path | None,
 ) -> tuple[Replay, ...]:
-    """One replay per model of which the rules say something that comes from its input cases.
+    """Find one replay per model with findings that depend on its input cases.
 
-    `say` judges subjects; `cases` are those that each model was run on. `config` is the config's file. Inputs are
-    stored in `folder`, the user's own files excepted.
+    `say` applies rules to subjects; `cases` are those that each model was run on; `config` is the name of the config.
+    Inputs are stored in `folder`, except the user's own files.
     """
-    found = []
+    replays = []
     for model in sorted(cases):
         about = [
             subject for subject in subjects if isinstance(subject, ModelRuns | Comparison) and subject.model == model
@@ -237,33 +237,33 @@ def find_replays(
             continue
         replay = Replay(
             model=model,
-            rules=tuple(sorted({each.rule for each in say(about)})),
+            rules=tuple(sorted({hit.rule for hit in say(about)})),
             cases=chosen,
             seed=seed,
             command=build_command(model, chosen, seed, config),
             inputs=_store_inputs([case for case in cases[model] if case.name in chosen], model, folder),
         )
-        found.append(replay)
-    return tuple(found)
+        replays.append(replay)
+    return tuple(replays)
 
 
 def select_shown_replays(every: Iterable[Replay], findings: Iterable[Finding]) -> tuple[Replay, ...]:
-    """The replays of findings that are shown: neither ignored, nor explained by another."""
-    said = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
-    return tuple(each for each in every if any((each.model, rule) in said for rule in each.rules))
+    """Select the replays of findings that are neither ignored nor explained by another."""
+    shown = {(finding.model, finding.rule) for finding in findings if not finding.ignored}
+    return tuple(replay for replay in every if any((replay.model, rule) in shown for rule in replay.rules))
 
 
 def _minimize_cases(
     subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], say: ApplyRules
 ) -> tuple[str, ...]:
-    """Of the cases as few as will do: none can be left out without the rules saying something else."""
+    """Minimize the cases: without any of those that are left, the hits would differ."""
     wanted = _hits_on_cases(subjects, names, say)
-    kept = list(names) if wanted else []
+    needed = list(names) if wanted else []
     for name in reversed(names if wanted else ()):
-        fewer = [each for each in kept if each != name]
+        fewer = [other for other in needed if other != name]
         if _hits_on_cases(subjects, fewer, say) == wanted:
-            kept = fewer
-    return tuple(kept)
+            needed = fewer
+    return tuple(needed)
 
 
 def _hits_on_cases(
@@ -273,7 +273,7 @@ def _hits_on_cases(
 
 
 def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
-    """The evidence as if only these cases had been run."""
+    """Restrict the evidence to these cases."""
     if isinstance(subject, ModelRuns):
         return msgspec.structs.replace(
             subject,
@@ -286,7 +286,7 @@ def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) ->
 
 
 def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -> tuple[str, ...]:
-    """Names of the files that hold inputs that no file of the user's holds."""
+    """Store generated inputs, and return the names of their files."""
     if folder is None:
         return ()
     from onnxgate.inputs.case_files import store_case_inputs
@@ -296,7 +296,7 @@ def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -
 
 
 def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
-    """What to type; `directory` is the config's folder as seen from where it is typed, "" in that folder itself."""
+    """Build the command; `directory` is the config's folder relative to the current one, "" if they are the same."""
     path = f"./{model}" if model.startswith("-") else model
     words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
     words += [word for case in cases for word in ("--case", case)]
@@ -307,7 +307,7 @@ def build_command(model: str, cases: Iterable[str], seed: int, config: str, dire
 
 
 def _quote_word(word: str) -> str:
-    """A word as every usual shell reads it; as those of POSIX do where it holds what others would take apart."""
+    """Quote a word for all usual shells if possible, and for POSIX shells otherwise."""
     if " " not in word or not _PORTABLE_WORD.fullmatch(word):
         return shlex.quote(word)
     return f'"{word}"'

@@ -1,1 +1,1 @@
-"""TODO."""
+"""A check divided among jobs: plan, shard reports, and their merge."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from onnxgate import __version__, rules
-from onnxgate.core.findings import Hit, Level, OnRuntime, Place, RuleHit, Stage
+from onnxgate.core.findings import Hit, Level, OnRuntime, RuleHit, Stage
 from onnxgate.core.fingerprints import assign_fingerprints
 from onnxgate.core.report import (
     LEVELS,
@@ -20,7 +20,6 @@ from onnxgate.core.report import (
     Finding,
     NotDone,
     Report,
-    ReportedPlace,
     Shard,
     SharedHit,
     SharedIgnore,
@@ -46,7 +45,7 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     """
     Merge reports of different shards of one check; `gaps` is what they leave undecided.
 
-    If all shards are present and there are no gaps, the result equals the report of the undivided check.
+    If all shards are present without gaps, the result equals the report of the undivided check.
     """
     if not reports:
         return _create_empty_report(gaps)
@@ -179,13 +178,13 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     shards = [require_shard(report) for report in reports]
     own_models = [(report, {model.path for model in report.models}) for report in reports]
     about_models = [finding for report, paths in own_models for finding in report.findings if finding.model in paths]
-    known = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
+    runtimes = [f"{runtime.engine} {runtime.version}" for runtime in shards[0].locked]
     entries = [tuple(entry) for entry in zip(*(shard.ignores for shard in shards), strict=True)]
     ignores = Ignores([_merge_ignore(entry) for entry in entries], TODAY)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
-    about_project, met = ignores.apply(resolution.merge_runtimes(resolved, known))
+    about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
     open_stages = _undecided_stages(unknown_names)
     uses = [
@@ -194,7 +193,7 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     ]
     about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
     findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
-    return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), known))
+    return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
 
 
 def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
@@ -205,7 +204,7 @@ def _undecided_stages(unknown_names: Sequence[NotDone]) -> frozenset[Stage]:
 
 def _restore_hit(shared: SharedHit) -> RuleHit:
     hit = Hit(
-        place=_restore_place(shared.place),
+        place=shared.place.to_place(),
         message=shared.message,
         model=shared.model,
         node=shared.node,
@@ -216,10 +215,6 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
         identity=shared.identity,
     )
     return RuleHit(shared.rule, Stage(shared.stage), Level(shared.level), hit)
-
-
-def _restore_place(place: ReportedPlace) -> Place:
-    return Place(place.path, place.line, place.end_line)
 
 
 def _merge_ignore(of_shards: Sequence[SharedIgnore]) -> Ignore:
@@ -244,7 +239,7 @@ def _merge_ignore_use(
     matched = found.union(*(of_shard.found for of_shard in of_shards))
     gone = sum(fingerprint not in matched for fingerprint in listed)
     return IgnoreUse(
-        place=_restore_place(first.place),
+        place=first.place.to_place(),
         rule=first.rule,
         model=first.model,
         until=first.until,

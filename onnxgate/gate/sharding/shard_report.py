@@ -1,4 +1,4 @@
-"""What a report of one shard tells its merge: what concerns more than its own models, before it is weighed."""
+"""Write, read and validate shard reports: the part of a report that its merge needs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 
 
 def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope: str) -> Shard:
-    """The part of the report about the other parts. `scope` is what the whole check leaves out."""
+    """Create the shard part of a report. `scope` is what the whole check leaves out."""
     division = share.division
     return Shard(
         index=share.index,
@@ -60,12 +60,12 @@ def create_shard(request: GateRequest, outcome: GateOutcome, share: Share, scope
 
 
 def list_locked_runtimes(request: GateRequest) -> Iterator[ReportedRuntime]:
-    """Every runtime of the lock, in its order."""
+    """List every runtime of the lock, in its order."""
     return itertools.starmap(report_runtime, locked_runtimes(request.project, request.lock))
 
 
 def _check_key(request: GateRequest, share: Share) -> str:
-    """Equal in all shards of one check: of the same state, divided alike, with the same options."""
+    """Digest what all shards of one check have in common: state, division and options."""
     revision, seed = request.baseline.revision, request.selection.inputs.seed
     against = revision.commit if revision is not None else ""
     stages = sorted(stage.value for stage in request.stages)
@@ -73,13 +73,13 @@ def _check_key(request: GateRequest, share: Share) -> str:
 
 
 def _gate_rule_levels(levels: Mapping[str, str]) -> dict[str, str]:
-    """What the config makes of the gate's own rules, which speak when all is known."""
+    """Select the levels of the gate's own rules, which run after all stages."""
     own = {rule.id for rule in rules.ALL if rule.stage is Stage.GATE}
     return {rule: level for rule, level in sorted(levels.items()) if rule in own}
 
 
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
-    """What rules say of no model of the check."""
+    """Return the hits that are not about a model of the check."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolve_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolve_hit.judged.hit, resolve_hit.judged
@@ -89,7 +89,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
                 level=judged.level.value,
                 stage=judged.stage.value,
                 message=hit.message,
-                place=_report_place(hit.place.path, hit.place.line, hit.place.end_line),
+                place=ReportedPlace.of(hit.place),
                 fix=hit.fix,
                 model=hit.model,
                 node=hit.node,
@@ -103,7 +103,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """What each ignore met in this shard, and whether the shard leaves anything open that it is about."""
+    """Describe what each ignore matches in this shard, and if the shard checked all that it is about."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.whole)
@@ -114,15 +114,15 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
         if assign_fingerprint.hit.model in own
     ]
     _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
-    present = {each.fingerprint for each in judged}
+    present = {hit.fingerprint for hit in judged}
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
-        entry, place = ignores.entries[index], use.place
+        entry = ignores.entries[index]
         listed = entry.fingerprints or ()
         yield SharedIgnore(
             rule=entry.rule,
             model=entry.model,
             reason=entry.reason,
-            place=_report_place(place.path, place.line, place.end_line),
+            place=ReportedPlace.of(use.place),
             until=use.until,
             expired=use.expired,
             sha256=use.sha256,
@@ -137,13 +137,13 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
 
 
 def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedNames]:
-    """What the models of this shard are asked to call their axes and outputs, and what they call them."""
+    """Collect configured names of axes and outputs, with the names that the models of this shard have."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
         return
-    known = resolution.list_model_names(outcome.gathered.facts)
+    model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    for entry_name in collect_entry_names(request.project, known, paths):
+    for entry_name in collect_entry_names(request.project, model_names, paths):
         if entry_name.asked:
             yield SharedNames(
                 asked=tuple(AskedName(where=one.where, kind=one.kind, name=one.name) for one in entry_name.asked),
@@ -153,22 +153,18 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> It
             )
 
 
-def _report_place(path: str, line: int, end_line: int) -> ReportedPlace:
-    return ReportedPlace(path=path, line=line, end_line=end_line)
-
-
 MAX_REPORT_BYTES = 256 * 2**20
 RERUN_HINT = "run the shard's job again, or look in its log for why it did not end"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
-"""What the config may make of a rule."""
+"""Levels of a rule in the config."""
 MERGE_STAGE = "gate"
-"""What is missing was not judged by any stage."""
+"""Stage of what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFile:
-    """One file as it was given: the report of a shard, or why it is none."""
+    """One file: the report of a shard, or the problem with it."""
 
     name: str
     report: Report | None
@@ -178,7 +174,7 @@ class ReportFile:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCheck:
-    """What is known of the check beside its reports; "" and () where nothing is."""
+    """Expected values of the check, independent of its reports; "" and () if they are not known."""
 
     plan: str = ""  # the beginning of the plan's digest
     config: str = ""
@@ -188,22 +184,22 @@ class ExpectedCheck:
 
 @dataclass(slots=True)
 class CollectedReports:
-    """Reports of different shards of one check, and what is missing or does not belong to them."""
+    """Reports of different shards of one check, and all that is missing or does not match."""
 
     reports: list[Report] = field(default_factory=list)
     gaps: list[NotDone] = field(default_factory=list)
 
 
 def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Iterator[Path]:
-    """The files themselves, and what ends in `.json` in folders; `leave_out` are files that are written."""
+    """List files and the `.json` files in folders, except output files (`leave_out`)."""
     written = {path.resolve() for path in leave_out}
     for path in paths:
-        found = sorted(each for each in path.rglob("*.json") if each.is_file()) if path.is_dir() else [path]
-        yield from (each for each in found if each.resolve() not in written)
+        files = sorted(file for file in path.rglob("*.json") if file.is_file()) if path.is_dir() else [path]
+        yield from (file for file in files if file.resolve() not in written)
 
 
 def read_report_file(path: Path) -> ReportFile:
-    """A file's report, where it is a whole one of a shard that this onnxgate wrote."""
+    """Read the report of a shard from a file, and validate it."""
     try:
         if path.stat().st_size > MAX_REPORT_BYTES:
             return ReportFile(str(path), None, f"it has more than {MAX_REPORT_BYTES} bytes")
@@ -219,7 +215,7 @@ class _ReportHead(msgspec.Struct):
 
 
 def decode_report_file(name: str, content: bytes) -> ReportFile:
-    """The report that a file's content is."""
+    """Decode and validate the content of a report file."""
     if not content.strip():
         return ReportFile(name, None, "it is empty: the job that writes it did not end")
     try:
@@ -253,7 +249,7 @@ SHARD_REPORTS_HINT = (
 
 
 def _describe_damage(report: Report, shard: Shard) -> str:
-    """What cannot be so in a report that was written to its end; "" where all of it can."""
+    """Describe what is inconsistent in a report; "" if nothing is."""
     if not is_intact(report):
         return "it was changed after it was written: its content is not that of its digest"
     if not 1 <= shard.of <= MAX_SHARDS or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
@@ -266,7 +262,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
     if not set(report.counts) <= COUNT_NAMES:
         return "it counts what no onnxgate counts"
     ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
-    if not all(_is_rule_name(each.rule) for each in ruled):
+    if not all(_is_rule_name(part.rule) for part in ruled):
         return "it names a rule as none is named"
     if (report.exit, report.verdict) not in {(0, "pass"), (1, "fail"), (3, "undecided")}:
         return f"its verdict is `{report.verdict}` with the exit status {report.exit}"
@@ -274,34 +270,34 @@ def _describe_damage(report: Report, shard: Shard) -> str:
 
 
 def _named_stages(report: Report, shard: Shard) -> set[str]:
-    """All that are named; what nobody judged is of none."""
-    said: tuple[Finding | NotDone | SharedHit, ...]
-    said = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
-    return {*report.stages, *(each.stage for each in said)} - {MERGE_STAGE}
+    """Return the stages that a report names, except the one of what is missing."""
+    parts: tuple[Finding | NotDone | SharedHit, ...]
+    parts = (*report.findings, *report.undecided, *report.skipped, *shard.hits)
+    return {*report.stages, *(part.stage for part in parts)} - {MERGE_STAGE}
 
 
 def _is_rule_name(name: str) -> bool:
     return re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", name) is not None
 
 
-def collect_reports(given: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
-    """The reports that belong together, each shard once, and all that is wrong beside them."""
+def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> CollectedReports:
+    """Select the reports that belong together, one per shard, and report all other problems."""
     collected = CollectedReports()
-    for each in given:
-        if each.report is None:
-            collected.gaps.append(_gap(f"`{each.name}` was not merged: {each.problem}", each.hint))
-    sound = [(each.name, each.report) for each in given if each.report is not None]
-    if not sound:
-        collected.gaps += _no_shard_reports(expected, bool(given))
+    for file in files:
+        if file.report is None:
+            collected.gaps.append(_gap(f"`{file.name}` was not merged: {file.problem}", file.hint))
+    valid = [(file.name, file.report) for file in files if file.report is not None]
+    if not valid:
+        collected.gaps += _no_shard_reports(expected, bool(files))
         return collected
-    common, _ = Counter(_check_identity(report) for _, report in sound).most_common(1)[0]
-    preferred = [_check_identity(report) for _, report in sound if expected.plan and _matches_plan(report, expected)]
+    common, _ = Counter(_check_identity(report) for _, report in valid).most_common(1)[0]
+    preferred = [_check_identity(report) for _, report in valid if expected.plan and _matches_plan(report, expected)]
     common = preferred[0] if preferred else common
-    for name, report in sound:
+    for name, report in valid:
         if _check_identity(report) != common:
             collected.gaps.append(_gap(f"`{name}` was not merged: {_describe_other_check(report)}", SAME_CHECK_HINT))
     collected.reports = _one_report_per_shard(
-        [pair for pair in sound if _check_identity(pair[1]) == common], collected.gaps
+        [pair for pair in valid if _check_identity(pair[1]) == common], collected.gaps
     )
     lead = collected.reports[0].shard
     assert lead is not None
@@ -318,19 +314,19 @@ def _gap(reason: str, hint: str, model: str = "") -> NotDone:
 
 
 def _no_shard_reports(expected: ExpectedCheck, any_given: bool) -> list[NotDone]:
-    said = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
+    reason = "none of the reports is one of a shard" if any_given else "there is no report of any shard"
     hint = "give what `onnxgate check --shard i/N --output json=FILE` wrote"
-    return [_gap(said, hint, model) for model in expected.models or ("",)]
+    return [_gap(reason, hint, model) for model in expected.models or ("",)]
 
 
 def _check_identity(report: Report) -> object:
-    """What all shards of one check have in common."""
+    """Return what all shards of one check have in common."""
     shard = report.shard
     assert shard is not None
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     rules = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
-    asked = tuple(name.asked for name in shard.names)
-    return (*state, *rules, asked, report.folder, report.stages, report.against, tuple(report.counts))
+    names = tuple(name.asked for name in shard.names)
+    return (*state, *rules, names, report.folder, report.stages, report.against, tuple(report.counts))
 
 
 def _matches_plan(report: Report, expected: ExpectedCheck) -> bool:
@@ -344,10 +340,10 @@ def _describe_other_check(report: Report) -> str:
     return f"it is shard {shard.index} of {shard.of} of another check than the others (`{key}`)"
 
 
-def _one_report_per_shard(sound: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """One report per shard; of two that differ the one that closes the gate, if one does."""
+def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
+    """Select one report per shard; of two that differ, the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
-    for name, report in sound:
+    for name, report in valid:
         assert report.shard is not None
         by_shard.setdefault(report.shard.index, []).append((name, report))
     for index, pairs in by_shard.items():
@@ -367,7 +363,7 @@ def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator
 
 
 def _missing_shards(lead: Shard, there: Sequence[int]) -> Iterator[NotDone]:
-    """The models of shards that have no report, one each."""
+    """Yield a gap for each model of a shard without report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in there:
             hint = f"its job did not end, or its report was not given: run shard {index}/{lead.of} again"
