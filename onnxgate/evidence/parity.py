@@ -1,7 +1,9 @@
-"""Subjects of the parity stage's rules: measured differences, values only."""
+"""Subjects of the parity stage's rules: measured differences."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -83,3 +85,20 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     first: FirstDifference | None = None  # of what disagrees, where it was looked for and found
     at_no_node: str = ""  # where it begins instead, in words
     known_limit: str = ""  # of the engine, where it explains what disagrees: "tract: computes attention …"
+
+
+def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
+    """Return the differences beyond their bound."""
+    return tuple(difference for difference in comparison.differences if not difference.agrees)
+
+
+def find_worst(differences: Sequence[Difference]) -> Difference:
+    """Return the difference farthest beyond its bound; another type, shape or number of outputs is worse than any."""
+    return max(differences, key=_excess_over_bound)
+
+
+def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
+    if difference.metric in RATIO_METRICS:
+        return False, difference.bound - difference.value
+    share = difference.value / difference.bound if difference.bound else math.inf
+    return difference.metric in {"outputs", "type", "shape"}, share

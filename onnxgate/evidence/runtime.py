@@ -1,7 +1,9 @@
-"""Subjects of the runtime stage's rules: recorded observations, values only."""
+"""Subjects of the runtime stage's rules: the runs of a model, and which of them count against it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -113,3 +115,109 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
     unused_providers: tuple[str, ...] = ()  # asked for, and not what the session runs on
+
+
+FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
+"""Outcomes that end a level, most severe first. They hide everything else that happened."""
+
+_OUT_OF_BOUNDS = re.compile(r"out of (?:data )?bounds|index is out of range|must be within the inclusive range")
+"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31."""
+
+_UNKNOWN_CATEGORY = re.compile("Unknown Category")
+"""Source: OneHotEncoder of ONNX Runtime 1.15 to 1.31, where `zeros` is 0."""
+
+
+def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
+    """Return the attempts with the most severe outcome that ends a level, or none if no level was ended."""
+    for outcome in FATAL_OUTCOMES:
+        found = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
+        if found:
+            return found
+    return ()
+
+
+def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a failure is about the inputs rather than about the model.
+
+    It is if the source fails on them too. It also is if nothing proves that generated inputs are valid, and a value is
+    out of bounds or their sizes are a guess.
+    """
+    if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
+        return False
+    return (
+        attempt.source == "failed"
+        or has_guessed_sizes(attempt, runs)
+        or (_is_unproven(attempt, runs) and _is_out_of_range(attempt))
+    )
+
+
+def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a case that failed has guessed sizes of which nothing proves that the model supports them.
+
+    A case that runs on some runtime proves its sizes of all axes but the leading ones, of which any size should work.
+    """
+    if attempt.outcome != "run-refused" or not attempt.case.guessed or not _is_unproven(attempt, runs):
+        return False
+    doubtful = [axis for axis in attempt.case.guessed if axis not in attempt.case.leading]
+    return not any(
+        all(accepted_attempt.case.sizes.get(axis) == attempt.case.sizes[axis] for axis in doubtful)
+        for accepted_attempt in _accepted_attempts(runs)
+    )
+
+
+def is_proven_fault(attempt: Attempt) -> bool:
+    """Return whether a non-finite output is the model's fault: its source is finite there, or the inputs are real."""
+    return attempt.source == "finite" or attempt.case.origin in ("user", "source")
+
+
+def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
+    """Return case and output of the non-finite outputs that are reported as the model's fault."""
+    attempts = [
+        attempt
+        for model in runs
+        if not select_worst_attempts(model)
+        for attempt in model.attempts
+        if is_proven_fault(attempt)
+    ]
+    return frozenset((attempt.case.name, output) for attempt in attempts for output in attempt.outputs.not_finite)
+
+
+def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
+    """Return the attempts at cases that some runtime completed."""
+    return [
+        attempt
+        for attempt in runs.attempts
+        if attempt.case.name and (_is_completed(attempt) or attempt.case.name in runs.usable_cases)
+    ]
+
+
+def _is_completed(attempt: Attempt) -> bool:
+    return attempt.outcome == "completed"
+
+
+def explain_unusable(attempt: Attempt) -> str:
+    """Describe why the inputs of a case cannot be run."""
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    if attempt.source == "failed":
+        return "its source fails on them too"
+    if _OUT_OF_BOUNDS.search(text):
+        return "an index is out of bounds"
+    if _UNKNOWN_CATEGORY.search(text):
+        return "a value is none of the categories that it knows"
+    return "their sizes are a guess"
+
+
+def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether no source, other runtime or other level ran the generated inputs."""
+    if (
+        attempt.case.origin != "generated"
+        or attempt.source in ("finite", "not-finite")
+        or attempt.case.name in runs.usable_cases
+    ):
+        return False
+    return not any(each.outcome == "completed" and each.case.name == attempt.case.name for each in runs.attempts)
+
+
+def _is_out_of_range(attempt: Attempt) -> bool:
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from onnxgate.core.findings import Place
-from onnxgate.evidence.parity import RATIO_METRICS, Comparison, Difference, FirstDifference
+from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
     "config": "by `tolerance`",
@@ -22,11 +22,6 @@ REQUIREMENT_SOURCES = {
     "lock": "by what the lock recorded",
     "type": "by default for quantized models",
 }
-
-
-def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
-    """The differences beyond their bound."""
-    return tuple(difference for difference in comparison.differences if not difference.agrees)
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:
@@ -67,18 +62,6 @@ def _is_text(difference: Difference) -> bool:
 def _toml_key(name: str) -> str:
     """A name as a key of TOML."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
-
-
-def find_worst(differences: Sequence[Difference]) -> Difference:
-    """The one that is farthest beyond its bound; what is no figure at all is worse than any figure."""
-    return max(differences, key=_excess_over_bound)
-
-
-def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
-    if difference.metric in RATIO_METRICS:
-        return False, difference.bound - difference.value
-    share = difference.value / difference.bound if difference.bound else math.inf
-    return difference.metric in {"outputs", "type", "shape"}, share
 
 
 def describe_worst(comparison: Comparison) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, Place, join_phrases
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.parity import Comparison, Layer
+from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst, find_mismatches
+from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
     create_identity,
@@ -15,7 +15,6 @@ from onnxgate.rules.parity._mismatches import (
     describe_worst,
     find_first_node,
     find_first_place,
-    find_mismatches,
     suggest_acceptance,
 )
 

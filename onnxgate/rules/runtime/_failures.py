@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onnxgate.core.findings import Place
-from onnxgate.core.jobs import Failure
-from onnxgate.evidence.runtime import Attempt, ModelRuns
-
-MAX_FAILURE_LENGTH = 200
-
-FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
-"""Outcomes that end a level, gravest first; where one is there, what else happened is not said."""
-
-_PREFIXES = re.compile(
-    r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
-    r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
-)
-"""Parts of a text of ONNX Runtime that say where, not what; line numbers change with every release."""
-
-_CONDITION = re.compile(r"^[^.]{1,120} was false\. (?=\S)")
-"""The condition in C++ before the sentence that explains it; it changes with releases, the sentence does not."""
-
-_OUT_OF_BOUNDS = re.compile(r"out of (?:data )?bounds|index is out of range|must be within the inclusive range")
-"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31."""
-
-_UNKNOWN_CATEGORY = re.compile("Unknown Category")
-"""Source: OneHotEncoder of ONNX Runtime 1.15 to 1.31, where `zeros` is 0."""
-
-
-def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """The attempts with the gravest outcome of those that end a level; none where every case came to its end."""
-    for outcome in FATAL_OUTCOMES:
-        found = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
-        if found:
-            return found
-    return ()
+from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_worst_attempts
 
 
 def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
@@ -47,94 +17,6 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
     return tuple(
         attempt for attempt in runs.attempts if attempt.outcome == "run-refused" and not is_unusable(attempt, runs)
     )
-
-
-def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Whether a failure tells of the inputs rather than of the model.
-
-    That is so where the source fails on them too, and where nothing proves generated inputs and a value is out of
-    bounds, or their sizes are a mere guess.
-    """
-    if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
-        return False
-    return (
-        attempt.source == "failed"
-        or has_guessed_sizes(attempt, runs)
-        or (_is_unproven(attempt, runs) and _is_out_of_range(attempt))
-    )
-
-
-def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Whether a case that failed has sizes that nobody told and of which nothing proves that the model takes them.
-
-    Where a case runs on some runtime, the sizes that it has of the axes behind the leading ones are proven, and any
-    size of a leading axis should do.
-    """
-    if attempt.outcome != "run-refused" or not attempt.case.guessed or not _is_unproven(attempt, runs):
-        return False
-    doubtful = [axis for axis in attempt.case.guessed if axis not in attempt.case.leading]
-    return not any(
-        all(accepted_attempt.case.sizes.get(axis) == attempt.case.sizes[axis] for axis in doubtful)
-        for accepted_attempt in _accepted_attempts(runs)
-    )
-
-
-def is_proven_fault(attempt: Attempt) -> bool:
-    """Whether an output that is not finite is the model's fault: its source gives numbers there, or inputs are real."""
-    return attempt.source == "finite" or attempt.case.origin in ("user", "source")
-
-
-def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
-    """Case and output of which it is the model's proven fault, said as such, that they are not finite."""
-    attempts = [
-        attempt
-        for model in runs
-        if not select_worst_attempts(model)
-        for attempt in model.attempts
-        if is_proven_fault(attempt)
-    ]
-    return frozenset((attempt.case.name, output) for attempt in attempts for output in attempt.outputs.not_finite)
-
-
-def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
-    """The attempts at cases that were run, here or on another runtime."""
-    return [
-        attempt
-        for attempt in runs.attempts
-        if attempt.case.name and (_is_completed(attempt) or attempt.case.name in runs.usable_cases)
-    ]
-
-
-def _is_completed(attempt: Attempt) -> bool:
-    return attempt.outcome == "completed"
-
-
-def explain_unusable(attempt: Attempt) -> str:
-    """Why the inputs of a case cannot be run, in words."""
-    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
-    if attempt.source == "failed":
-        return "its source fails on them too"
-    if _OUT_OF_BOUNDS.search(text):
-        return "an index is out of bounds"
-    if _UNKNOWN_CATEGORY.search(text):
-        return "a value is none of the categories that it knows"
-    return "their sizes are a guess"
-
-
-def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Whether neither the source, nor another runtime, nor another level took the generated inputs."""
-    if (
-        attempt.case.origin != "generated"
-        or attempt.source in ("finite", "not-finite")
-        or attempt.case.name in runs.usable_cases
-    ):
-        return False
-    return not any(each.outcome == "completed" and each.case.name == attempt.case.name for each in runs.attempts)
-
-
-def _is_out_of_range(attempt: Attempt) -> bool:
-    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
-    return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +71,6 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
     """The source line that made the node, else where the model stands."""
     return runs.node_places.get(node, runs.place)
-
-
-def shorten_failure(failure: Failure | None) -> str:
-    """What the runtime said, as one short line without its own file names; where it said nothing, the error's name."""
-    said = (failure.text.strip() or failure.type) if failure is not None else ""
-    text = " ".join(said.split()).replace("`", "'")
-    before = ""
-    while before != text:
-        before, text = text, _PREFIXES.sub("", text)
-    text = _CONDITION.sub("", text)
-    return text if len(text) <= MAX_FAILURE_LENGTH else text[: MAX_FAILURE_LENGTH - 1] + "…"
 
 
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:

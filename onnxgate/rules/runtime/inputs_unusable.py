@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import (
+from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.evidence.runtime import (
+    Attempt,
+    ModelRuns,
     explain_unusable,
     has_guessed_sizes,
     is_unusable,
     select_worst_attempts,
-    shorten_failure,
 )
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.relations import HitReference, confirms, explained_by
-from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
+from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
     describe_failure,
     describe_memory_limit,
     find_failing_node,
     find_failing_place,
-    select_worst_attempts,
-    shorten_failure,
 )
 
 RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
