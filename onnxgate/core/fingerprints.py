@@ -12,29 +12,29 @@ from onnxgate.core.findings import Hit, RuleHit, mask_numbers, runtime_sort_key
 FindingIdentity = tuple[str, str, str]  # rule; model, or file where it is about none; problem
 
 
-def assign_fingerprints(judged: Sequence[RuleHit]) -> list[RuleHit]:
+def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
     Each with its fingerprint: one for all that becomes one finding, another for every other finding.
 
     Findings that nothing tells apart but what a new export changes are counted, in the order of the oldest runtime
     and of their words: it is their number that is known, and one more is new.
     """
-    if all(each.fingerprint or each.silent for each in judged):
-        return list(judged)
-    found: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
-    for index, each in enumerate(judged):
-        if not each.silent:
-            found.setdefault(_finding_identity(each), {}).setdefault(_distinguishing_fields(each), []).append(index)
-    made = list(judged)
-    for base, apart in found.items():
+    if all(hit.fingerprint or hit.silent for hit in hits):
+        return list(hits)
+    by_identity: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
+    for index, hit in enumerate(hits):
+        if not hit.silent:
+            by_identity.setdefault(_finding_identity(hit), {}).setdefault(_distinguishing_fields(hit), []).append(index)
+    marked = list(hits)
+    for base, apart in by_identity.items():
         members = list(apart.values())
         if len(members) > 1:
-            members.sort(key=lambda indices: min(_hit_sort_key(judged[index]) for index in indices))
+            members.sort(key=lambda indices: min(_hit_sort_key(hits[index]) for index in indices))
         for number, indices in enumerate(members):
             fingerprint = _hash_identity(base, number)
             for index in indices:
-                made[index] = replace(judged[index], fingerprint=fingerprint)
-    return made
+                marked[index] = replace(hits[index], fingerprint=fingerprint)
+    return marked
 
 
 def _finding_identity(judged: RuleHit) -> FindingIdentity:

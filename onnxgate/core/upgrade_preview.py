@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from onnxgate.core.report import CellState, Finding, Measured, NotDone, Report
-from onnxgate.evidence.parity import RATIO_METRICS
+from onnxgate.core.report import RATIO_METRICS, CellState, Finding, Measured, NotDone, Report
 
 
 class PreviewPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,7 @@ from typing import Literal
 import msgspec
 
 from onnxgate.core.findings import Place
-
-RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
-element is the largest."""
+from onnxgate.core.report import RATIO_METRICS
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):

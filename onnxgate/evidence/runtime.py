@@ -130,9 +130,9 @@ _UNKNOWN_CATEGORY = re.compile("Unknown Category")
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
     """Return the attempts with the most severe outcome that ends a level, or none if no level was ended."""
     for outcome in FATAL_OUTCOMES:
-        found = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
-        if found:
-            return found
+        attempts = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
+        if attempts:
+            return attempts
     return ()
 
 
@@ -215,7 +215,7 @@ def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
         or attempt.case.name in runs.usable_cases
     ):
         return False
-    return not any(each.outcome == "completed" and each.case.name == attempt.case.name for each in runs.attempts)
+    return not any(other.outcome == "completed" and other.case.name == attempt.case.name for other in runs.attempts)
 
 
 def _is_out_of_range(attempt: Attempt) -> bool:

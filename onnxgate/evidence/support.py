@@ -37,12 +37,12 @@ class NodeGroup:
     @property
     def words(self) -> str:
         """ "node `conv0`, and 3 more"."""
-        said = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
+        text = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
         if self.inside:
-            said += f" inside `{self.inside}`"
+            text += f" inside `{self.inside}`"
         if self.function:
-            said += f" in the local function `{self.function}`"
-        return f"{said}, and {self.others} more" if self.others else said
+            text += f" in the local function `{self.function}`"
+        return f"{text}, and {self.others} more" if self.others else text
 
 
 @dataclass(frozen=True, slots=True)

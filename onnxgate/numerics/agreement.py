@@ -240,9 +240,11 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
     """
     if reference.dtype.kind not in "fc" or not reference.size or np.array_equal(candidate, reference):
         return False
-    told = np.isfinite(reference) & np.isfinite(candidate)
-    largest = float(np.abs(reference[told]).max(initial=0.0))
-    return largest <= allowed and float(np.abs(candidate[told] - reference[told]).max(initial=0.0)) > close * largest
+    finite = np.isfinite(reference) & np.isfinite(candidate)
+    largest = float(np.abs(reference[finite]).max(initial=0.0))
+    return (
+        largest <= allowed and float(np.abs(candidate[finite] - reference[finite]).max(initial=0.0)) > close * largest
+    )
 
 
 def _is_all_nan(array: Array) -> bool:

@@ -131,8 +131,8 @@ def compute_cosine(a: Array, b: Array) -> float:
     if x == 0.0 or y == 0.0:
         return 1.0 if x == y else 0.0
     a, b = a / x, b / y
-    found = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
-    return min(max(found, -1.0), 1.0)
+    similarity = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
+    return min(max(similarity, -1.0), 1.0)
 
 
 def compute_rms(array: Array) -> float:
@@ -156,9 +156,9 @@ def _quantile(values: Array, share: float) -> float:
 
 def _max_relative(distance: Array, reference: Array) -> float:
     magnitude = np.abs(reference)
-    told = magnitude > 0
+    nonzero = magnitude > 0
     with np.errstate(over="ignore"):
-        return float((distance[told] / magnitude[told]).max(initial=0.0))
+        return float((distance[nonzero] / magnitude[nonzero]).max(initial=0.0))
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
@@ -175,8 +175,8 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
     a, b = a.astype(np.float64), b.astype(np.float64)
-    whole = ~(np.isnan(a).any(axis=1) | np.isnan(b).any(axis=1))
-    a, b = a[whole], b[whole]
+    complete = ~(np.isnan(a).any(axis=1) | np.isnan(b).any(axis=1))
+    a, b = a[complete], b[complete]
     if not a.size:
         return 0, 0, 0
     largest = b.max(axis=1)
@@ -185,5 +185,5 @@ def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
         first = (picked == largest) | (largest - picked <= tie)
     least = -min(5, a.shape[1])
     five = np.partition(a, least, axis=1)[:, least]
-    kept = np.take_along_axis(a, b.argmax(axis=1)[:, None], axis=1)[:, 0] >= five
-    return len(a), int(first.sum()), int((kept | first).sum())
+    in_top_five = np.take_along_axis(a, b.argmax(axis=1)[:, None], axis=1)[:, 0] >= five
+    return len(a), int(first.sum()), int((in_top_five | first).sum())

@@ -83,13 +83,13 @@ class RatioAgreement:
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
     """What the output must keep of the float model's: the lock's recorded figures less a margin, else the default."""
-    found = locked.quantization.get(output) if locked is not None else None
-    if found is None:
+    measured = locked.quantization.get(output) if locked is not None else None
+    if measured is None:
         return FLOAT_BOUNDS
     return RatioBounds(
-        sqnr_db=min(found.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
-        cosine=min(1.0 - 2.0 * (1.0 - found.cosine), 1.0 - 1e-6),
-        top1=max(found.top1 - MARGIN_TOP1, 0.0),
+        sqnr_db=min(measured.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
+        cosine=min(1.0 - 2.0 * (1.0 - measured.cosine), 1.0 - 1e-6),
+        top1=max(measured.top1 - MARGIN_TOP1, 0.0),
         bound_from="lock",
     )
 
@@ -123,29 +123,29 @@ def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, s
 def _compare_numbers(
     candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds, scale: OutputScale
 ) -> RatioAgreement:
-    told = np.isfinite(reference)
-    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    finite = np.isfinite(reference)
+    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     own = measure_scale([b])
     spread = max(own.spread, scale.spread)
-    found = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
+    metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
     if power == 0.0:
-        return _compare_with_zeros(exact, found)
+        return _compare_with_zeros(exact, metrics)
     figures = [("sqnr_db", _signal_ratio_db(a, b, power), bounds.sqnr_db)]
     if b.size >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
-        figures.append(("cosine", found.cosine, bounds.cosine))
-    if found.rows:
-        figures.append(("top1", found.top1_share, bounds.top1))
-    failing = [] if found.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
+        figures.append(("cosine", metrics.cosine, bounds.cosine))
+    if metrics.rows:
+        figures.append(("top1", metrics.top1_share, bounds.top1))
+    failing = [] if metrics.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
     metric, value, bound = (failing or figures)[0]
-    agreement = replace(exact, agrees=not failing, max_abs=found.max_abs, detail="")
-    return RatioAgreement(agreement, metric, value, bound, tuple(figures), found)
+    agreement = replace(exact, agrees=not failing, max_abs=metrics.max_abs, detail="")
+    return RatioAgreement(agreement, metric, value, bound, tuple(figures), metrics)
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
     """Signal to noise in decibels over what is finite on both sides; that of equals where there is no signal."""
-    told = np.isfinite(reference) & np.isfinite(candidate)
-    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    finite = np.isfinite(reference) & np.isfinite(candidate)
+    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     power = max(measure_scale([b]).power, scale.power)
     return _signal_ratio_db(a, b, power) if power else MAX_DB
 
@@ -159,10 +159,10 @@ def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
     return min(max(-10.0 * math.log10(noise), -MAX_DB), MAX_DB)
 
 
-def _compare_with_zeros(exact: Agreement, found: Metrics) -> RatioAgreement:
+def _compare_with_zeros(exact: Agreement, metrics: Metrics) -> RatioAgreement:
     """An output of zeros is held to a small number: there is no signal."""
-    agrees = found.max_abs <= ZERO_ATOL
-    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", found.max_abs, ZERO_ATOL, (), found)
+    agrees = metrics.max_abs <= ZERO_ATOL
+    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
@@ -186,10 +186,10 @@ def measure_quantization(
     for name in sorted({name for both in pairs for name in both[0].keys() & both[1].keys()}):
         arrays = [(quantized[name], real[name]) for quantized, real in pairs if name in quantized and name in real]
         scale = measure_scale(real for _, real in arrays)
-        held = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
-        if held and all(each.figures for each in held):
+        agreements = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
+        if agreements and all(each.figures for each in agreements):
             measured[name] = _worst_figures(
-                [{metric: value for metric, value, _ in each.figures} for each in held], source, runtime
+                [{metric: value for metric, value, _ in each.figures} for each in agreements], source, runtime
             )
     return measured
 

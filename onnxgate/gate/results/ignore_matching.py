@@ -41,7 +41,7 @@ class Ignores:
         fingerprints where another one accepts the finding first.
         """
         met: list[set[str]] = [set() for _ in self.entries]
-        weighed = []
+        applied = []
         for finding in findings:
             accepting = None
             for index in self.about(finding.rule, finding.model, finding.fingerprint):
@@ -50,8 +50,8 @@ class Ignores:
                     met[index].add(finding.fingerprint)
                 if holds and accepting is None:
                     accepting = index
-            weighed.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
-        return weighed, [frozenset(each) for each in met]
+            applied.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
+        return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
         """The end date is the last day on which the entry holds."""
@@ -104,9 +104,9 @@ class CheckScope:
 
     def leave_undone(self, undone: Iterable[IncompleteCheck]) -> None:
         """Likewise for what could not be done, and for what builds on it."""
-        for each in undone:
-            after = STAGES_AFTER_RUNS if each.stage is Stage.RUNTIME else frozenset()
-            self.leave_open({each.stage, *after}, [each.model])
+        for check in undone:
+            after = STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
+            self.leave_open({check.stage, *after}, [check.model])
 
     def covers(self, rule_id: str, models: Collection[str]) -> bool:
         """Whether the rule could find what there is to find in these models."""
@@ -141,28 +141,30 @@ def exclude_shared_uses(uses: Iterable[IgnoreUse], others: Collection[str]) -> l
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
     """For each entry by its number the fingerprints that no finding has, where it is known that none has."""
-    found, nothing = {}, [()] * len(ignores.entries)
+    stale, nothing = {}, [()] * len(ignores.entries)
     for index, (use, entry) in enumerate(
         zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)
     ):
         if entry.fingerprints and use.done:
-            found[index] = frozenset(entry.fingerprints)
+            stale[index] = frozenset(entry.fingerprints)
         elif entry.fingerprints and use.stage_ran and use.gone:
-            found[index] = frozenset(entry.fingerprints) - frozenset(present)
-    return found
+            stale[index] = frozenset(entry.fingerprints) - frozenset(present)
+    return stale
 
 
-def _evaluate_entry(index: int, entry: Ignore, expired: bool, scope: CheckScope, found: Collection[str]) -> IgnoreUse:
+def _evaluate_entry(
+    index: int, entry: Ignore, expired: bool, scope: CheckScope, fingerprints: Collection[str]
+) -> IgnoreUse:
     models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
     listed = entry.fingerprints or ()
-    gone = sum(each not in found for each in listed)
+    gone = sum(fingerprint not in fingerprints for fingerprint in listed)
     return IgnoreUse(
         place=scope.project.place("ignore", str(index)),
         rule=entry.rule,
         model=entry.model,
         until=entry.until.isoformat() if entry.until else "",
         expired=expired,
-        used=gone < len(listed) if listed else bool(found),
+        used=gone < len(listed) if listed else bool(fingerprints),
         stage_ran=scope.covers(entry.rule, models),
         sha256=entry.sha256 or "",
         content_there=entry.sha256 is None or may_have_content(entry.sha256.lower(), models, scope),

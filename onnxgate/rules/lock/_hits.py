@@ -45,6 +45,6 @@ def create_note_hit(change: ModelChange, message: str, identity: str, *, unless:
 
 def quote_names(names: Sequence[str]) -> str:
     """Names in a row, and how many more there are: "`a`, `b` and 3 more"."""
-    said = [f"`{name}`" for name in names[:MAX_NAMES]]
-    more = len(names) - len(said)
-    return join_phrases([*said, f"{more} more"] if more else said)
+    text = [f"`{name}`" for name in names[:MAX_NAMES]]
+    more = len(names) - len(text)
+    return join_phrases([*text, f"{more} more"] if more else text)

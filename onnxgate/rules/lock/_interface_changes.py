@@ -250,7 +250,7 @@ def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
-    followed = {(was, now) for each in inputs for was, now in _pair_axes(each)}
+    followed = {(was, now) for pair in inputs for was, now in _pair_axes(pair)}
     return any(
         isinstance(was, int) and isinstance(now, str) and (now == UNNAMED_AXIS or (was, now) not in followed)
         for was, now in _pair_axes(pair)
@@ -267,15 +267,15 @@ def format_type(value: ValueInfo) -> str:
     return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
 
 
-def is_reordered(found: InterfaceMatch) -> bool:
+def is_reordered(match: InterfaceMatch) -> bool:
     """Whether those that stayed follow each other in another order."""
-    positions = [pair.now for pair in found.pairs]
+    positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
     """Outputs behind a new one that stands before them, in an order that is the same: the first one first."""
-    found = match_outputs(change)
-    if is_reordered(found):
+    match = match_outputs(change)
+    if is_reordered(match):
         return ()
-    return tuple(pair for pair in found.pairs if pair.now > pair.was)
+    return tuple(pair for pair in match.pairs if pair.now > pair.was)

@@ -45,7 +45,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     Integers and booleans are held to a tolerance that names the output alone, words to none.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
-    named = dict.fromkeys(each.output for each in exact if not _is_text(each))
+    named = dict.fromkeys(mismatch.output for mismatch in exact if not _is_text(mismatch))
     if exact and not named:
         return "ignore the finding if this much is accepted: words have no tolerance"
     if not named:
@@ -66,21 +66,25 @@ def _toml_key(name: str) -> str:
 
 def describe_worst(comparison: Comparison) -> str:
     """The detail of a mismatch: the worst figure, its bound and where that comes from, the case, and the level."""
-    found = find_mismatches(comparison)
-    each = find_worst(found)
-    return f"{_describe_difference(each)} in `{each.case}`{_describe_level(found, comparison)}"
+    mismatches = find_mismatches(comparison)
+    mismatch = find_worst(mismatches)
+    return f"{_describe_difference(mismatch)} in `{mismatch.case}`{_describe_level(mismatches, comparison)}"
 
 
 def _describe_figures(difference: Difference) -> str:
     """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
-    found = {figure.metric: figure.value for figure in difference.figures}
-    said = [f"cosine {_format_ratio(found['cosine'])}"] if "cosine" in found and difference.metric != "cosine" else []
-    if "sqnr_db" in found and difference.metric != "sqnr_db":
-        said.append(f"{found['sqnr_db']:.3g} dB")
-    rows = int(found.get("rows", 0))
-    if rows and "top1" in found:
-        said.append(f"argmax agrees in {round(found['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
-    masked = int(found.get("masked elements", 0))
+    mismatches = {figure.metric: figure.value for figure in difference.figures}
+    said = (
+        [f"cosine {_format_ratio(mismatches['cosine'])}"]
+        if "cosine" in mismatches and difference.metric != "cosine"
+        else []
+    )
+    if "sqnr_db" in mismatches and difference.metric != "sqnr_db":
+        said.append(f"{mismatches['sqnr_db']:.3g} dB")
+    rows = int(mismatches.get("rows", 0))
+    if rows and "top1" in mismatches:
+        said.append(f"argmax agrees in {round(mismatches['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
+    masked = int(mismatches.get("masked elements", 0))
     said += [f"{masked} masked elements left out"] if masked else []
     return f" ({', '.join(said)})" if said else ""
 
@@ -123,8 +127,8 @@ def _requirement_source(difference: Difference) -> str:
     return REQUIREMENT_SOURCES[difference.bound_from]
 
 
-def _describe_level(found: Sequence[Difference], comparison: Comparison) -> str:
-    here = {each.optimization for each in found}
+def _describe_level(mismatches: Sequence[Difference], comparison: Comparison) -> str:
+    here = {mismatch.optimization for mismatch in mismatches}
     elsewhere = {difference.optimization for difference in comparison.differences} - here
     return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
 

@@ -34,15 +34,15 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     Narrow the target to releases that agree, replace the operator concerned, or set `tolerance` in `onnxgate.toml` if
     the difference is accepted. With a `source` in the config, the message says which side is right.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "runtime" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "runtime" or not mismatches:
         return
     yield Hit(
         find_first_place(subject),
-        f"{describe_outputs(found)} from that of {subject.reference}{describe_first_node(subject)}",
+        f"{describe_outputs(mismatches)} from that of {subject.reference}{describe_first_node(subject)}",
         model=subject.model,
         node=find_first_node(subject),
-        fix=f"narrow the target to releases that agree, or {suggest_acceptance(found)}",
+        fix=f"narrow the target to releases that agree, or {suggest_acceptance(mismatches)}",
         on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
     )

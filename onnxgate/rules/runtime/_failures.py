@@ -34,29 +34,29 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     None where not every failure is told from the cases that run by an axis, or where the memory limit was hit.
     """
     bad = select_refused_attempts(runs)
-    failing = {each.case.name for each in bad}
+    failing = {attempt.case.name for attempt in bad}
     good = [
         attempt
         for attempt in runs.attempts
         if attempt.outcome == "completed" and attempt.case.name not in failing and attempt.case.sizes
     ]
-    if not good or any(each.refusal.failure is not None and each.refusal.failure.memory for each in bad):
+    if not good or any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in bad):
         return ()
-    found: dict[frozenset[str], list[Attempt]] = {}
+    attempts_by_axes: dict[frozenset[str], list[Attempt]] = {}
     for each in bad:
         axes = (
             axis for axis, size in each.case.sizes.items() if size not in {other.case.sizes.get(axis) for other in good}
         )
-        found.setdefault(frozenset(axes), []).append(each)
-    if frozenset() in found:
+        attempts_by_axes.setdefault(frozenset(axes), []).append(each)
+    if frozenset() in attempts_by_axes:
         return ()
-    least = [axes for axes in found if not any(other < axes for other in found)]
-    return tuple(_create_broken_sizes(found[axes], axes, good) for axes in least)
+    least = [axes for axes in attempts_by_axes if not any(other < axes for other in attempts_by_axes)]
+    return tuple(_create_broken_sizes(attempts_by_axes[axes], axes, good) for axes in least)
 
 
 def _create_broken_sizes(attempts: Sequence[Attempt], axes: frozenset[str], good: Sequence[Attempt]) -> BrokenSizes:
     named = [axis for axis in attempts[0].case.sizes if axis in axes]
-    fails_at, runs_at = ({axis: each.case.sizes[axis] for axis in named} for each in (attempts[0], good[0]))
+    fails_at, runs_at = ({axis: attempt.case.sizes[axis] for axis in named} for attempt in (attempts[0], good[0]))
     return BrokenSizes(tuple(attempts), fails_at, runs_at)
 
 
@@ -64,7 +64,8 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
     """The node that the attempts name: that of the unoptimised graph where they differ, since fusion renames nodes."""
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
-        (each.refusal.node for each in named if each.optimization == "disabled"), named[0].refusal.node if named else ""
+        (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
+        named[0].refusal.node if named else "",
     )
 
 
@@ -76,8 +77,8 @@ def find_failing_place(runs: ModelRuns, node: str) -> Place:
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
     """The detail of a failure: what the runtime says, and at which level where another went well."""
     meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
-    known = f" ({meaning})" if meaning else ""
-    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{known}{describe_level(attempts, runs)}"
+    note = f" ({meaning})" if meaning else ""
+    return f"says `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
 
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:

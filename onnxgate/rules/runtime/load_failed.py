@@ -60,14 +60,16 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
         return
-    found = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
-    told = {level for each in found for level in each.explains}
+    unpredicted = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
+    explained_levels = {level for each in unpredicted for level in each.explains}
     explained = [attempt for attempt in attempts if _find_predictions(attempt, subject)]
-    rest = [attempt for attempt in attempts if attempt not in explained and attempt.optimization not in told]
+    rest = [
+        attempt for attempt in attempts if attempt not in explained and attempt.optimization not in explained_levels
+    ]
     yield from _create_operator_hits(rest, subject)
     rest = [each for each in rest if not each.refusal.unsupported]
     yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
-    yield from (_create_node_hit(each, attempts, subject) for each in found)
+    yield from (_create_node_hit(each, attempts, subject) for each in unpredicted)
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
@@ -76,7 +78,7 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
     Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
     """
     if subject.alone and attempt.refusal.family in NODE_FAMILIES:
-        causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
+        causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
         return tuple(HitReference(cause.rule, cause.claim) for cause in causes)
     return tuple(map(HitReference, RULES_BY_FAMILY.get(attempt.refusal.family, ())))
 
@@ -105,15 +107,15 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
     """Each operator that an engine which lists them all does not have."""
     for attempt in attempts[:1]:
-        for each in attempt.refusal.unsupported:
+        for operator in attempt.refusal.unsupported:
             yield Hit(
-                each.place or subject.place,
-                f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
+                operator.place or subject.place,
+                f"does not load: `{operator.operator}` is refused{f': {operator.words}' if operator.words else ''}",
                 model=subject.model,
-                node=each.node,
+                node=operator.node,
                 fix=OPERATOR_FIX,
                 on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
-                identity=f"operator {each.operator}",
+                identity=f"operator {operator.operator}",
             )
 
 
@@ -148,5 +150,5 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
     """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
     return tuple(
-        HitReference(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused"
+        HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

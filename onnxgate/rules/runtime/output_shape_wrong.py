@@ -34,7 +34,9 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         for wrong in attempt.outputs.wrong_shapes:
             first.setdefault(wrong.output, (attempt, wrong))
     for attempt, wrong in first.values():
-        here = [each for each in subject.attempts if wrong.output in {one.output for one in each.outputs.wrong_shapes}]
+        here = [
+            other for other in subject.attempts if wrong.output in {one.output for one in other.outputs.wrong_shapes}
+        ]
         at = describe_level(here, subject)
         has = f"output `{wrong.output}` has the shape {wrong.shape} {_describe_case(attempt)}"
         yield Hit(

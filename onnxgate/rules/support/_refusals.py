@@ -50,16 +50,16 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             what = "all of the model" if whole else "this operator"
-            known = "" if subject.everywhere else " with support data"
-            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{known} implement {what}"
+            condition = "" if subject.everywhere else " with support data"
+            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{condition} implement {what}"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""
             return f"cast {_describe_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
         case FunctionExpansion():
             return "write it as the operators that ONNX defines it by"
         case OperatorReplacement(domain, name, _, attributes):
-            given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
-            return f"use `{_operator_label(domain, name)}` in its place{f' with {given}' if given else ''}"
+            words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
+            return f"use `{_operator_label(domain, name)}` in its place{f' with {words}' if words else ''}"
         case DomainImport(domain, version):
             where = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of `{domain}` in {where}"

@@ -209,7 +209,8 @@ class GroupVerdicts:
         """The releases that its targets promise and that answered so and answer so."""
         return set(
             _filter_admitted(
-                (each for each in self.then if (self.then[each], self.now[each]) == (then, now)), self.targets
+                (release for release in self.then if (self.then[release], self.now[release]) == (then, now)),
+                self.targets,
             )
         )
 
@@ -223,8 +224,8 @@ def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | Non
     before, after = (
         (_first_loading_release(known.then), _first_loading_release(known.now)) if known is not None else ("", "")
     )
-    found = MinimumRelease(before=before, after=after, lost=_select_releases(views, "loads", "refused"))
-    return found if found.lost or found.before != found.after else None
+    minimum = MinimumRelease(before=before, after=after, lost=_select_releases(views, "loads", "refused"))
+    return minimum if minimum.lost or minimum.before != minimum.after else None
 
 
 def find_possibly_lost(views: Sequence[GroupVerdicts]) -> tuple[str, ...]:
@@ -238,8 +239,8 @@ def find_possibly_refused(views: Sequence[GroupVerdicts]) -> tuple[str, ...]:
 
 
 def _select_releases(views: Sequence[GroupVerdicts], then: LoadVerdict, now: LoadVerdict) -> tuple[str, ...]:
-    found = set[str]().union(*(view.admitted(then, now) for view in views))
-    return tuple(release for release in operators.list_known_releases() if release in found)
+    releases = set[str]().union(*(view.admitted(then, now) for view in views))
+    return tuple(release for release in operators.list_known_releases() if release in releases)
 
 
 def _create_runtime(release: str, targets: Sequence[Target]) -> PlannedRuntime:
@@ -260,13 +261,13 @@ def _first_loading_release(verdicts: LoadVerdicts) -> str:
     if all(loads):
         return every[0]
     return find_support_span(every, loads)[0] or next(
-        (each for each, works in zip(every, loads, strict=True) if works), ""
+        (release for release, works in zip(every, loads, strict=True) if works), ""
     )
 
 
-def _filter_admitted(found: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
+def _filter_admitted(releases: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
     """The releases that a requirement admits, be they locked or not; a build of one's own is none of them."""
     from packaging.requirements import Requirement
 
     admitted = [Requirement(target.runtime).specifier for target in targets if target.python is None]
-    return tuple(release for release in found if any(specifier.contains(release) for specifier in admitted))
+    return tuple(release for release in releases if any(specifier.contains(release) for specifier in admitted))

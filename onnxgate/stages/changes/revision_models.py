@@ -158,15 +158,15 @@ class RevisionModels:
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
         entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
-        said = {each.location: each.sha256 for each in entry.external} if entry is not None else {}
-        return said.get(data.location, data.sha256) == data.sha256
+        locked = {file.location: file.sha256 for file in entry.external} if entry is not None else {}
+        return locked.get(data.location, data.sha256) == data.sha256
 
     def _data_path(self, at: str, location: str) -> str:
         path = resolve_data_path(at, location)
         return self.tree.file(path) if path is not None else ""
 
     def _locked(self, at: str, entry: LockedModel) -> ModelFacts:
-        data = self._data(at, [each.location for each in entry.external], entry)
+        data = self._data(at, [file.location for file in entry.external], entry)
         return msgspec.structs.replace(facts_from_entry(self.relative(at), entry), external=tuple(data))
 
     def _read(self, at: str) -> ModelFacts:
@@ -190,14 +190,14 @@ class RevisionModels:
 
     def _data(self, at: str, locations: Sequence[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
         """The data files: what the tree has of each, else what the lock said of it."""
-        said = {each.location: each for each in entry.external} if entry is not None else {}
+        locked = {file.location: file for file in entry.external} if entry is not None else {}
         for location in sorted(locations):
             where = self._data_path(at, location)
             if where:
                 sha256, size_bytes = self.tree.digest(where)
                 yield ExternalFile(location, size_bytes, sha256)
-            elif location in said:
-                yield said[location]
+            elif location in locked:
+                yield locked[location]
 
     def _written(self, at: str, *, fetch: bool) -> Path:
         """The model's own file; written once."""
@@ -267,8 +267,8 @@ def find_renamed_models(
     All newcomers of the project take part, be they asked for or not; `facts` are of those that can be read.
     """
 
-    def has_same_data(each: NewFile, path: str) -> bool:
-        return each.path in facts and past.is_same(path, each.file, facts[each.path])
+    def has_same_data(file: NewFile, path: str) -> bool:
+        return file.path in facts and past.is_same(path, file.file, facts[file.path])
 
     found = find_moved(past.tree, gone, newcomers, has_same_data)
     rest = [newcomer for newcomer in newcomers if newcomer.path not in found]
@@ -308,7 +308,7 @@ def find_removed_models(past: RevisionModels, project: Project, here: Collection
 def _is_matched_by_config(project: Project, name: str) -> bool:
     """Whether today's config would take a file for a model."""
     patterns, excluded = project.config.models, project.config.exclude
-    if name.startswith("../") or any(covers(each, name) for each in excluded):
+    if name.startswith("../") or any(covers(file, name) for file in excluded):
         return False
     return (
         name.endswith(MODEL_SUFFIX)
@@ -325,13 +325,13 @@ def _matches_pattern(pattern: str, name: str) -> bool:
 
 
 def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
-    held, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
+    prefix, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
     try:
         before = past.facts(path)
     except InvalidAtRevisionError:
         return False
     except MissingAtRevisionError as error:
-        remarks.append(f"{held} whether it is {at} cannot be told: {error.reason}")
+        remarks.append(f"{prefix} whether it is {at} cannot be told: {error.reason}")
         return False
     if _value_kinds(before.inputs) == _value_kinds(after.inputs) and _value_kinds(before.outputs) == _value_kinds(
         after.outputs
@@ -339,7 +339,7 @@ def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent
         return True
     if percent >= NEARLY_IDENTICAL_PERCENT and _share_names(before, after):
         return True
-    remarks.append(f"{held} {at} may be what it was called, and their inputs or outputs are too different to tell")
+    remarks.append(f"{prefix} {at} may be what it was called, and their inputs or outputs are too different to tell")
     return False
 
 
@@ -354,4 +354,4 @@ def _share_names(before: ModelFacts, after: ModelFacts) -> bool:
 
 
 def _value_names(facts: ModelFacts) -> set[tuple[str, str]]:
-    return {*(("in", each.name) for each in facts.inputs), *(("out", output.name) for output in facts.outputs)}
+    return {*(("in", file.name) for file in facts.inputs), *(("out", output.name) for output in facts.outputs)}

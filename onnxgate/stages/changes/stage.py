@@ -101,7 +101,7 @@ class _RevisionComparison:
         """All models that can be read, then those that are no more."""
         every = {self._path(model.path): model for model in self.present.project.models()}
         self._look_at_all()
-        before, unclear = self._renamed([each for at, each in every.items() if not self._was_there(at)])
+        before, unclear = self._renamed([model for at, model in every.items() if not self._was_there(at)])
         for each in self.present.planned:
             if each.path in self.present.facts:
                 at = self._path(each.path)
@@ -114,9 +114,9 @@ class _RevisionComparison:
     def _look_at_all(self) -> None:
         """Ask git once for what is asked of each model."""
         data = (
-            f"{posixpath.dirname(path)}/{each.location}"
+            f"{posixpath.dirname(path)}/{file.location}"
             for path, facts in self.present.facts.items()
-            for each in facts.external
+            for file in facts.external
         )
         paths = map(self._path, (*self.present.facts, *data))
         self.past.tree.learn_pointers(path for path in paths if path in self.past.tree.entries)
@@ -136,10 +136,10 @@ class _RevisionComparison:
         gone = find_missing_files(self.past) if new else []
         if not gone:
             return {}, False
-        facts = {self._path(each.path): read for each in new if (read := self._facts(each)) is not None}
+        facts = {self._path(model.path): read for model in new if (read := self._facts(model)) is not None}
         newcomers = [NewFile(self._path(each.path), each.absolute, _content_sha256(each.absolute)) for each in new]
-        found = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
-        return found, any(newcomer.path not in facts and newcomer.path not in found for newcomer in newcomers)
+        renamed = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
+        return renamed, any(newcomer.path not in facts and newcomer.path not in renamed for newcomer in newcomers)
 
     def _facts(self, model: SelectedModel) -> ModelFacts | None:
         if model.path in self.present.facts:
@@ -273,11 +273,11 @@ def _describe_releases(minimum: MinimumRelease | None) -> Iterator[str]:
         yield f"no longer loads on {name_releases(minimum.lost)}, which a target promises"
 
 
-def name_releases(found: Sequence[str]) -> str:
+def name_releases(releases: Sequence[str]) -> str:
     """Releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
-        (f"{engine} {each}" for each in found),
+        (f"{engine} {release}" for release in releases),
         [f"{engine} {known_release}" for known_release in operators.list_known_releases()],
     )
 
@@ -302,7 +302,7 @@ def _describe_size(before: ModelFacts, after: ModelFacts) -> Iterator[str]:
 
 def total_size_bytes(facts: ModelFacts) -> int:
     """The file and its data."""
-    return facts.size_bytes + sum(each.size_bytes for each in facts.external)
+    return facts.size_bytes + sum(file.size_bytes for file in facts.external)
 
 
 def _format_size(count: int) -> str:

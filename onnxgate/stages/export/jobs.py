@@ -161,10 +161,10 @@ def _create_command(
     if words is None:
         return None, None
     written = _create_folder(scratch / "command") / Path(model.path).name
-    given = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
+    values = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
     argv = []
     for word in words:
-        for placeholder, value in given.items():
+        for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
     return Command(argv=tuple(argv), folder=str(project.folder)), written

@@ -61,7 +61,7 @@ def _name_paths(planned: ExportPlan) -> dict[Path, str]:
     """What this machine's paths in a command's output are called in messages."""
     assert planned.command is not None
     pairs = zip(planned.model.settings.command or (), planned.command.argv, strict=True)
-    names = {Path(given): "python" for word, given in pairs if word == "{python}"}
+    names = {Path(path): "python" for word, path in pairs if word == "{python}"}
     return {**names, planned.written: "{output}"} if planned.written else names
 
 
@@ -77,17 +77,21 @@ def read_second_failure(project: Project, planned: ExportPlan, again: Observatio
     return None
 
 
-def add_second_export(made: ExportOutcome, project: Project, planned: ExportPlan, again: Observation) -> ExportOutcome:
+def add_second_export(
+    outcome: ExportOutcome, project: Project, planned: ExportPlan, again: Observation
+) -> ExportOutcome:
     """The first export with what the second one says of it; one that gave no file is not held against another."""
-    if made.subject is None or made.fresh is None:
-        return made
+    if outcome.subject is None or outcome.fresh is None:
+        return outcome
     if isinstance(again, TimedOut | Unavailable):
-        return replace(made, undone=made.undone or _create_incomplete_check(planned, again))
+        return replace(outcome, undone=outcome.undone or _create_incomplete_check(planned, again))
     failure = read_second_failure(project, planned, again)
     if failure is not None:
-        return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(failure=failure)))
-    differences = _compare_exports(made.fresh, _second_file(planned, again))
-    return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(differences=differences)))
+        return replace(outcome, subject=msgspec.structs.replace(outcome.subject, second=SecondExport(failure=failure)))
+    differences = _compare_exports(outcome.fresh, _second_file(planned, again))
+    return replace(
+        outcome, subject=msgspec.structs.replace(outcome.subject, second=SecondExport(differences=differences))
+    )
 
 
 def _create_incomplete_check(planned: ExportPlan, again: TimedOut | Unavailable) -> IncompleteCheck:
@@ -139,23 +143,23 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
         line.strip() for line in log.partition(_SUMMARY_HEADING)[2].splitlines() or log.splitlines() if line.strip()
     ]
     if _SUMMARY_HEADING in log:
-        said = lines[0] if lines else ""
+        text = lines[0] if lines else ""
     else:
         errors = [line for line in lines if _ERROR_LINE.fullmatch(line)]
-        said = errors[-1] if errors else (lines[-1] if lines else "")
-    said = _ERROR_CLASS.sub(lambda found: f"{found[1] or found[2]}: ", said)
-    said = _replace_paths(said, folder, names or {})
-    return said if len(said) <= MAX_ERROR_LENGTH else said[: MAX_ERROR_LENGTH - 1] + "…"
+        text = errors[-1] if errors else (lines[-1] if lines else "")
+    text = _ERROR_CLASS.sub(lambda match: f"{match[1] or match[2]}: ", text)
+    text = _replace_paths(text, folder, names or {})
+    return text if len(text) <= MAX_ERROR_LENGTH else text[: MAX_ERROR_LENGTH - 1] + "…"
 
 
-def _replace_paths(said: str, folder: Path, names: Mapping[Path, str]) -> str:
+def _replace_paths(text: str, folder: Path, names: Mapping[Path, str]) -> str:
     for path, name in names.items():
         for spelling in _path_spellings(path):
-            said = said.replace(spelling, name)
+            text = text.replace(spelling, name)
     for spelling in _path_spellings(folder):
         if spelling != Path(spelling).anchor:
-            said = said.replace(spelling + os.sep, "")
-    return _PYTHON_PATH.sub(r"\1", said)
+            text = text.replace(spelling + os.sep, "")
+    return _PYTHON_PATH.sub(r"\1", text)
 
 
 def _path_spellings(path: Path) -> Iterator[str]:

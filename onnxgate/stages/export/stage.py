@@ -69,8 +69,8 @@ def collect_evidence(
 
     `again` came of the second export, where there was one.
     """
-    made = _evaluate_observation(project, planned, observation)
-    return add_second_export(made, project, planned, again) if again is not None else made
+    outcome = _evaluate_observation(project, planned, observation)
+    return add_second_export(outcome, project, planned, again) if again is not None else outcome
 
 
 def _evaluate_observation(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
@@ -83,10 +83,10 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
             return _create_failed(project, planned, ExportFailure(timed_out_s=limit_s))
         case Refused(failure=failure):
             return _create_failed(project, planned, ExportFailure(failure=failure))
-        case Completed(result=ExportResult(failure=Failure() as failure, told=told)):
-            nearest = find_nearest_opset(_requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_max)
+        case Completed(result=ExportResult(failure=Failure() as failure, told=details)):
+            nearest = find_nearest_opset(_requested_opsets(project, planned).get("ai.onnx"), details, planned.opset_max)
             end, opsets = ExportFailure(failure=failure), OpsetRequest(nearest=nearest)
-            return _create_failed(project, planned, end, opsets, source_behaviour(told))
+            return _create_failed(project, planned, end, opsets, source_behaviour(details))
         case Completed(result=ExportResult(model=str(path)) as result):
             return _evaluate_export(project, planned, Path(path), result)
         case Completed(result=CommandResult() as result):
@@ -215,9 +215,9 @@ def _compare_with_committed(
         old = read_structure(committed)
         if away := _find_data_pointer(committed, old):
             return _create_not_fetched(planned, Path(reading.facts.path).parent / away, f"its external data `{away}`")
-        found = compare_models(committed, fresh)
+        comparison = compare_models(committed, fresh)
         ir_change = _describe_ir_change(old.ir_version, reading.facts.ir_version)
-        return CommittedComparison(differences=found.differences, rounded=found.rounded, ir_change=ir_change)
+        return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
     except UnreadableModel as reason:
         problem = f"the committed file cannot be compared: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, planned.model.path, "", problem)
@@ -240,40 +240,42 @@ def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> Incomplet
     return IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint)
 
 
-def compare_toolchain(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
+def compare_toolchain(
+    project: Project, locked: LockedToolchain | None, interpreter: Interpreter
+) -> ToolchainState | None:
     """The toolchain against the lock; None where the lock has none."""
     if locked is None:
         return None
-    return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, found))
+    return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
 
 
 _TRAINING_INPUT = 2
 """Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
 
 
-def compare_with_request(told: ExportDetails, facts: ModelFacts) -> ExportedInterface:
+def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
     """Compare the names and axes of the file with those that the source requests."""
     names = InterfaceNames(
-        inputs=told.inputs,
-        outputs=told.outputs,
-        parameters=told.parameters,
+        inputs=details.inputs,
+        outputs=details.outputs,
+        parameters=details.parameters,
         inputs_written=tuple(value.name for value in facts.inputs),
         outputs_written=tuple(value.name for value in facts.outputs),
     )
-    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(told, facts)))
+    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(details, facts)))
 
 
-def source_behaviour(told: ExportDetails) -> SourceBehaviour:
+def source_behaviour(details: ExportDetails) -> SourceBehaviour:
     """Return what the exporter reports of the source, whatever the file is."""
     fixed = (
         FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
-        for value in told.fixed
+        for value in details.fixed
     )
     return SourceBehaviour(
-        exporter=told.exporter,
-        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
-        mutated=told.mutated,
-        remembers=told.remembers,
+        exporter=details.exporter,
+        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in details.leaves),
+        mutated=details.mutated,
+        remembers=details.remembers,
         fixed=tuple(fixed),
     )
 
@@ -284,76 +286,76 @@ def parse_source_place(source: str) -> Place | None:
     return Place(path, int(line)) if path else None
 
 
-def find_nearest_opset(asked: int | None, told: ExportDetails, limit: int | None) -> int | None:
+def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
     """The opset next to the one asked for that the exporter writes and every target takes; None where that one is."""
-    if asked is None or told.opsets is None:
+    if requested is None or details.opsets is None:
         return None
-    lowest, highest = told.opsets
+    lowest, highest = details.opsets
     highest = min(highest, limit or highest)
-    nearest = min(max(asked, lowest), highest)
-    return nearest if lowest <= nearest != asked else None
+    nearest = min(max(requested, lowest), highest)
+    return nearest if lowest <= nearest != requested else None
 
 
-def _find_lost_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    fixed = [*_find_unmet_requests(told, facts), *_find_narrowed_axes(told, facts)]
+def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    fixed = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
     yield from fixed
-    if any(each.lowest is not None and each.lowest == each.highest for each in fixed):
+    if any(axis.lowest is not None and axis.lowest == axis.highest for axis in fixed):
         return  # what depends on that axis cannot be otherwise
-    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in told.grew):
-        said = {(each.value, each.axis) for each in fixed}
+    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in details.grew):
+        reported = {(each.value, each.axis) for each in fixed}
         yield from (
             lost_output
-            for lost_output in _find_lost_outputs(told, facts)
-            if (lost_output.value, lost_output.axis) not in said
+            for lost_output in _find_lost_outputs(details, facts)
+            if (lost_output.value, lost_output.axis) not in reported
         )
 
 
-def _find_unmet_requests(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
     outputs = {value.name: value for value in facts.outputs}
-    for asked in told.axes:
-        given, made = _find_input(asked, facts), outputs.get(asked.value)
-        if given is None and made is None and asked.value:
-            yield LostAxis(role="value", value=asked.value, axis=asked.axis, name=asked.name)
-        for role, value in (("input", given), ("output", None if given else made)):
-            if value is not None and isinstance(size := _axis_size(value, asked.axis), int):
-                name, axis = asked.name, asked.axis
+    for request in details.axes:
+        graph_input, output = _find_input(request, facts), outputs.get(request.value)
+        if graph_input is None and output is None and request.value:
+            yield LostAxis(role="value", value=request.value, axis=request.axis, name=request.name)
+        for role, value in (("input", graph_input), ("output", None if graph_input else output)):
+            if value is not None and isinstance(size := _axis_size(value, request.axis), int):
+                name, axis = request.name, request.axis
                 yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
 
 
-def _find_narrowed_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    for each in told.narrow:
-        if each.works is None or each.input >= len(facts.inputs):
+def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    for axis in details.narrow:
+        if axis.works is None or axis.input >= len(facts.inputs):
             continue
-        value = facts.inputs[each.input]
-        dim = _axis_size(value, each.axis)
+        value = facts.inputs[axis.input]
+        dim = _axis_size(value, axis.axis)
         if isinstance(dim, int):
             continue
         yield LostAxis(
             role="input",
             value=value.name,
-            axis=each.axis,
+            axis=axis.axis,
             name="" if dim in (None, "?") else str(dim),
-            lowest=each.lowest,
-            highest=each.highest,
-            works=each.works,
+            lowest=axis.lowest,
+            highest=axis.highest,
+            works=axis.works,
         )
 
 
-def _find_lost_outputs(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+def _find_lost_outputs(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
     """Outputs of a fixed size that grow with the inputs of the source; by position, so that there must be as many."""
-    if sum(leaf.kind == "tensor" for leaf in told.leaves) != len(facts.outputs):
+    if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
         return
-    for grown in told.grown:
+    for grown in details.grown:
         value = facts.outputs[grown.output]
         if isinstance(size := _axis_size(value, grown.axis), int):
             yield LostAxis(role="output", value=value.name, axis=grown.axis, size=size, grown=grown.grown)
 
 
-def _find_input(asked: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
+def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
     """The graph input that is meant: by its name where it has one."""
-    if asked.value:
-        return next((value for value in facts.inputs if value.name == asked.value), None)
-    return facts.inputs[asked.input] if 0 <= asked.input < len(facts.inputs) else None
+    if axis.value:
+        return next((value for value in facts.inputs if value.name == axis.value), None)
+    return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
 
 
 def _is_dynamic(value: ValueInfo | None, axis: int) -> bool:
@@ -382,8 +384,8 @@ def _training_nodes_in(holder: GraphProto | FunctionProto, weights: dict[str, Te
         if node.op_type == "BatchNormalization" and any(e.name == "training_mode" and e.i for e in node.attribute):
             yield node
         if node.op_type == "Dropout" and len(node.input) > _TRAINING_INPUT:
-            known = {**weights, **dict(_constant_tensors(holder.node))}
-            if _is_true(known.get(node.input[_TRAINING_INPUT])):
+            tensors = {**weights, **dict(_constant_tensors(holder.node))}
+            if _is_true(tensors.get(node.input[_TRAINING_INPUT])):
                 yield node
 
 

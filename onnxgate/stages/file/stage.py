@@ -90,8 +90,8 @@ def _check_model(model: SelectedModel, file: ModelFile, reading: ParsedModel) ->
 
 def _find_passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
     """Inputs that are outputs; those of strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
-    given = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
-    return (Passthrough(value.name) for value in proto.graph.output if value.name in given)
+    names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
+    return (Passthrough(value.name) for value in proto.graph.output if value.name in names)
 
 
 def _find_invalid_quantization(model: SelectedModel, proto: ModelProto) -> Iterator[InvalidQuantization]:

@@ -94,15 +94,15 @@ def _is_weight_changed(pair: WeightPair, old: Path, new: Path) -> bool:
 def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
     """The weights that a node uses, be it through nodes that depend on nothing else."""
     alive = find_live_values(proto.graph)
-    made = {name: node for node in proto.graph.node for name in node.output if name}
+    makers = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}
     ahead = [*list_needed_values(proto.graph.node[index])]
     while ahead:
         name = ahead.pop()
         if name in weights:
             yield name
-        elif name in made and name not in alive:
-            ahead += list_needed_values(made[name])
+        elif name in makers and name not in alive:
+            ahead += list_needed_values(makers[name])
 
 
 def create_fresh_export(source: Export, ask: SubmitToolchainJob, folder: Path) -> Path | None:
@@ -128,7 +128,7 @@ def search_program_values(
     names = _value_names(side.proto, fresh)
     folder.mkdir(parents=True)
     holder = fresh.proto if fresh else side.proto
-    asked = Trace(
+    trace = Trace(
         source=source.source,
         folder=source.folder,
         opset=source.opset,
@@ -138,7 +138,7 @@ def search_program_values(
         output=str(folder),
         limit_bytes=MAX_TRACE_BYTES,
     )
-    values = _require_values(ask(asked))
+    values = _require_values(ask(trace))
     there = {name: Path(values[other]) for name, other in names.items() if other in values}
     inner = there.keys() - {value.name for value in side.proto.graph.output}
     if not inner:
@@ -164,7 +164,7 @@ def _require_values(observation: Observation) -> dict[str, str]:
         case Completed(result=TraceResult(failure=None, values=values)):
             return values
         case Completed(result=TraceResult(failure=failure)) if failure is not None:
-            said = failure.text.strip().partition("\n")[0]
-            raise SearchError(f"the program of its source gives no values: {failure.type}: {said}")
+            text = failure.text.strip().partition("\n")[0]
+            raise SearchError(f"the program of its source gives no values: {failure.type}: {text}")
         case other:
             raise SearchError(f"the program of its source gives no values ({type(other).__name__.lower()})")
