@@ -1,4 +1,4 @@
-"""What identifies a finding over commits: its rule, its model, and the problem; no runtimes, lines or figures."""
+"""Fingerprints that identify a finding across commits: rule, model and problem, without runtimes, lines or figures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from onnxgate.core.findings import Hit, RuleHit, mask_numbers, runtime_sort_key
 
-FindingIdentity = tuple[str, str, str]  # rule; model, or file where it is about none; problem
+FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; problem
 
 
 def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
-    Each with its fingerprint: one for all that becomes one finding, another for every other finding.
+    Return the hits with fingerprints, equal for hits that become one finding.
 
     Findings that nothing tells apart but what a new export changes are counted, in the order of the oldest runtime
     and of their words: it is their number that is known, and one more is new.
@@ -43,13 +43,13 @@ def _finding_identity(judged: RuleHit) -> FindingIdentity:
 
 
 def _stable_message(hit: Hit) -> str:
-    """The message without the numbers of its node, and without how many others there are."""
+    """Return the message without the numbers of its node and without the count of others."""
     words = re.sub(r",? and \d+ more\b", "", hit.message)
     return words.replace(f"`{hit.node}`", f"`{mask_numbers(hit.node)}`") if hit.node else words
 
 
 def _distinguishing_fields(judged: RuleHit) -> tuple[object, ...]:
-    """What, beside the runtime, makes two hits two findings."""
+    """Return the fields that, with the runtime aside, make two hits two findings."""
     hit = judged.hit
     return (judged.level, judged.stage, hit.message, hit.place, hit.fix)
 
@@ -60,6 +60,6 @@ def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
 
 
 def _hash_identity(base: FindingIdentity, number: int) -> str:
-    """The first has no number, so that it stays what it is when a second comes."""
+    """Hash an identity. The first finding has no number, so that a second one does not change it."""
     text = "\0".join((*base, *([str(number)] if number else [])))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

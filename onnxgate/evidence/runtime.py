@@ -21,10 +21,10 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator that an engine does not have, and who asks for it."""
+    """An operator that an engine does not have, and the nodes that use it."""
 
-    operator: str  # "Det", or with its domain where that is not the default one
-    words: str = ""  # "node `det`, and 3 more"; "" where no node of the model has it
+    operator: str  # "Det", or with its domain if that is not the default one
+    words: str = ""  # "node `det`, and 3 more"; "" if no node of the model has it
     node: str = ""  # the first one's name
     place: Place | None = None  # the source line that made it
 
@@ -62,7 +62,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a case's outputs that are not as they should be."""
 
-    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at elements where it is finite
+    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at its finite elements
     blank: tuple[str, ...] = ()  # are NaN everywhere, here and in the source
     unstable: tuple[str, ...] = ()  # differed when the same case was run again in the same session
     aliased: tuple[str, ...] = ()  # lie in the memory of an input
@@ -105,7 +105,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     runtime: str
     attempts: tuple[Attempt, ...]
-    predicted: tuple[str, ...] = ()  # error-level rules of the support stage that spoke on this model and runtime
+    predicted: tuple[str, ...] = ()  # error-level rules of the support stage with a hit on this model and runtime
     memory_limit_mib: int = 0
     # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
     usable_cases: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()  # of a model that is refused: those that are predicted to be, and what was tried
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
-    unused_providers: tuple[str, ...] = ()  # asked for, and not what the session runs on
+    unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
 
 
 FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")

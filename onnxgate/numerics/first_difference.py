@@ -37,7 +37,7 @@ CHUNK_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a value is from its reference; infinite where that cannot be said in numbers."""
+    """Distance of a value from its reference; infinite if it is not a number."""
 
     largest: float  # absolute
     relative: float  # of the reference's own largest magnitude
@@ -64,7 +64,7 @@ class Suspect:
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """How far apart two values are; both may be larger than memory."""
+    """Return the distance of two values, which may be larger than memory."""
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(
         reference.dtype.kind, ""
     ):
@@ -150,7 +150,7 @@ def _relative_distance(distance: Distance) -> float:
 
 
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
-    """The first suspect that is off by itself; None where none is by more than rounding.
+    """Return the first suspect that differs by itself; None if all differences are rounding.
 
     `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
     compute alike, so that nothing is rounding.
@@ -179,5 +179,5 @@ def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
 
 
 def find_worst_distance(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
-    """The largest distance among values; none where nothing is known."""
+    """Return the largest known distance among values."""
     return max((distances[name] for name in names if name in distances), key=_relative_distance, default=NO_DISTANCE)

@@ -1,4 +1,4 @@
-"""How far two arrays of numbers lie from each other, in the figures that tell whether it matters.
+"""Metrics of the difference of two arrays of numbers.
 
 All but ULP are computed in float64. Elements that are not finite on both sides are left out and counted: whether they
 agree is `compare`'s to say.
@@ -21,9 +21,9 @@ CHUNK_ELEMENTS = 1 << 20
 """Elements of which the dearer figures are made at a time."""
 
 MAX_DB = 200.0
-"""Ratios above this are said as this: the rounding of float64 alone is about 300 dB below a signal."""
+"""Larger ratios are reported as this: the rounding of float64 alone is about 300 dB below a signal."""
 TAIL_QUANTILE = 0.99
-"""The high quantile that is told beside the median and the maximum: of it, one element in a hundred lies beyond."""
+"""The high quantile that is reported with the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Metrics:
 
     @property
     def top1_share(self) -> float:
-        """The share of rows that agree; 1 where there are none."""
+        """The share of rows that agree; 1 without rows."""
         return self.top1 / self.rows if self.rows else 1.0
 
 
@@ -112,7 +112,7 @@ def _as_ordered_integers(array: Array) -> Array:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Power of the reference over power of the difference, in dB, within +-200; 200 where they are equal."""
+    """Return power of the reference over power of the difference, in dB, within +-200; 200 if they are equal."""
     scale = max(_largest_value(candidate), _largest_value(reference))
     if scale == 0.0:
         return MAX_DB
@@ -136,7 +136,7 @@ def compute_cosine(a: Array, b: Array) -> float:
 
 
 def compute_rms(array: Array) -> float:
-    """The root of the mean square of the finite elements; 0 where there are none."""
+    """Return the root of the mean square of the finite elements; 0 if there are none."""
     finite = array[np.isfinite(array)].astype(np.float64)
     peak = _largest_value(finite)
     return peak * math.sqrt(float(np.square(finite / peak).mean())) if peak else 0.0

@@ -50,19 +50,19 @@ MARGIN_DB = 3.0
 than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round otherwise."""
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""No more is asked for, whatever was recorded: a thousandth of the signal is no drift of a quantized model."""
+"""Upper limit of recorded requirements: a thousandth of the signal is not drift of a quantized model."""
 
 MIN_COSINE_ELEMENTS = 10
 """Elements that make an angle: the cosine of one element is its sign."""
 MIN_LABELS = 50
 """Below this, one wrong label is more than a share of 0.02."""
 ZERO_ATOL = 5e-3
-"""What may stand in place of an output that is 0 throughout: it has no power to hold noise against."""
+"""Bound for an output that is 0 throughout, which has no power to compare noise with."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """What is usual for an output over all of its cases: so that one near zero is not held to its own size."""
+    """Usual scale of an output over all cases, so that values near zero are not compared with their own size."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -82,7 +82,7 @@ class RatioAgreement:
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """What the output must keep of the float model's: the lock's recorded figures less a margin, else the default."""
+    """Return the bounds of an output: the lock's recorded figures less a margin, or the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
     if measured is None:
         return FLOAT_BOUNDS
@@ -143,7 +143,7 @@ def _compare_numbers(
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Signal to noise in decibels over what is finite on both sides; that of equals where there is no signal."""
+    """Return signal to noise in decibels over elements finite on both sides; the maximum without a signal."""
     finite = np.isfinite(reference) & np.isfinite(candidate)
     a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     power = max(measure_scale([b]).power, scale.power)
@@ -151,7 +151,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
-    """As `sqnr_db`, with what is usual for the output as its signal where that is more."""
+    """Return `sqnr_db` with the usual power of the output as the signal if that is more."""
     root = math.sqrt(power)
     noise = float(np.square((a - b) / root).mean()) if a.size else 0.0
     if noise == 0.0:
@@ -160,7 +160,7 @@ def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
 
 
 def _compare_with_zeros(exact: Agreement, metrics: Metrics) -> RatioAgreement:
-    """An output of zeros is held to a small number: there is no signal."""
+    """Compare an output of zeros with a small absolute bound, since it has no signal."""
     agrees = metrics.max_abs <= ZERO_ATOL
     return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
 
@@ -179,7 +179,7 @@ def measure_quantization(
 ) -> dict[str, MeasuredQuantization]:
     """Per output the worst figures over all cases of (quantized, float) outputs, rounded so that they stay the same.
 
-    An output that is no floating-point number, or not alike in both, has none.
+    Outputs of other types than floating point, or of unlike shapes, have none.
     """
     pairs = list(cases)
     measured = {}

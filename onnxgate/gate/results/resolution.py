@@ -1,4 +1,4 @@
-"""Hits weighed in one place: predictions confirmed or contradicted, runtimes merged, levels and ignores applied."""
+"""Turn hits into findings: resolve relations, merge runtimes, apply levels and ignores."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
 
 
 def _resolve_level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
-    """The config's level wins, except over a note: that is what a rule says of what is proven to be no fault."""
+    """Return the config's level. A note, with which a rule marks something harmless, keeps its level."""
     if levels.get(rule.id, "off") != "off" and hit.level is not Level.NOTE:
         return Level(levels[rule.id])
     return hit.level or rule.level
@@ -223,7 +223,7 @@ def _report_place(place: Place) -> ReportedPlace:
 
 
 def finding_sort_key(finding: Finding) -> tuple[object, ...]:
-    """How findings are sorted, worst first."""
+    """Return the sort key of findings, worst first."""
     place = (finding.place.path, finding.place.line)
     return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
 
@@ -288,7 +288,7 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
 def build_outcome(
     request: GateRequest, planned: tuple[PlannedModel, ...], gathered: GateState, blocked: frozenset[str]
 ) -> GateOutcome:
-    """What comes of what was gathered, under the ignores of the request."""
+    """Build the outcome of the collected hits under the ignores of the request."""
     findings = _resolve_findings(request, gathered, blocked)
     return GateOutcome(planned, findings, gathered, blocked, _observed_errors(gathered, findings))
 
@@ -300,7 +300,7 @@ def find_broken_models(request: GateRequest, gathered: GateState) -> set[str]:
 
 
 def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) -> list[IncompleteCheck]:
-    """Sizes and tolerances that the config asks for by a name that no model has."""
+    """Report sizes and tolerances of the config whose name no model has."""
     requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
     problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
@@ -309,7 +309,7 @@ def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) 
 
 
 def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
-    """What each model calls its axes and outputs."""
+    """Return the names of axes and outputs of each model."""
     return {path: ModelNames(_axes(fact), [value.name for value in fact.outputs]) for path, fact in facts.items()}
 
 
@@ -342,7 +342,7 @@ def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozen
 
 
 def _observed_errors(gathered: GateState, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
-    """Where an error was observed that no ignore accepts: by itself, or through the finding that explains it."""
+    """Return model and runtime of observed errors that no ignore accepts, directly or through their cause."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }
@@ -377,6 +377,6 @@ def determine_scope(
 
 
 def _ruled_stages(request: GateRequest) -> frozenset[Stage]:
-    """The stages whose rules were asked; those about budgets were where sizes were read and models were run."""
+    """Return the stages whose rules were applied, with budgets if sizes were read and models were run."""
     of_budgets = {Stage.FILE, Stage.RUNTIME} <= request.stages
     return request.stages | {Stage.BUDGET} if of_budgets else request.stages

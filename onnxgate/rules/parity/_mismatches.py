@@ -1,4 +1,4 @@
-"""What differs in one comparison, in words that are the same for every runtime, and in this runtime's figures."""
+"""Describe the mismatches of a comparison in words common to all runtimes, and in one runtime's figures."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 
 
 def create_identity(comparison: Comparison) -> str:
-    """What a mismatch is, whatever its figures: the outputs, and what they are held against, in any release."""
+    """Return what identifies a mismatch: its outputs and its reference, without figures and releases."""
     reference = comparison.reference if comparison.pair in ("source", "quantized") else ""
     return f"{comparison.pair} {reference} {describe_outputs(find_mismatches(comparison))}"
 
 
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
-    """How to say in the config that this much is accepted.
+    """Suggest how the config accepts a difference of this size.
 
-    Integers and booleans are held to a tolerance that names the output alone, words to none.
+    Integers and booleans need a tolerance for the output by name. Texts have none.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
     named = dict.fromkeys(mismatch.output for mismatch in exact if not _is_text(mismatch))
@@ -65,14 +65,14 @@ def _toml_key(name: str) -> str:
 
 
 def describe_worst(comparison: Comparison) -> str:
-    """The detail of a mismatch: the worst figure, its bound and where that comes from, the case, and the level."""
+    """Describe the worst figure of a mismatch, its bound with its origin, the case and the level."""
     mismatches = find_mismatches(comparison)
     mismatch = find_worst(mismatches)
     return f"{_describe_difference(mismatch)} in `{mismatch.case}`{_describe_level(mismatches, comparison)}"
 
 
 def _describe_figures(difference: Difference) -> str:
-    """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
+    """Describe further figures of a difference: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
     mismatches = {figure.metric: figure.value for figure in difference.figures}
     said = (
         [f"cosine {_format_ratio(mismatches['cosine'])}"]
@@ -134,7 +134,7 @@ def _describe_level(mismatches: Sequence[Difference], comparison: Comparison) ->
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """ "; first at node `x` (MatMul)", "" where it is not known."""
+    """ "; first at node `x` (MatMul)", "" if it is not known."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -148,7 +148,7 @@ def _describe_node(first: FirstDifference) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" where it is not known."""
+    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" if it is not known."""
     first = comparison.first
     if first is None:
         return ""
@@ -162,11 +162,11 @@ def describe_first_values(comparison: Comparison) -> str:
 
 
 def find_first_place(comparison: Comparison) -> Place:
-    """The source line that made the node, else the comparison's own place."""
+    """Return the source line that made the node, or the comparison's place."""
     place = comparison.first.place if comparison.first else None
     return place or comparison.place
 
 
 def find_first_node(comparison: Comparison) -> str:
-    """The node's name, "" where it is not known."""
+    """The node's name, "" if it is not known."""
     return comparison.first.node if comparison.first else ""

@@ -58,11 +58,11 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
 
 
 def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
-    """Measuring comes first where a number is held to a default: the source may be no nearer to itself."""
+    """Suggest measuring first if a default bound is exceeded: the source may differ from itself as much."""
     if subject.at_no_node:
         return f"make the source compute the same where it is exported, or {suggest_acceptance(mismatches)}"
     again = f"export it again, or {suggest_acceptance(mismatches)}"
-    if subject.first is not None and subject.first.detail:  # a weight that is another one is no rounding
+    if subject.first is not None and subject.first.detail:  # another weight is not rounding
         return again
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
         return again

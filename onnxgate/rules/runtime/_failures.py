@@ -1,4 +1,4 @@
-"""What the attempts of one model on one runtime come to: the gravest fault, what its inputs prove, and its words."""
+"""Select and describe the failed attempts of one model on one runtime."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_wo
 
 
 def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Cases that the runtime refused though the inputs are usable; none where something graver happened."""
+    """Return attempts refused with usable inputs; none if a level ended early."""
     if select_worst_attempts(runs):
         return ()
     return tuple(
@@ -21,7 +21,7 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 @dataclass(frozen=True, slots=True)
 class BrokenSizes:
-    """Sizes at which the model does not run, and sizes at which it does: only the axes that tell them apart."""
+    """Sizes at which the model fails, and sizes at which it runs, of the axes that differ."""
 
     attempts: tuple[Attempt, ...]
     fails_at: dict[str, int]
@@ -29,9 +29,9 @@ class BrokenSizes:
 
 
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
-    """The axes that break a model, each set of them once.
+    """Return each set of axes that breaks a model once.
 
-    None where not every failure is told from the cases that run by an axis, or where the memory limit was hit.
+    Empty if some failure is not explained by an axis, or if the memory limit was hit.
     """
     bad = select_refused_attempts(runs)
     failing = {attempt.case.name for attempt in bad}
@@ -61,7 +61,7 @@ def _create_broken_sizes(attempts: Sequence[Attempt], axes: frozenset[str], good
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
-    """The node that the attempts name: that of the unoptimised graph where they differ, since fusion renames nodes."""
+    """Return the node that the attempts name, from the unoptimised graph if they differ: fusion renames nodes."""
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
         (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
@@ -70,26 +70,26 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
 
 
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
-    """The source line that made the node, else where the model stands."""
+    """Return the source line that made the node, or the model's place."""
     return runs.node_places.get(node, runs.place)
 
 
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
-    """The detail of a failure: what the runtime says, and at which level where another went well."""
+    """Describe a failure: the runtime's text, and its level if another level works."""
     meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
     note = f" ({meaning})" if meaning else ""
     return f"says `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
 
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """Which optimisation level this happens at, in words; "" where it happens at every level that was tried."""
+    """Describe the optimisation level of the attempts; "" if all levels are affected."""
     here = {attempt.optimization for attempt in attempts}
     elsewhere = {attempt.optimization for attempt in runs.attempts} - here
     return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
 
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """The end of a sentence about a memory limit that was hit; "" where none was."""
+    """Describe a memory limit that was hit as the end of a sentence; "" if none was."""
     if not any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in attempts):
         return ""
     return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else ": memory runs out"

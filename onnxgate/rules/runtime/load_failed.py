@@ -38,7 +38,7 @@ NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may take that much"
 OPERATOR_FIX = "export with operators that every runtime knows, or raise the target's version"
 DEFAULT_FIX = "export it without what is refused, or narrow the target to releases that load it"
-"""Where nobody knows the text."""
+"""For unknown texts."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
@@ -73,9 +73,9 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
-    """The predictions of what the model is refused for at one level.
+    """Return the predictions that explain the refusal at one level.
 
-    Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
+    If nodes were loaded alone, predictions about nodes explain only the refusals of these nodes.
     """
     if subject.alone and attempt.refusal.family in NODE_FAMILIES:
         causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
@@ -84,7 +84,7 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """What the runtime stops at, in its own words."""
+    """Create a hit with the runtime's own text."""
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
@@ -105,7 +105,7 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
 
 
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
-    """Each operator that an engine which lists them all does not have."""
+    """Yield a hit per operator of an engine that lists all unsupported ones."""
     for attempt in attempts[:1]:
         for operator in attempt.refusal.unsupported:
             yield Hit(
@@ -120,7 +120,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """A node that is refused alone, and that nothing predicted."""
+    """Create a hit for a node that is refused alone without a prediction."""
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
@@ -138,7 +138,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    """What is said; at which level, too, where the model is refused for something else at another."""
+    """Describe a refusal, with its level if the model is refused for another reason at another level."""
     refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
@@ -148,7 +148,7 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
-    """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
+    """Return the predictions of nodes that are refused alone."""
     return tuple(
         HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

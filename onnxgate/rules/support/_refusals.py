@@ -1,4 +1,4 @@
-"""What is said of a refused operation: the hit that the rules about operators share, and ways out in words."""
+"""Hits about a refused operation, shared by the rules about operators, and fixes in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 def create_refusal_hits(
     subject: RefusedOperation, rule: str, otherwise: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
-    """The hit of the rule that the refusal is of; `otherwise` is the fix where no way out was found."""
+    """Yield the hit if the refusal belongs to the rule; `otherwise` is the fix if no way out was found."""
     if subject.rule != rule:
         return
     yield Hit(
@@ -42,7 +42,7 @@ def create_refusal_hits(
 
 
 def suggest_fix(subject: RefusedOperation, otherwise: str) -> str:
-    """The ways out, the best first; what to do where none was found."""
+    """Describe the ways out, best first, or return `otherwise` if there are none."""
     return ", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise
 
 
@@ -84,7 +84,7 @@ def _describe_argument(parameter: str) -> str:
 
 
 def _describe_substitute(subject: RefusedOperation, attribute: str) -> str:
-    """What keeps the meaning where an attribute is left out."""
+    """Describe what keeps the meaning of the model without an attribute."""
     if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
         return " and transpose what goes in and comes out to time first"
     return ", if the model means the same without it"

@@ -41,18 +41,18 @@ FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
 
 @dataclass(frozen=True, slots=True)
 class PresentModels:
-    """The models as they are, and what they are promised on."""
+    """The present models, and the runtimes that they must support."""
 
     project: Project
     planned: Sequence[PlannedModel]
-    facts: Mapping[str, ModelFacts]  # of those that can be read, or that the lock tells of
+    facts: Mapping[str, ModelFacts]  # of readable models, and of those that the lock describes
     places: Mapping[str, Place]
     away: Mapping[str, tuple[str, str]]  # models that are not all here: why, what helps
 
 
 @dataclass(slots=True)
 class DetectedChanges:
-    """What the rules judge, what a reviewer reads, and what could not be told."""
+    """Subjects of the rules, texts for a reviewer, and incomplete checks."""
 
     subjects: list[ModelChange] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -98,7 +98,7 @@ class _RevisionComparison:
         return f"at `{self.past.revision.name}`"
 
     def compare(self) -> None:
-        """All models that can be read, then those that are no more."""
+        """Compare all readable models, then those that were removed."""
         every = {self._path(model.path): model for model in self.present.project.models()}
         self._look_at_all()
         before, unclear = self._renamed([model for at, model in every.items() if not self._was_there(at)])
@@ -112,7 +112,7 @@ class _RevisionComparison:
                 self.found.changes.append(Change(model=self.past.relative(path), kind="removed"))
 
     def _look_at_all(self) -> None:
-        """Ask git once for what is asked of each model."""
+        """Query git once for all models."""
         data = (
             f"{posixpath.dirname(path)}/{file.location}"
             for path, facts in self.present.facts.items()
@@ -131,7 +131,7 @@ class _RevisionComparison:
     def _renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
         """Today's path -> the one that it had; and whether a new model cannot be read, which may have had any of them.
 
-        The whole project takes part, whatever is asked for: what one model was called depends on the others.
+        The whole project takes part, whichever models are selected: the old name of one model depends on the others.
         """
         gone = find_missing_files(self.past) if new else []
         if not gone:

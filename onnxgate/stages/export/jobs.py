@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 SEED = "0"
 SECOND_SEED = "1"
 _TOOLCHAIN_TURN = "toolchain"
-"""Sources may write files beside themselves: two of them never run at once."""
+"""Sources may write files into their own folder, so that two of them never run at once."""
 _MAX_IR_VERSION = 64  # more than there will be for long
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is asked for one model. At least one of the two jobs is there."""
+    """The export jobs of one model. At least one of the two exists."""
 
     model: SelectedModel
     source: Export | None
@@ -47,7 +47,7 @@ class ExportPlan:
     def job(self) -> Export | Command:
         """The job that writes the file."""
         job = self.command or self.source
-        assert job is not None  # whoever plans looks at `settings.is_exported`
+        assert job is not None  # callers check `settings.is_exported`
         return job
 
     @property
@@ -86,7 +86,7 @@ def plan_export(
     some. `twice` plans a second export, too.
 
     Raises:
-        ConfigError: the command asks for an opset and the config names none.
+        ConfigError: the command has an opset placeholder and the config pins no opset.
     """
     command, written = _create_command(project, model, python, scratch)
     source = None
@@ -125,7 +125,7 @@ def _with_second_export(project: Project, planned: ExportPlan, python: Path, scr
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """The job in the same repository under another path; where there can be no link, under its own."""
+    """Return the job with the repository under another path, or under its own if no link can be made."""
     file = (project.folder / (model.settings.source or "")).resolve()
     root = project.root.resolve()
     if not file.is_relative_to(root):
@@ -149,7 +149,7 @@ def with_project_folder(planned: ExportPlan) -> ExportPlan:
 
 
 def is_relocated(planned: ExportPlan) -> bool:
-    """Whether the second export is made under another path than the first."""
+    """Return whether the second export uses another path than the first."""
     first, again = planned.source, planned.again
     return isinstance(again, Export) and first is not None and again.folder != first.folder
 
@@ -192,13 +192,13 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """The highest IR version that all of them take, as far as there is data; None where there is none."""
+    """Return the highest IR version that all runtimes with data support; None if none has data."""
     known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
     return min((limits.ir for limits in known if limits is not None), default=None)
 
 
 def common_opset_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """The highest opset of `ai.onnx` that all of them take, as far as there is data; None where there is none."""
+    """Return the highest opset of `ai.onnx` that all runtimes with data support; None if none has data."""
     known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
     found = [limits.opsets["ai.onnx"] for limits in known if limits is not None and "ai.onnx" in limits.opsets]
     return min(found, default=None)

@@ -1,4 +1,4 @@
-"""The export stage: what came of making each model again, and what differs from the committed one."""
+"""Export stage: compare the fresh export of each model with the committed file and with the request."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ UNKNOWN_BEHAVIOUR = SourceBehaviour()
 def collect_evidence(
     project: Project, planned: ExportPlan, observation: Observation, again: Observation | None = None
 ) -> ExportOutcome:
-    """What came of the job that writes the file: a subject for the rules, and why something could not be judged.
+    """Return the outcome of an export job: a subject for the rules, and why a check is incomplete.
 
-    `again` came of the second export, where there was one.
+    `again` is the observation of the second export, if there was one.
     """
     outcome = _evaluate_observation(project, planned, observation)
     return add_second_export(outcome, project, planned, again) if again is not None else outcome
@@ -95,7 +95,7 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
 
 
 def collect_source_evidence(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
-    """What came of a source that was asked for eager outputs alone, where a command writes the file."""
+    """Return the outcome of a source that only gives eager outputs, because a command writes the file."""
     if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
         return ExportOutcome()
     return collect_evidence(project, ExportPlan(planned.model, planned.source, None), observation)
@@ -134,7 +134,7 @@ def _evaluate_command(project: Project, planned: ExportPlan, result: CommandResu
 
 
 def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
-    """What there is to say of a file that was written; `result` tells what was asked for, where that is known."""
+    """Return the outcome of an export that wrote a file. `result` has the details that the exporter reported."""
     model = planned.model
     try:
         reading = read_model(fresh, model.path)
@@ -168,7 +168,7 @@ def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result:
 def _create_invalid(
     project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: OpsetRequest
 ) -> ExportOutcome:
-    """A file that nobody can use; that it has another opset than was asked for may be why."""
+    """Return the outcome of an unusable file. An opset other than the requested one may be the reason."""
     failure = Failure(type="invalid model", text=f"it wrote {wrong}")
     behaviour = SourceBehaviour(exporter=result.told.exporter)
     return _create_failed(project, planned, ExportFailure(failure=failure), opsets, behaviour)
@@ -181,13 +181,13 @@ def _compare_opsets(project: Project, planned: ExportPlan, result: ExportResult,
 
 
 def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
-    """What is wrong with a fresh export's external data."""
+    """Describe a fault of a fresh export's external data."""
     uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
     return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
 def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
-    """What makes a fresh export invalid; one that equals the committed file is judged with that."""
+    """Describe why a fresh export is invalid. One that equals the committed file is checked with that file."""
     try:
         wrong = find_fault(reading.proto, fresh)
     except UnreadableModel as reason:
@@ -228,13 +228,13 @@ def _describe_ir_change(old: int, new: int) -> str:
 
 
 def _find_data_pointer(committed: Path, model: ModelProto) -> str:
-    """External data of the committed file that were not fetched, "" where there are none."""
+    """Return external data of the committed file that were not fetched, "" if there are none."""
     uses = check_external_data(model, committed)
     return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
 
 
 def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> IncompleteCheck:
-    """Other bytes may still be the same model: that cannot be told without the content."""
+    """Return that the content is needed: other bytes may still be the same model."""
     reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
     hint = f'git lfs pull --include "{path.as_posix()}"'
     return IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint)
@@ -243,7 +243,7 @@ def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> Incomplet
 def compare_toolchain(
     project: Project, locked: LockedToolchain | None, interpreter: Interpreter
 ) -> ToolchainState | None:
-    """The toolchain against the lock; None where the lock has none."""
+    """Compare the toolchain with the lock; None if the lock has none."""
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
@@ -281,13 +281,13 @@ def source_behaviour(details: ExportDetails) -> SourceBehaviour:
 
 
 def parse_source_place(source: str) -> Place | None:
-    """`file.py:31` as a place; None for nothing."""
+    """Return `file.py:31` as a place; None for an empty text."""
     path, _, line = source.rpartition(":")
     return Place(path, int(line)) if path else None
 
 
 def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """The opset next to the one asked for that the exporter writes and every target takes; None where that one is."""
+    """Return the opset nearest to the requested one that the exporter writes and every target supports, if another."""
     if requested is None or details.opsets is None:
         return None
     lowest, highest = details.opsets
@@ -300,7 +300,7 @@ def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostA
     fixed = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
     yield from fixed
     if any(axis.lowest is not None and axis.lowest == axis.highest for axis in fixed):
-        return  # what depends on that axis cannot be otherwise
+        return  # other losses follow from that axis
     if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in details.grew):
         reported = {(each.value, each.axis) for each in fixed}
         yield from (
@@ -342,7 +342,7 @@ def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[L
 
 
 def _find_lost_outputs(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    """Outputs of a fixed size that grow with the inputs of the source; by position, so that there must be as many."""
+    """Yield outputs of a fixed size that grow with the source's inputs. They match by position and number."""
     if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
         return
     for grown in details.grown:
@@ -352,7 +352,7 @@ def _find_lost_outputs(details: ExportDetails, facts: ModelFacts) -> Iterator[Lo
 
 
 def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """The graph input that is meant: by its name where it has one."""
+    """Return the requested graph input, by its name if it has one."""
     if axis.value:
         return next((value for value in facts.inputs if value.name == axis.value), None)
     return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
@@ -368,7 +368,7 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
 
 
 def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
-    """Nodes that compute as in training, with their source lines relative to `folder`."""
+    """Return nodes that compute as in training, with their source lines relative to `folder`."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
@@ -396,7 +396,7 @@ def _constant_tensors(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, TensorP
 
 
 def _is_true(tensor: TensorProto | None) -> bool:
-    """Whether a constant is True; what is not known here is decided by whoever feeds it."""
+    """Return whether a constant is True. A value that is not constant counts as False."""
     if tensor is None:
         return False
 
@@ -404,7 +404,7 @@ def _is_true(tensor: TensorProto | None) -> bool:
 
 
 def find_definition(folder: Path, source: str) -> Place | None:
-    """The line on which a source's callable is defined, None where that cannot be told."""
+    """Return the line that defines a source's callable, or None if it is not found."""
     file, _, name = source.rpartition(":")
     try:
         tree: ast.AST = ast.parse((folder / file).read_bytes())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
-    """What reading each model's file told, in the order of `models`; nothing that it holds is run."""
+    """Read each model's file, in the order of `models`, without executing anything."""
     locked = lock.models if lock else {}
     return tuple(
         add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
@@ -35,7 +35,7 @@ def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tupl
 
 
 def create_unread_file(model: SelectedModel) -> ModelFile:
-    """A file of which nothing is known."""
+    """Return a file that could not be read."""
     return ModelFile(model.path, Place(model.path), 0)
 
 
@@ -49,7 +49,7 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
 
 
 def inspect_file(model: SelectedModel) -> ModelFile:
-    """What the file itself tells."""
+    """Return what reading the file alone shows."""
     file = create_unread_file(model)
     try:
         return _inspect_content(model, file)
@@ -113,7 +113,7 @@ def _config_folder(model: SelectedModel) -> Path:
 
 
 def find_repository_root(model: SelectedModel) -> Path:
-    """Git's root above the model, else the folder that its path is relative to."""
+    """Return git's root above the model, or the folder that its path is relative to."""
     folder = _config_folder(model)
     return find_git_root(folder) or folder
 

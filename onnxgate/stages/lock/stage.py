@@ -1,4 +1,4 @@
-"""The lock stage: models and config, each against the lock. Nothing is run and no index is asked."""
+"""Lock stage: compare models and config with the lock, without running models and without network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def collect_evidence(
     """
     Each of the files that is a model, or is proven to be one by its Git LFS pointer; and the lock as a whole.
 
-    The whole lock is held against the whole project, whichever files are asked for.
+    The whole lock is compared with the whole project, whichever files are selected.
     """
     lines = find_key_lines(lock_text)
     against = [_compare_model(project, lock, lines, file) for file in files]
@@ -82,7 +82,7 @@ def _known_facts(project: Project, file: ModelFile, entry: LockedModel | None) -
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """A data file beside a pointer, as it is; of one that is not there, what the lock says."""
+    """Return the present data file of a pointer, or the locked one if it is missing."""
     file_state = inspect_data_file(project.folder / file.path, locked.location)
     if file_state.pointer is not None:
         return ExternalFile(locked.location, file_state.pointer.size_bytes, file_state.pointer.sha256)

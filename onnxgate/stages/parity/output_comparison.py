@@ -1,4 +1,4 @@
-"""One output held against its reference: which meaning of agreement it is held to, and the figures that tell more."""
+"""Compare one output with its reference: select the criterion and compute the figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
 CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
-"""Note of labels that differ, of which it cannot be said what that means."""
+"""Note on labels that differ without a known meaning."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
 """Pairs that both run the same quantized file: they must be nearer to each other than to a float model."""
 
@@ -65,7 +65,7 @@ class AgreementCriteria:
 def measure_difference(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    """One output of one case: by ratio against a float model, and where a quantized one has no tolerance of its own."""
+    """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
     half = yardstick.comparability.half
     bound = choose_bound(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
     if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
@@ -123,7 +123,7 @@ def _check_half_noise(
 
 
 def _apply_mask(mask: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
-    """The candidate with the reference's own values where a mask drops them, and how many differed only there."""
+    """Replace masked elements of the candidate by the reference's, and count those that differed."""
     positions = mask.positions(candidate.shape) if mask is not None else None
     if positions is None:
         return None
@@ -203,7 +203,7 @@ class OutputMask:
     ones_keep: bool
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
-        """Which elements of an output of this shape are kept; None where all are, or where the mask does not fit."""
+        """Return the elements of an output of this shape to compare; None for all, or if the mask does not fit."""
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None

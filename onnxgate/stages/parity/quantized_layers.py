@@ -1,4 +1,4 @@
-"""Where a quantized model loses what the float model computes: tensor by tensor, the worst first.
+"""Locate the loss of a quantized model against the float model, tensor by tensor, the worst first.
 
 A quantized tensor is held against what it was before it was quantized, in the same run: so the loss of each layer is
 its own, and not what came down from those before it.
@@ -39,10 +39,10 @@ class TensorPair:
     """A tensor of the float model, and what stands for it in the quantized one."""
 
     tensor: str
-    node: int  # of the float model: the one that makes the tensor, or takes the weight; -1 where none does
+    node: int  # of the float model: the one that makes the tensor, or reads the weight; -1 if there is none
     kind: Literal["input", "output", "weight"]
     after: str  # the quantized model's value, as a float or as a step
-    before: str = ""  # the same before it was quantized; "" where that is not to be had
+    before: str = ""  # the same before it was quantized; "" if it is not available
     activation: str = ""  # "Relu" or "Clip" that the step does as well: values beyond it are not lost
     scale: str = ""  # `after` is a step: the names of its scale and zero point
     zero: str = ""
@@ -189,7 +189,7 @@ def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values
 
 
 def _relative_noise(value: Array | None, reference: Array | None) -> float | None:
-    """Power of the difference over power of the reference; None where they cannot be held against each other."""
+    """Return power of the difference over power of the reference; None if they cannot be compared."""
     if value is None or reference is None or value.shape != reference.shape or not reference.size:
         return None
     if reference.dtype.kind != "f" or value.dtype.kind != "f":
