@@ -35,7 +35,6 @@ class Metrics:
     """
 
     elements: int
-    left_out: int
     max_abs: float
     median_abs: float
     tail_abs: float
@@ -66,7 +65,6 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
     rows, top1, top5 = _count_ranked(candidate, reference, tie)
     return Metrics(
         elements=a.size,
-        left_out=int(candidate.size - a.size),
         max_abs=float(distance.max(initial=0.0)),
         median_abs=_quantile(distance, 0.5),
         tail_abs=_quantile(distance, TAIL_QUANTILE),
@@ -133,13 +131,6 @@ def compute_cosine(a: Array, b: Array) -> float:
     a, b = a / x, b / y
     similarity = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
     return min(max(similarity, -1.0), 1.0)
-
-
-def compute_rms(array: Array) -> float:
-    """Return the root of the mean square of the finite elements; 0 if there are none."""
-    finite = array[np.isfinite(array)].astype(np.float64)
-    peak = _largest_value(finite)
-    return peak * math.sqrt(float(np.square(finite / peak).mean())) if peak else 0.0
 
 
 def _largest_value(array: Array) -> float:
