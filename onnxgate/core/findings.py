@@ -1,4 +1,4 @@
-"""The values in which a judgement is said: level, place, hit and finding."""
+"""Levels, stages, places and hits: the values that rules yield."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onnxgate.core.text import join_phrases as join_phrases
 
 
 class Level(str, enum.Enum):
-    """How much a finding weighs; only an error closes the gate by default."""
+    """Severity of a finding; only an error fails the gate by default."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class Level(str, enum.Enum):
 
 
 class Stage(str, enum.Enum):
-    """What gathers evidence, from cheap to dear. `BUDGET` and `GATE` stand for rules without a stage of their own."""
+    """Stages in order of cost. `BUDGET` and `GATE` are for rules without a stage of their own."""
 
     FILE = "file"
     LOCK = "lock"
@@ -42,7 +42,7 @@ ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a finding is shown: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
+    """Location of a finding: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
 
     path: str
     line: int = 0
@@ -87,26 +87,26 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class RuleHit:
-    """A hit stamped by the gate with the rule it came from."""
+    """A hit with the rule that yielded it."""
 
     rule: str
     stage: Stage
     level: Level
     hit: Hit
-    silent: bool = False  # its rule is off: it only answers what was predicted
-    fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; stamped when it is weighed
+    silent: bool = False  # its rule is off: only its relations count
+    fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; set by `assign_fingerprints`
 
 
 @dataclass(frozen=True, slots=True)
 class IncompleteCheck:
-    """Something asked for that could not be done (undecided), or need not be (skipped), and why."""
+    """A requested check that could not be done (undecided) or does not apply (skipped), and why."""
 
     stage: Stage
     model: str
     runtime: str
     reason: str
     hint: str = field(default="", compare=False)
-    by_design: bool = False  # nothing could decide it: it does not apply, and is skipped
+    by_design: bool = False  # it does not apply, and is skipped
 
 
 def mask_numbers(text: str) -> str:
@@ -121,7 +121,7 @@ def strip_versions(text: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def version_sort_key(text: str) -> Version:
-    """A release for sorting; what is no version comes first."""
+    """Return a sort key of a release; texts that are not versions come first."""
     try:
         return Version(text)
     except InvalidVersion:

@@ -1,4 +1,4 @@
-"""What identifies a finding over commits: its rule, its model, and the problem; no runtimes, lines or figures."""
+"""Fingerprints that identify a finding across commits: rule, model and problem, without runtimes, lines or figures."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dataclasses import replace
 
 from onnxgate.core.findings import Hit, RuleHit, mask_numbers, runtime_sort_key
 
-FindingIdentity = tuple[str, str, str]  # rule; model, or file where it is about none; problem
+FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; problem
 
 
-def assign_fingerprints(judged: Sequence[RuleHit]) -> list[RuleHit]:
+def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
-    Each with its fingerprint: one for all that becomes one finding, another for every other finding.
+    Return the hits with fingerprints, equal for hits that become one finding.
 
     Findings that nothing tells apart but what a new export changes are counted, in the order of the oldest runtime
     and of their words: it is their number that is known, and one more is new.
     """
-    if all(each.fingerprint or each.silent for each in judged):
-        return list(judged)
-    found: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
-    for index, each in enumerate(judged):
-        if not each.silent:
-            found.setdefault(_finding_identity(each), {}).setdefault(_distinguishing_fields(each), []).append(index)
-    made = list(judged)
-    for base, apart in found.items():
+    if all(hit.fingerprint or hit.silent for hit in hits):
+        return list(hits)
+    by_identity: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
+    for index, hit in enumerate(hits):
+        if not hit.silent:
+            by_identity.setdefault(_finding_identity(hit), {}).setdefault(_distinguishing_fields(hit), []).append(index)
+    marked = list(hits)
+    for base, apart in by_identity.items():
         members = list(apart.values())
         if len(members) > 1:
-            members.sort(key=lambda indices: min(_hit_sort_key(judged[index]) for index in indices))
+            members.sort(key=lambda indices: min(_hit_sort_key(hits[index]) for index in indices))
         for number, indices in enumerate(members):
             fingerprint = _hash_identity(base, number)
             for index in indices:
-                made[index] = replace(judged[index], fingerprint=fingerprint)
-    return made
+                marked[index] = replace(hits[index], fingerprint=fingerprint)
+    return marked
 
 
 def _finding_identity(judged: RuleHit) -> FindingIdentity:
@@ -43,13 +43,13 @@ def _finding_identity(judged: RuleHit) -> FindingIdentity:
 
 
 def _stable_message(hit: Hit) -> str:
-    """The message without the numbers of its node, and without how many others there are."""
+    """Return the message without the numbers of its node and without the count of others."""
     words = re.sub(r",? and \d+ more\b", "", hit.message)
     return words.replace(f"`{hit.node}`", f"`{mask_numbers(hit.node)}`") if hit.node else words
 
 
 def _distinguishing_fields(judged: RuleHit) -> tuple[object, ...]:
-    """What, beside the runtime, makes two hits two findings."""
+    """Return the fields that, with the runtime aside, make two hits two findings."""
     hit = judged.hit
     return (judged.level, judged.stage, hit.message, hit.place, hit.fix)
 
@@ -60,6 +60,6 @@ def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
 
 
 def _hash_identity(base: FindingIdentity, number: int) -> str:
-    """The first has no number, so that it stays what it is when a second comes."""
+    """Hash an identity. The first finding has no number, so that a second one does not change it."""
     text = "\0".join((*base, *([str(number)] if number else [])))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]

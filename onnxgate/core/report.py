@@ -82,6 +82,11 @@ class NotDone(Part, frozen=True, kw_only=True):
     hint: str = ""  # what to do
 
 
+RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
+"""Metrics of which more is better: signal over noise in dB, the angle's cosine, the share of rows that agree on which
+element is the largest."""
+
+
 class Measured(Part, frozen=True, kw_only=True):
     """One figure, and the bound that it was held against."""
 

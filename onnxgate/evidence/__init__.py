@@ -1,1 +1,1 @@
-"""What the stages gathered, as the typed subjects that rules judge. Values only."""
+"""Types of the evidence that stages collect and rules read."""

@@ -11,13 +11,13 @@ from onnxgate.core.jobs import Failure
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis that is not as dynamic in the file as the source asks for, or as its own outputs are."""
+    """An axis that is less dynamic in the file than the source requests, or than its own outputs are."""
 
     role: Literal["input", "output", "value"]  # "value": the file has none of that name
     value: str
     axis: int
     name: str = ""  # "batch"
-    size: int | None = None  # what the file says instead
+    size: int | None = None  # the fixed size in the file
     grown: int | None = None  # of an output: the size that the source gave when its inputs grew
     lowest: int | None = None  # the exported program holds from this size on
     highest: int | None = None  # and up to this one
@@ -44,14 +44,14 @@ class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str  # the source's line, or "argument `n` is the number 3"
     kind: Literal["argument", "branch", "number"] = "argument"
-    varies: bool = False  # a branch that the source was seen to take otherwise
+    varies: bool = False  # a branch that the source took differently in another call
     place: Place | None = None
 
 
 class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source asks for by name, and what the file has."""
+    """Requested names of inputs and outputs, and those of the file."""
 
-    inputs: tuple[str, ...] = ()  # asked for
+    inputs: tuple[str, ...] = ()  # requested
     outputs: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()  # what the source calls its inputs, where the exporter takes these names
     inputs_written: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """What the source does when it is called and exported."""
+    """Behaviour of the source when it is called and exported."""
 
     exporter: str = ""  # "dynamo", "TorchScript"; "" if it is not known
     was_training: bool = False  # the source returned the module in `train()`
@@ -129,7 +129,7 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the toolchain is against what the lock says: package -> (locked, found); found is "" where it is absent."""
+    """Differences of the toolchain from the lock: package -> (locked, installed); installed is "" if it is missing."""
 
     place: Place
     drift: dict[str, tuple[str, str]]

@@ -25,7 +25,7 @@ class Passthrough:
 class InvalidQuantization:
     """A scale or a zero point that cannot be right."""
 
-    node: str  # "" where it has no name
+    node: str  # "" if it has no name
     operator: str
     what: str  # "its `y_scale` holds 0, by which nothing can be divided"
     kind: Literal["value", "shape", "type"]
@@ -34,13 +34,13 @@ class InvalidQuantization:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """One selected file, and all that reading it (without its weights where it is large) told."""
+    """One selected file and the results of reading it; weights of a large file are not read."""
 
     path: str
     place: Place
     size_bytes: int
-    really: str = ""  # what a file that is no model really is: "an empty file", "an HTML page"; "" where it is one
-    unreadable: str = ""  # why the file could not be opened: nothing is known of it
+    really: str = ""  # content of a file other than a model: "an empty file", "an HTML page"; "" for a model
+    unreadable: str = ""  # why the file could not be opened
     lost: tuple[str, str] | None = None  # why it could not be judged to the end, and what helps
     pointer: LfsPointer | None = None
     locked_sha256: str = ""  # "" where the lock does not have it
@@ -48,15 +48,15 @@ class ModelFile:
     locked_external: dict[str, str] | None = None  # location -> sha256
     git_path: str = ""  # relative to git's root
     checker_error: str = ""  # what makes the model invalid: onnx.checker's own words, or ours
-    node: str = ""  # the node that the error is about, where it names one
+    node: str = ""  # the node that the error names
     about: str = ""  # what it is about: "operator" or "type", which runtimes judge by their own schemas; "output shape"
     node_place: Place | None = None  # the source line that made that node
     loads_anyway: bool = False  # the error is against ONNX's rules, and every runtime that we know forgives it
-    unchecked: str = ""  # why onnx.checker could not judge the model, which is then no finding but to be said
+    unchecked: str = ""  # why onnx.checker could not check the model: a remark, not a finding
     external: tuple[ExternalUse, ...] = ()
     passthroughs: tuple[Passthrough, ...] = ()
     leaked: tuple[str, ...] = ()  # paths in somebody's home that metadata name
-    runtimes: tuple[str, ...] = ()  # the locked ones that it is promised on; none where there is no lock
+    runtimes: tuple[str, ...] = ()  # the locked runtimes that the model must support; empty without a lock
     quantization: tuple[InvalidQuantization, ...] = ()
     facts: ModelFacts | None = None  # None where the file could not be read
 

@@ -17,13 +17,13 @@ class ModelLockComparison:
 
     facts: ModelFacts
     entry: LockedModel | None
-    place: Place  # the model's entry in the lock, else in the config, else the file
+    place: Place  # the model's entry in the lock or in the config, or the file
     pinned_opsets: dict[str, int]
     pinned_ir: str | int | None  # "<=10", 8
     opset_place: Place  # the line of the config that pins it
     ir_place: Place
-    changes: tuple[str, ...] = ()  # what differs from the entry, in words; empty where it is the same content
-    misrecorded: tuple[str, ...] = ()  # of the same content: keys of the entry that say something else than the file
+    changes: tuple[str, ...] = ()  # differences from the entry, in words; empty for the same content
+    misrecorded: tuple[str, ...] = ()  # keys of the entry that contradict the file although the content is the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
     of: int  # tensors of the model now
     added: int = 0
     removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None where none can be told
+    largest: float | None = None  # the largest absolute change of one element; None if it is not known
     name: str = ""  # the tensor in which it is
 
 
@@ -50,12 +50,12 @@ class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
     """From which release of ONNX Runtime on a model is predicted to load, before and now."""
 
     before: str  # "1.16.0"; "" where only some releases are known to be lost
-    after: str  # "" where no known release loads it
-    lost: tuple[str, ...] = ()  # releases within the ranges that the targets ask for which loaded it, and do not now
+    after: str  # "" if no known release loads it
+    lost: tuple[str, ...] = ()  # releases in the ranges of the targets that loaded it before and refuse it now
 
 
 class ModelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One model whose content is other than at its baseline."""
+    """One model whose content differs from its baseline."""
 
     before: ModelFacts  # `path` is the one that it had
     after: ModelFacts

@@ -1,16 +1,19 @@
-"""Subjects of the parity stage's rules: measured differences, values only."""
+"""Subjects of the parity stage's rules: measured differences."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from onnxgate.core.findings import Place
+from onnxgate.core.report import RATIO_METRICS
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One more figure of an output; `bound` is None where nothing is held to it."""
+    """One more figure of an output; `bound` is None if the figure has no bound."""
 
     metric: str
     value: float
@@ -39,10 +42,10 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a mismatch begins: the first node whose inputs agree on both sides and whose output does not."""
+    """The origin of a mismatch: the first node whose inputs agree on both sides and whose output does not."""
 
-    node: str  # the model's own node; "" where it has no name
-    operator: str  # "MatMul", or with its domain where that is not the default one
+    node: str  # the model's own node; "" if it has no name
+    operator: str  # "MatMul", or with its domain if that is not the default one
     output: str  # the value that differs first
     place: Place | None  # the source line that made the node
     case: str
@@ -54,11 +57,11 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a quantized model loses much: one tensor of it against the float model's."""
+    """A tensor of a quantized model that differs much from the float model's."""
 
     tensor: str
-    node: str  # the float model's node that makes it; "" where none does, or it has no name
-    operator: str  # "Conv"; "" where no node makes it
+    node: str  # the float model's node that makes it; "" if none does, or it has no name
+    operator: str  # "Conv"; "" if no node makes it
     kind: Literal["input", "output", "weight"]  # what the tensor is to the model, or to the node
     sqnr_db: float  # what is kept of the float model's
     lost_here_db: float  # what is kept by the step that it is quantized in alone
@@ -76,6 +79,23 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled" | the float model's path
     differences: tuple[Difference, ...]
     layers: tuple[Layer, ...] = ()  # the worst of a quantized model that drifts, worst first
-    first: FirstDifference | None = None  # of what disagrees, where it was looked for and found
-    at_no_node: str = ""  # where it begins instead, in words
-    known_limit: str = ""  # of the engine, where it explains what disagrees: "tract: computes attention …"
+    first: FirstDifference | None = None  # the origin of the mismatch, if it was found
+    at_no_node: str = ""  # an origin other than a node, in words
+    known_limit: str = ""  # of the engine, if it explains the mismatch: "tract: computes attention …"
+
+
+def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
+    """Return the differences beyond their bound."""
+    return tuple(difference for difference in comparison.differences if not difference.agrees)
+
+
+def find_worst(differences: Sequence[Difference]) -> Difference:
+    """Return the difference farthest beyond its bound; another type, shape or number of outputs is worse than any."""
+    return max(differences, key=_excess_over_bound)
+
+
+def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
+    if difference.metric in RATIO_METRICS:
+        return False, difference.bound - difference.value
+    share = difference.value / difference.bound if difference.bound else math.inf
+    return difference.metric in {"outputs", "type", "shape"}, share

@@ -1,7 +1,9 @@
-"""Subjects of the runtime stage's rules: recorded observations, values only."""
+"""Subjects of the runtime stage's rules: the runs of a model, and which of them count against it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -19,10 +21,10 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator that an engine does not have, and who asks for it."""
+    """An operator that an engine does not have, and the nodes that use it."""
 
-    operator: str  # "Det", or with its domain where that is not the default one
-    words: str = ""  # "node `det`, and 3 more"; "" where no node of the model has it
+    operator: str  # "Det", or with its domain if that is not the default one
+    words: str = ""  # "node `det`, and 3 more"; "" if no node of the model has it
     node: str = ""  # the first one's name
     place: Place | None = None  # the source line that made it
 
@@ -60,7 +62,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a case's outputs that are not as they should be."""
 
-    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at elements where it is finite
+    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at its finite elements
     blank: tuple[str, ...] = ()  # are NaN everywhere, here and in the source
     unstable: tuple[str, ...] = ()  # differed when the same case was run again in the same session
     aliased: tuple[str, ...] = ()  # lie in the memory of an input
@@ -103,7 +105,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     runtime: str
     attempts: tuple[Attempt, ...]
-    predicted: tuple[str, ...] = ()  # error-level rules of the support stage that spoke on this model and runtime
+    predicted: tuple[str, ...] = ()  # error-level rules of the support stage with a hit on this model and runtime
     memory_limit_mib: int = 0
     # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
     usable_cases: tuple[str, ...] = ()
@@ -112,4 +114,110 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()  # of a model that is refused: those that are predicted to be, and what was tried
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
-    unused_providers: tuple[str, ...] = ()  # asked for, and not what the session runs on
+    unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
+
+
+FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
+"""Outcomes that end a level, most severe first. They hide everything else that happened."""
+
+_OUT_OF_BOUNDS = re.compile(r"out of (?:data )?bounds|index is out of range|must be within the inclusive range")
+"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31."""
+
+_UNKNOWN_CATEGORY = re.compile("Unknown Category")
+"""Source: OneHotEncoder of ONNX Runtime 1.15 to 1.31, where `zeros` is 0."""
+
+
+def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
+    """Return the attempts with the most severe outcome that ends a level, or none if no level was ended."""
+    for outcome in FATAL_OUTCOMES:
+        attempts = tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome)
+        if attempts:
+            return attempts
+    return ()
+
+
+def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a failure is about the inputs rather than about the model.
+
+    It is if the source fails on them too. It also is if nothing proves that generated inputs are valid, and a value is
+    out of bounds or their sizes are a guess.
+    """
+    if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
+        return False
+    return (
+        attempt.source == "failed"
+        or has_guessed_sizes(attempt, runs)
+        or (_is_unproven(attempt, runs) and _is_out_of_range(attempt))
+    )
+
+
+def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether a case that failed has guessed sizes of which nothing proves that the model supports them.
+
+    A case that runs on some runtime proves its sizes of all axes but the leading ones, of which any size should work.
+    """
+    if attempt.outcome != "run-refused" or not attempt.case.guessed or not _is_unproven(attempt, runs):
+        return False
+    doubtful = [axis for axis in attempt.case.guessed if axis not in attempt.case.leading]
+    return not any(
+        all(accepted_attempt.case.sizes.get(axis) == attempt.case.sizes[axis] for axis in doubtful)
+        for accepted_attempt in _accepted_attempts(runs)
+    )
+
+
+def is_proven_fault(attempt: Attempt) -> bool:
+    """Return whether a non-finite output is the model's fault: its source is finite there, or the inputs are real."""
+    return attempt.source == "finite" or attempt.case.origin in ("user", "source")
+
+
+def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
+    """Return case and output of the non-finite outputs that are reported as the model's fault."""
+    attempts = [
+        attempt
+        for model in runs
+        if not select_worst_attempts(model)
+        for attempt in model.attempts
+        if is_proven_fault(attempt)
+    ]
+    return frozenset((attempt.case.name, output) for attempt in attempts for output in attempt.outputs.not_finite)
+
+
+def _accepted_attempts(runs: ModelRuns) -> list[Attempt]:
+    """Return the attempts at cases that some runtime completed."""
+    return [
+        attempt
+        for attempt in runs.attempts
+        if attempt.case.name and (_is_completed(attempt) or attempt.case.name in runs.usable_cases)
+    ]
+
+
+def _is_completed(attempt: Attempt) -> bool:
+    return attempt.outcome == "completed"
+
+
+def explain_unusable(attempt: Attempt) -> str:
+    """Describe why the inputs of a case cannot be run."""
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    if attempt.source == "failed":
+        return "its source fails on them too"
+    if _OUT_OF_BOUNDS.search(text):
+        return "an index is out of bounds"
+    if _UNKNOWN_CATEGORY.search(text):
+        return "a value is none of the categories that it knows"
+    return "their sizes are a guess"
+
+
+def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
+    """Return whether no source, other runtime or other level ran the generated inputs."""
+    if (
+        attempt.case.origin != "generated"
+        or attempt.source in ("finite", "not-finite")
+        or attempt.case.name in runs.usable_cases
+    ):
+        return False
+    return not any(other.outcome == "completed" and other.case.name == attempt.case.name for other in runs.attempts)
+
+
+def _is_out_of_range(attempt: Attempt) -> bool:
+    text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
+    return bool(_OUT_OF_BOUNDS.search(text) or _UNKNOWN_CATEGORY.search(text))

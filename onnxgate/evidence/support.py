@@ -16,7 +16,7 @@ OPSET_RULES = ("opset-too-new", "opset-experimental")
 
 @dataclass(frozen=True, slots=True)
 class RuntimeSupport:
-    """What one runtime takes at most."""
+    """The limits of one runtime."""
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
@@ -26,7 +26,7 @@ class RuntimeSupport:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes of a model that ask for the same: the first of them, and how many others."""
+    """Nodes of a model with equal requirements: the first of them, and the number of others."""
 
     name: str  # "" where the node has none
     output: str  # the first value that it makes
@@ -37,33 +37,33 @@ class NodeGroup:
     @property
     def words(self) -> str:
         """ "node `conv0`, and 3 more"."""
-        said = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
+        text = f"node `{self.name}`" if self.name else f"the node that makes `{self.output}`"
         if self.inside:
-            said += f" inside `{self.inside}`"
+            text += f" inside `{self.inside}`"
         if self.function:
-            said += f" in the local function `{self.function}`"
-        return f"{said}, and {self.others} more" if self.others else said
+            text += f" in the local function `{self.function}`"
+        return f"{text}, and {self.others} more" if self.others else text
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentalOperation:
     """An operator of a model that a release calls experimental."""
 
-    place: Place  # the source line that made the first node, else where the model stands
+    place: Place  # the source line that made the first node, or the model's place
     operator: str  # "LayerNormalization(1)"
     nodes: NodeGroup
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOnRuntime:
-    """One model and one runtime that it is promised on, with what its other runtimes and releases take."""
+    """One model and one required runtime, with the limits of its other runtimes and releases."""
 
     model: ModelFacts
     place: Place
     runtime: RuntimeSupport
     common_ir: int  # the newest IR version that every runtime of the model takes
     common_opsets: dict[str, int]  # likewise, per limited domain
-    ir_works_since: str  # first release that takes the model's IR version, "" where none does
+    ir_works_since: str  # first release that supports the model's IR version, "" if none does
     opset_works_since: dict[str, str] = field(default_factory=dict)  # domain -> first release that takes its opset
     experimental: tuple[ExperimentalOperation, ...] = ()
 
@@ -81,11 +81,11 @@ class RefusedOperation:
 
     rule: SupportGapRule
     model: str
-    place: Place  # the source line that made the first node, else where the model stands
+    place: Place  # the source line that made the first node, or the model's place
     runtime: str
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
     detail: str  # what this release has, as a verb phrase: "implements `T` as `tensor(float)`"
-    operator: str  # "Det", or with its domain where that is not the default one
+    operator: str  # "Det", or with its domain if that is not the default one
     domain: str
     nodes: NodeGroup
     ways: tuple[Suggestion, ...] = ()  # the best one first
@@ -97,7 +97,7 @@ class RefusedOperation:
 
 @dataclass(frozen=True, slots=True)
 class ExternalDataOnRuntime:
-    """A file of external data that one runtime does not read, because of where it lies."""
+    """A file of external data that one runtime does not read, because of its path."""
 
     model: str
     place: Place
@@ -133,4 +133,4 @@ class PredictionGap:
     model: str = ""
     node: str = ""
     fix: str = ""
-    follows_from: tuple[str, ...] = ()  # rules that have said so already
+    follows_from: tuple[str, ...] = ()  # rules that report the same problem

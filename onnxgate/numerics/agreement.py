@@ -42,7 +42,7 @@ class Agreement:
     bound: float
     mismatched: int  # elements
     max_abs: float  # over the elements that are finite on both sides
-    detail: str = ""  # where it is worst, and both values there; "" where it agrees
+    detail: str = ""  # position of the worst element and both values; "" if the arrays agree
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
@@ -71,7 +71,7 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
 
 
 def find_not_finite(array: Array) -> Array:
-    """Where an array holds NaN or an infinity: a boolean array of its shape, all False for what cannot hold them."""
+    """Return a boolean array that marks NaN and infinities; all False for types without them."""
     if array.dtype.kind not in "fc":
         return np.zeros(array.shape, dtype=bool)
     return np.asarray(~np.isfinite(array))
@@ -97,7 +97,7 @@ def _as_strings(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkResult:
-    """What one stretch of two arrays comes to; positions count from the beginning of the whole."""
+    """The comparison of one stretch of two arrays; positions count from the beginning of the arrays."""
 
     strange: int  # elements of which one side is not finite, and the other not the same
     strange_at: int
@@ -186,7 +186,7 @@ def _check_bounds(a: Array, b: Array, difference: Array, allowed: Array, atol: f
 
 
 def _used_share(difference: Array, allowed: Array) -> Array:
-    """The share of what is allowed that each element uses: infinite where nothing is allowed and something differs.
+    """Return the share of its bound that each element uses; infinite for a difference with a bound of 0.
 
     An element beyond its bound always uses more than one within it, whatever rounding does to the quotient.
     """
@@ -229,7 +229,7 @@ def _format_shape(array: Array) -> str:
 
 
 def are_both_nan(candidate: Array, reference: Array) -> bool:
-    """Whether both are NaN everywhere: they are alike, and that is no agreement. An infinity is a value."""
+    """Return whether both are NaN everywhere, which proves no agreement. An infinity is a value."""
     return _is_all_nan(candidate) and _is_all_nan(reference)
 
 
@@ -240,9 +240,11 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
     """
     if reference.dtype.kind not in "fc" or not reference.size or np.array_equal(candidate, reference):
         return False
-    told = np.isfinite(reference) & np.isfinite(candidate)
-    largest = float(np.abs(reference[told]).max(initial=0.0))
-    return largest <= allowed and float(np.abs(candidate[told] - reference[told]).max(initial=0.0)) > close * largest
+    finite = np.isfinite(reference) & np.isfinite(candidate)
+    largest = float(np.abs(reference[finite]).max(initial=0.0))
+    return (
+        largest <= allowed and float(np.abs(candidate[finite] - reference[finite]).max(initial=0.0)) > close * largest
+    )
 
 
 def _is_all_nan(array: Array) -> bool:

@@ -37,7 +37,7 @@ CHUNK_ELEMENTS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """How far a value is from its reference; infinite where that cannot be said in numbers."""
+    """Distance of a value from its reference; infinite if it is not a number."""
 
     largest: float  # absolute
     relative: float  # of the reference's own largest magnitude
@@ -64,7 +64,7 @@ class Suspect:
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """How far apart two values are; both may be larger than memory."""
+    """Return the distance of two values, which may be larger than memory."""
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(
         reference.dtype.kind, ""
     ):
@@ -129,7 +129,7 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
     A value whose distance is not known counts as the worst that went into it.
     """
     reach = dict(distances)
-    found = []
+    suspects = []
     for step in steps:
         before = max(
             (reach.get(name, NO_DISTANCE) for name in step.inputs), key=_relative_distance, default=NO_DISTANCE
@@ -140,22 +140,22 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
         if known:
             after, output = max(known, key=lambda pair: pair[0].relative)
             if after.relative > MIN_GROWTH * before.relative:
-                found.append(Suspect(step, output, before, after))
-    worst = sorted(found, key=lambda each: -each.growth)[:MAX_SUSPECTS]
-    return tuple(each for each in found if each in worst)
+                suspects.append(Suspect(step, output, before, after))
+    worst = sorted(suspects, key=lambda each: -each.growth)[:MAX_SUSPECTS]
+    return tuple(suspect for suspect in suspects if suspect in worst)
 
 
-def _relative_distance(each: Distance) -> float:
-    return each.relative
+def _relative_distance(distance: Distance) -> float:
+    return distance.relative
 
 
-def find_first_difference(found: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
-    """The first suspect that is off by itself; None where none is by more than rounding.
+def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
+    """Return the first suspect that differs by itself; None if all differences are rounding.
 
     `own` says how far each suspect's output is off where its inputs are the reference's. `exact` says that both sides
     compute alike, so that nothing is rounding.
     """
-    guilty = [(each, own[each.output]) for each in found if each.output in own]
+    guilty = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
     guilty = [(each, off) for each, off in guilty if off.relative > (0.0 if exact else off.rounding)]
     if not guilty:
         return None
@@ -174,10 +174,10 @@ def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
     name: str | None = output
     while name in makers:
         way.append(name)
-        name = max(makers[name].inputs, key=lambda each: depth.get(each, 0), default=None)
+        name = max(makers[name].inputs, key=lambda name: depth.get(name, 0), default=None)
     return tuple(reversed(way))
 
 
 def find_worst_distance(names: Collection[str], distances: Mapping[str, Distance]) -> Distance:
-    """The largest distance among values; none where nothing is known."""
+    """Return the largest known distance among values."""
     return max((distances[name] for name in names if name in distances), key=_relative_distance, default=NO_DISTANCE)

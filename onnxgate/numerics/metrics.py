@@ -1,4 +1,4 @@
-"""How far two arrays of numbers lie from each other, in the figures that tell whether it matters.
+"""Metrics of the difference of two arrays of numbers.
 
 All but ULP are computed in float64. Elements that are not finite on both sides are left out and counted: whether they
 agree is `compare`'s to say.
@@ -21,9 +21,9 @@ CHUNK_ELEMENTS = 1 << 20
 """Elements of which the dearer figures are made at a time."""
 
 MAX_DB = 200.0
-"""Ratios above this are said as this: the rounding of float64 alone is about 300 dB below a signal."""
+"""Larger ratios are reported as this: the rounding of float64 alone is about 300 dB below a signal."""
 TAIL_QUANTILE = 0.99
-"""The high quantile that is told beside the median and the maximum: of it, one element in a hundred lies beyond."""
+"""The high quantile that is reported with the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,6 @@ class Metrics:
     """
 
     elements: int
-    left_out: int
     max_abs: float
     median_abs: float
     tail_abs: float
@@ -50,7 +49,7 @@ class Metrics:
 
     @property
     def top1_share(self) -> float:
-        """The share of rows that agree; 1 where there are none."""
+        """The share of rows that agree; 1 without rows."""
         return self.top1 / self.rows if self.rows else 1.0
 
 
@@ -66,7 +65,6 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
     rows, top1, top5 = _count_ranked(candidate, reference, tie)
     return Metrics(
         elements=a.size,
-        left_out=int(candidate.size - a.size),
         max_abs=float(distance.max(initial=0.0)),
         median_abs=_quantile(distance, 0.5),
         tail_abs=_quantile(distance, TAIL_QUANTILE),
@@ -112,7 +110,7 @@ def _as_ordered_integers(array: Array) -> Array:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Power of the reference over power of the difference, in dB, within +-200; 200 where they are equal."""
+    """Return power of the reference over power of the difference, in dB, within +-200; 200 if they are equal."""
     scale = max(_largest_value(candidate), _largest_value(reference))
     if scale == 0.0:
         return MAX_DB
@@ -131,15 +129,8 @@ def compute_cosine(a: Array, b: Array) -> float:
     if x == 0.0 or y == 0.0:
         return 1.0 if x == y else 0.0
     a, b = a / x, b / y
-    found = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
-    return min(max(found, -1.0), 1.0)
-
-
-def compute_rms(array: Array) -> float:
-    """The root of the mean square of the finite elements; 0 where there are none."""
-    finite = array[np.isfinite(array)].astype(np.float64)
-    peak = _largest_value(finite)
-    return peak * math.sqrt(float(np.square(finite / peak).mean())) if peak else 0.0
+    similarity = float((a * b).sum()) / math.sqrt(float(np.square(a).sum()) * float(np.square(b).sum()))
+    return min(max(similarity, -1.0), 1.0)
 
 
 def _largest_value(array: Array) -> float:
@@ -156,9 +147,9 @@ def _quantile(values: Array, share: float) -> float:
 
 def _max_relative(distance: Array, reference: Array) -> float:
     magnitude = np.abs(reference)
-    told = magnitude > 0
+    nonzero = magnitude > 0
     with np.errstate(over="ignore"):
-        return float((distance[told] / magnitude[told]).max(initial=0.0))
+        return float((distance[nonzero] / magnitude[nonzero]).max(initial=0.0))
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
@@ -175,8 +166,8 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
     a, b = a.astype(np.float64), b.astype(np.float64)
-    whole = ~(np.isnan(a).any(axis=1) | np.isnan(b).any(axis=1))
-    a, b = a[whole], b[whole]
+    complete = ~(np.isnan(a).any(axis=1) | np.isnan(b).any(axis=1))
+    a, b = a[complete], b[complete]
     if not a.size:
         return 0, 0, 0
     largest = b.max(axis=1)
@@ -185,5 +176,5 @@ def _count_ranked_rows(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
         first = (picked == largest) | (largest - picked <= tie)
     least = -min(5, a.shape[1])
     five = np.partition(a, least, axis=1)[:, least]
-    kept = np.take_along_axis(a, b.argmax(axis=1)[:, None], axis=1)[:, 0] >= five
-    return len(a), int(first.sum()), int((kept | first).sum())
+    in_top_five = np.take_along_axis(a, b.argmax(axis=1)[:, None], axis=1)[:, 0] >= five
+    return len(a), int(first.sum()), int((in_top_five | first).sum())

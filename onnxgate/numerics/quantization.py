@@ -50,19 +50,19 @@ MARGIN_DB = 3.0
 than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round otherwise."""
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""No more is asked for, whatever was recorded: a thousandth of the signal is no drift of a quantized model."""
+"""Upper limit of recorded requirements: a thousandth of the signal is not drift of a quantized model."""
 
 MIN_COSINE_ELEMENTS = 10
 """Elements that make an angle: the cosine of one element is its sign."""
 MIN_LABELS = 50
 """Below this, one wrong label is more than a share of 0.02."""
 ZERO_ATOL = 5e-3
-"""What may stand in place of an output that is 0 throughout: it has no power to hold noise against."""
+"""Bound for an output that is 0 throughout, which has no power to compare noise with."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """What is usual for an output over all of its cases: so that one near zero is not held to its own size."""
+    """Usual scale of an output over all cases, so that values near zero are not compared with their own size."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -82,14 +82,14 @@ class RatioAgreement:
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """What the output must keep of the float model's: the lock's recorded figures less a margin, else the default."""
-    found = locked.quantization.get(output) if locked is not None else None
-    if found is None:
+    """Return the bounds of an output: the lock's recorded figures less a margin, or the defaults."""
+    measured = locked.quantization.get(output) if locked is not None else None
+    if measured is None:
         return FLOAT_BOUNDS
     return RatioBounds(
-        sqnr_db=min(found.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
-        cosine=min(1.0 - 2.0 * (1.0 - found.cosine), 1.0 - 1e-6),
-        top1=max(found.top1 - MARGIN_TOP1, 0.0),
+        sqnr_db=min(measured.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
+        cosine=min(1.0 - 2.0 * (1.0 - measured.cosine), 1.0 - 1e-6),
+        top1=max(measured.top1 - MARGIN_TOP1, 0.0),
         bound_from="lock",
     )
 
@@ -123,35 +123,35 @@ def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, s
 def _compare_numbers(
     candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds, scale: OutputScale
 ) -> RatioAgreement:
-    told = np.isfinite(reference)
-    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    finite = np.isfinite(reference)
+    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     own = measure_scale([b])
     spread = max(own.spread, scale.spread)
-    found = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
+    metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
     if power == 0.0:
-        return _compare_with_zeros(exact, found)
+        return _compare_with_zeros(exact, metrics)
     figures = [("sqnr_db", _signal_ratio_db(a, b, power), bounds.sqnr_db)]
     if b.size >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
-        figures.append(("cosine", found.cosine, bounds.cosine))
-    if found.rows:
-        figures.append(("top1", found.top1_share, bounds.top1))
-    failing = [] if found.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
+        figures.append(("cosine", metrics.cosine, bounds.cosine))
+    if metrics.rows:
+        figures.append(("top1", metrics.top1_share, bounds.top1))
+    failing = [] if metrics.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
     metric, value, bound = (failing or figures)[0]
-    agreement = replace(exact, agrees=not failing, max_abs=found.max_abs, detail="")
-    return RatioAgreement(agreement, metric, value, bound, tuple(figures), found)
+    agreement = replace(exact, agrees=not failing, max_abs=metrics.max_abs, detail="")
+    return RatioAgreement(agreement, metric, value, bound, tuple(figures), metrics)
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Signal to noise in decibels over what is finite on both sides; that of equals where there is no signal."""
-    told = np.isfinite(reference) & np.isfinite(candidate)
-    a, b = candidate[told].astype(np.float64), reference[told].astype(np.float64)
+    """Return signal to noise in decibels over elements finite on both sides; the maximum without a signal."""
+    finite = np.isfinite(reference) & np.isfinite(candidate)
+    a, b = candidate[finite].astype(np.float64), reference[finite].astype(np.float64)
     power = max(measure_scale([b]).power, scale.power)
     return _signal_ratio_db(a, b, power) if power else MAX_DB
 
 
 def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
-    """As `sqnr_db`, with what is usual for the output as its signal where that is more."""
+    """Return `sqnr_db` with the usual power of the output as the signal if that is more."""
     root = math.sqrt(power)
     noise = float(np.square((a - b) / root).mean()) if a.size else 0.0
     if noise == 0.0:
@@ -159,10 +159,10 @@ def _signal_ratio_db(a: Array, b: Array, power: float) -> float:
     return min(max(-10.0 * math.log10(noise), -MAX_DB), MAX_DB)
 
 
-def _compare_with_zeros(exact: Agreement, found: Metrics) -> RatioAgreement:
-    """An output of zeros is held to a small number: there is no signal."""
-    agrees = found.max_abs <= ZERO_ATOL
-    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", found.max_abs, ZERO_ATOL, (), found)
+def _compare_with_zeros(exact: Agreement, metrics: Metrics) -> RatioAgreement:
+    """Compare an output of zeros with a small absolute bound, since it has no signal."""
+    agrees = metrics.max_abs <= ZERO_ATOL
+    return RatioAgreement(replace(exact, agrees=agrees), "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
@@ -179,17 +179,17 @@ def measure_quantization(
 ) -> dict[str, MeasuredQuantization]:
     """Per output the worst figures over all cases of (quantized, float) outputs, rounded so that they stay the same.
 
-    An output that is no floating-point number, or not alike in both, has none.
+    Outputs of other types than floating point, or of unlike shapes, have none.
     """
     pairs = list(cases)
     measured = {}
     for name in sorted({name for both in pairs for name in both[0].keys() & both[1].keys()}):
         arrays = [(quantized[name], real[name]) for quantized, real in pairs if name in quantized and name in real]
         scale = measure_scale(real for _, real in arrays)
-        held = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
-        if held and all(each.figures for each in held):
+        agreements = [compare_quantized(quantized, real, FLOAT_BOUNDS, scale) for quantized, real in arrays]
+        if agreements and all(each.figures for each in agreements):
             measured[name] = _worst_figures(
-                [{metric: value for metric, value, _ in each.figures} for each in held], source, runtime
+                [{metric: value for metric, value, _ in each.figures} for each in agreements], source, runtime
             )
     return measured
 

@@ -1,4 +1,4 @@
-"""How far an output may be from its reference, and where that figure comes from."""
+"""Bounds on the difference of an output from its reference, and their origin."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ outputs about 1e5 is off by 0.017 where its own output is 120 (126 dB, onnxrunti
 """
 
 MAX_HALF_SHARE = 0.01
-"""The share of the elements of an integer or boolean output that may differ where a model computes in 16 bits.
+"""The share of elements of an integer or boolean output that may differ if a model computes in 16 bits.
 
 Such an output is decided from numbers that are right to about one part in a hundred (`BY_TYPE`): where two lie nearer
 than that, either is right. Source: `argmax` over 21 classes of an untrained float16 network on onnxruntime 1.18.1 and
@@ -39,7 +39,7 @@ than that, either is right. Source: `argmax` over 21 classes of an untrained flo
 """
 
 MIN_HALF_DB = 45.0
-"""What a float16 output must keep by default beside its bound, which lets a weight pass that is wrong by one per cent.
+"""Signal to noise that a float16 output needs in addition to its bound, which misses a weight wrong by one per cent.
 
 Source: two to six layers of four networks keep 54 to 69 dB, a weight that is wrong by 1 % leaves about 40 dB; measured
 2026-11-20.
@@ -51,7 +51,7 @@ NOISE_FACTOR = 8.0
 """A runtime's distance from the source's float32 was 0.9 to 1.5 times the source's own from float64 (five networks)."""
 
 MIN_BOUND_SHARE = 1e-6
-"""The least bound, as a share of the largest reference value (of 1 where that is smaller)."""
+"""The least bound, as a share of the largest reference value (of 1 if that is smaller)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def choose_bound(
     *,
     half: bool,
 ) -> ElementBound:
-    """The config's tolerance for this output, else the config's for all, else the lock's measured one, else by type.
+    """Return the config's tolerance for this output or for all, or the lock's measured one, or the type's default.
 
     Only a tolerance that names the output is applied to integers: class labels are never nearly right, though some may
     be wrong in 16 bits. `half` says that the model computes in 16 bits somewhere, whatever its outputs are cast to.

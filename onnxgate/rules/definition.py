@@ -1,4 +1,4 @@
-"""What a rule is: a pure function of one typed subject, with its id, level and page."""
+"""A rule: a pure function of one typed subject, with its id, level and page."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from onnxgate.core.files import link_or_copy
 from onnxgate.core.findings import Stage, runtime_sort_key
 from onnxgate.core.report import Cell, FailOn, Finding, Measured, Report
 from onnxgate.core.upgrade_preview import AddedRuntime, Preview
-from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.parity import Comparison, Difference, find_worst
 from onnxgate.gate import pipeline
 from onnxgate.gate.execution.toolchain import report_measurements
 from onnxgate.gate.request import GateRequest
@@ -27,7 +27,6 @@ from onnxgate.project.lock.comparison import describe_lock_changes
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.lock.writer import render_lock
 from onnxgate.project.plan import plan_models
-from onnxgate.rules.parity._mismatches import find_worst
 from onnxgate.stages.parity.stage import (
     OutputsByLevel,
     ParityModel,

@@ -15,7 +15,7 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Benchmark, Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
 from onnxgate.evidence.parity import Comparison
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import ModelRuns, has_guessed_sizes
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.benchmark import BenchmarkedModel, Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
@@ -28,7 +28,6 @@ from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
-from onnxgate.rules.runtime._failures import has_guessed_sizes
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec, default_memory_mib
 from onnxgate.stages.runtime import isolated_nodes

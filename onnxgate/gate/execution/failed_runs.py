@@ -21,13 +21,12 @@ from onnxgate.core.jobs import (
     RunResult,
     TimedOut,
 )
-from onnxgate.evidence.runtime import IsolatedNode, ModelRuns
+from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, is_unusable
 from onnxgate.inputs.axis_sizes import SizeSetting, list_alternative_settings, vary_setting
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
 from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.rules.runtime._failures import has_guessed_sizes, is_unusable
 from onnxgate.stages.runtime import isolated_nodes
 from onnxgate.stages.runtime.isolated_nodes import IsolatedLoad, NodeKind, RefusingRuntime, collect_node_kinds
 from onnxgate.stages.runtime.stage import ExecutedModel, ObservedRun

@@ -14,8 +14,8 @@ import msgspec
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation, Run
-from onnxgate.evidence.parity import Comparison, Difference, FirstDifference
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
+from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.quantized import FloatComparison, QuantizedModel
 from onnxgate.gate.execution.toolchain import ModelExport, StartedModel, report_measurements
@@ -23,8 +23,6 @@ from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.checking.quantization_parameters import find_output_steps
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.rules.parity._mismatches import find_mismatches, find_worst
-from onnxgate.rules.runtime._failures import find_not_finite
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.first_difference import (

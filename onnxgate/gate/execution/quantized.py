@@ -25,7 +25,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.evidence.parity import Comparison, Difference, Layer
+from onnxgate.evidence.parity import Comparison, Difference, Layer, find_mismatches, find_worst
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
@@ -33,7 +33,6 @@ from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunk
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.rules.parity._mismatches import find_mismatches, find_worst
 from onnxgate.stages.parity.quantized_layers import NodePlaces, TensorPair, find_worst_layers, pair_tensors
 from onnxgate.stages.parity.stage import ParityModel, RunOutputs, compare_with_float, list_outputs
 from onnxgate.stages.runtime.stage import ObservedRun

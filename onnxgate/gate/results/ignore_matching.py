@@ -1,4 +1,4 @@
-"""The `[[ignore]]` entries of a config: which findings each of them accepts, and what came of each."""
+"""Match the `[[ignore]]` entries of a config with findings, and evaluate their use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxgate.project.config.schema import Ignore
 
 @dataclass(slots=True)
 class Ignores:
-    """Entries, by rule and by what they list. `contents` has each model's content, where that is known."""
+    """Entries by rule and fingerprint. `contents` has the known SHA-256 of each model's content."""
 
     entries: Sequence[Ignore]
     today: datetime.date
@@ -30,7 +30,7 @@ class Ignores:
                 self._by_key.setdefault((entry.rule, fingerprint), []).append(index)
 
     def accepts(self, judged: RuleHit) -> bool:
-        """Whether an entry that holds is about a hit, which has its fingerprint."""
+        """Return whether a valid entry matches a hit, which needs its fingerprint."""
         about = self.about(judged.rule, judged.hit.model, judged.fingerprint)
         return any(not self.expired(index) for index in about)
 
@@ -41,7 +41,7 @@ class Ignores:
         fingerprints where another one accepts the finding first.
         """
         met: list[set[str]] = [set() for _ in self.entries]
-        weighed = []
+        applied = []
         for finding in findings:
             accepting = None
             for index in self.about(finding.rule, finding.model, finding.fingerprint):
@@ -50,8 +50,8 @@ class Ignores:
                     met[index].add(finding.fingerprint)
                 if holds and accepting is None:
                     accepting = index
-            weighed.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
-        return weighed, [frozenset(each) for each in met]
+            applied.append(finding if accepting is None else _mark_ignored(finding, self.entries[accepting].reason))
+        return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
         """The end date is the last day on which the entry holds."""
@@ -70,7 +70,7 @@ class Ignores:
 
 
 def matches_model(glob: str, model: str) -> bool:
-    """Whether the glob of an entry is about a model; `**` alone is about all."""
+    """Return whether the glob of an entry matches a model; `**` matches all."""
     return globs.matches(glob, model)
 
 
@@ -83,33 +83,33 @@ def _mark_ignored(finding: Finding, reason: str) -> Finding:
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
 STAGES_AFTER_RUNS = frozenset({Stage.PARITY, Stage.BUDGET})
 ALL_MODELS = ""
-"""In place of a model: something about all of them."""
+"""In place of a model: all of them."""
 
 
 @dataclass(slots=True)
 class CheckScope:
-    """What was judged: of which models, by which stages, and of which of them a stage did not learn everything."""
+    """Models and stages of a check, and the models of which a stage lacks information."""
 
     project: Project
     models: frozenset[str]
     stages: frozenset[Stage]
-    contents: Mapping[str, str]  # SHA-256 of each model's content, where that is known
+    contents: Mapping[str, str]  # known SHA-256 of each model's content
     held_to_baseline: bool
     unknown: dict[Stage, set[str]] = field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
-        """Nothing can be concluded there from what was not found."""
+        """Record that missing findings prove nothing for these stages and models."""
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 
     def leave_undone(self, undone: Iterable[IncompleteCheck]) -> None:
-        """Likewise for what could not be done, and for what builds on it."""
-        for each in undone:
-            after = STAGES_AFTER_RUNS if each.stage is Stage.RUNTIME else frozenset()
-            self.leave_open({each.stage, *after}, [each.model])
+        """Nothing can be concluded from incomplete checks, nor from stages that depend on them."""
+        for check in undone:
+            after = STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
+            self.leave_open({check.stage, *after}, [check.model])
 
     def covers(self, rule_id: str, models: Collection[str]) -> bool:
-        """Whether the rule could find what there is to find in these models."""
+        """Return whether the rule was applied completely to these models."""
         rule = rules.by_id.get(rule_id)
         if rule is None or rule.stage not in self.stages or not self.models.issuperset(models):
             return False
@@ -119,7 +119,7 @@ class CheckScope:
 
 
 def is_about_change(rule_id: str) -> bool:
-    """Whether the rule is about what a model was at its baseline."""
+    """Return whether the rule compares a model with its baseline."""
     rule = rules.by_id.get(rule_id)
     return rule is not None and rule.subject.__name__ == "ModelChange"
 
@@ -127,7 +127,7 @@ def is_about_change(rule_id: str) -> bool:
 def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
-    """What came of each entry; `present` are the fingerprints of all that was found, also of what another one says."""
+    """Return the use of each entry. `present` has the fingerprints of all hits, also of redundant ones."""
     return [
         _evaluate_entry(index, entry, ignores.expired(index), scope, present if entry.fingerprints else fingerprints)
         for index, (entry, fingerprints) in enumerate(zip(ignores.entries, met, strict=True))
@@ -135,34 +135,36 @@ def find_ignore_uses(
 
 
 def exclude_shared_uses(uses: Iterable[IgnoreUse], others: Collection[str]) -> list[IgnoreUse]:
-    """Those that concern none of the models that are judged elsewhere."""
+    """Return the uses that concern none of the models of other shards."""
     return [use for use in uses if not any(matches_model(use.model, path) for path in others)]
 
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
-    """For each entry by its number the fingerprints that no finding has, where it is known that none has."""
-    found, nothing = {}, [()] * len(ignores.entries)
+    """Return, by index of an entry, its fingerprints that certainly no finding has."""
+    stale, nothing = {}, [()] * len(ignores.entries)
     for index, (use, entry) in enumerate(
         zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)
     ):
         if entry.fingerprints and use.done:
-            found[index] = frozenset(entry.fingerprints)
+            stale[index] = frozenset(entry.fingerprints)
         elif entry.fingerprints and use.stage_ran and use.gone:
-            found[index] = frozenset(entry.fingerprints) - frozenset(present)
-    return found
+            stale[index] = frozenset(entry.fingerprints) - frozenset(present)
+    return stale
 
 
-def _evaluate_entry(index: int, entry: Ignore, expired: bool, scope: CheckScope, found: Collection[str]) -> IgnoreUse:
+def _evaluate_entry(
+    index: int, entry: Ignore, expired: bool, scope: CheckScope, fingerprints: Collection[str]
+) -> IgnoreUse:
     models = {model.path for model in scope.project.models() if matches_model(entry.model, model.path)}
     listed = entry.fingerprints or ()
-    gone = sum(each not in found for each in listed)
+    gone = sum(fingerprint not in fingerprints for fingerprint in listed)
     return IgnoreUse(
         place=scope.project.place("ignore", str(index)),
         rule=entry.rule,
         model=entry.model,
         until=entry.until.isoformat() if entry.until else "",
         expired=expired,
-        used=gone < len(listed) if listed else bool(found),
+        used=gone < len(listed) if listed else bool(fingerprints),
         stage_ran=scope.covers(entry.rule, models),
         sha256=entry.sha256 or "",
         content_there=entry.sha256 is None or may_have_content(entry.sha256.lower(), models, scope),
@@ -172,6 +174,6 @@ def _evaluate_entry(index: int, entry: Ignore, expired: bool, scope: CheckScope,
 
 
 def may_have_content(sha256: str, models: Collection[str], scope: CheckScope) -> bool:
-    """Whether a model has that content, or may have it for all that is known."""
+    """Return whether a model has that content, or its content is not known."""
     contents = {scope.contents.get(model, sha256) for model in models}
     return sha256 in contents

@@ -1,4 +1,4 @@
-"""Hits weighed in one place: predictions confirmed or contradicted, runtimes merged, levels and ignores applied."""
+"""Turn hits into findings: resolve relations, merge runtimes, apply levels and ignores."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
 
 
 def _resolve_level(rule: AnyRule, hit: Hit, levels: Mapping[str, str]) -> Level:
-    """The config's level wins, except over a note: that is what a rule says of what is proven to be no fault."""
+    """Return the config's level. A note, with which a rule marks something harmless, keeps its level."""
     if levels.get(rule.id, "off") != "off" and hit.level is not Level.NOTE:
         return Level(levels[rule.id])
     return hit.level or rule.level
@@ -175,19 +175,19 @@ def _select_as_severe(causes: Iterable[RuleHit], consequence: RuleHit) -> list[R
     return [cause for cause in causes if LEVELS.index(cause.level) <= LEVELS.index(consequence.level)]
 
 
-def merge_runtimes(weighed: Sequence[ResolvedHit], known: Sequence[str]) -> list[Finding]:
+def merge_runtimes(resolved: Sequence[ResolvedHit], known: Sequence[str]) -> list[Finding]:
     """Findings, worst first; those that differ only in the runtime become one. `known` names all locked runtimes."""
     groups: dict[tuple[object, ...], list[ResolvedHit]] = {}
-    for each in weighed:
-        hit, judged = each.judged.hit, each.judged
+    for resolved_hit in resolved:
+        hit, judged = resolved_hit.judged.hit, resolved_hit.judged
         key = (judged.rule, judged.level, judged.stage, hit.model, hit.message, hit.place, hit.fix)
-        groups.setdefault(key, []).append(each)
+        groups.setdefault(key, []).append(resolved_hit)
     return sorted((_merge_group(group, known) for group in groups.values()), key=finding_sort_key)
 
 
 def _merge_group(group: list[ResolvedHit], known: Sequence[str]) -> Finding:
     first = group[0].judged
-    hits = sorted({each.judged.hit for each in group}, key=lambda hit: runtime_sort_key(hit.runtime))
+    hits = sorted({resolved_hit.judged.hit for resolved_hit in group}, key=lambda hit: runtime_sort_key(hit.runtime))
     runtimes = tuple(dict.fromkeys(hit.runtime for hit in hits if hit.runtime))
     states = [hit.on for hit in hits if hit.on]
     since = _sorted_versions(on.works_since for on in states)[-1]
@@ -214,7 +214,7 @@ def _report_place(place: Place) -> ReportedPlace:
 
 
 def finding_sort_key(finding: Finding) -> tuple[object, ...]:
-    """How findings are sorted, worst first."""
+    """Return the sort key of findings, worst first."""
     place = (finding.place.path, finding.place.line)
     return (LEVELS.index(Level(finding.level)), finding.model, finding.rule, place, finding.message)
 
@@ -224,15 +224,15 @@ def _sorted_versions(versions: Iterable[str]) -> list[str]:
 
 
 def _compose_message(message: str, states: Sequence[OnRuntime], known: Sequence[str], since: str, until: str) -> str:
-    said = [message]
+    parts = [message]
     on_runtimes = _describe_runtimes(states, known)
     if on_runtimes:
-        said.append(on_runtimes)
+        parts.append(on_runtimes)
     if until:
-        said.append(f"works until {until}")
+        parts.append(f"works until {until}")
     if since:
-        said.append(f"works since {since}")
-    return "; ".join(said)
+        parts.append(f"works since {since}")
+    return "; ".join(parts)
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str:
@@ -251,10 +251,10 @@ def _describe_runtimes(states: Sequence[OnRuntime], known: Sequence[str]) -> str
         if not detail:
             phrases.append(f"on {names}" if engine != same_engine else names)
         else:
-            each = "each of " if len(runtimes) > 1 else ""
+            prefix = "each of " if len(runtimes) > 1 else ""
             words = detail.partition(" ")
-            same_verb = words[0] == verb and same_engine == engine and not each and words[2]
-            phrases.append(f"{each}{names} {words[2] if same_verb else detail}")
+            same_verb = words[0] == verb and same_engine == engine and not prefix and words[2]
+            phrases.append(f"{prefix}{names} {words[2] if same_verb else detail}")
             verb = words[0]
         engine = same_engine
     return join_phrases(phrases)
@@ -265,38 +265,42 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
 
     One that follows from what the support stage says does not: whether the runtimes refuse the model, they tell.
     """
-    kept = resolve_hits(judged, ignores.accepts)
-    errors = [each for each in kept if each.judged.stage is Stage.FILE and each.judged.level is Level.ERROR]
+    resolved = resolve_hits(judged, ignores.accepts)
+    errors = [
+        resolved_hit
+        for resolved_hit in resolved
+        if resolved_hit.judged.stage is Stage.FILE and resolved_hit.judged.level is Level.ERROR
+    ]
     findings = merge_runtimes([error for error in errors if rules.by_id[error.judged.rule].blocks_run], ())
-    weighed, _ = ignores.apply(findings)
-    return {finding.model for finding in weighed if not finding.ignored}
+    applied, _ = ignores.apply(findings)
+    return {finding.model for finding in applied if not finding.ignored}
 
 
 def build_outcome(
     request: GateRequest, planned: tuple[PlannedModel, ...], gathered: GateState, blocked: frozenset[str]
 ) -> GateOutcome:
-    """What comes of what was gathered, under the ignores of the request."""
+    """Build the outcome of the collected hits under the ignores of the request."""
     findings = _resolve_findings(request, gathered, blocked)
     return GateOutcome(planned, findings, gathered, blocked, _observed_errors(gathered, findings))
 
 
 def find_broken_models(request: GateRequest, gathered: GateState) -> set[str]:
     """Broken files: an error of the file stage that no ignore accepts, and whatever could not be read at all."""
-    static = [each for each in gathered.judged if each.stage not in ignore_matching.DYNAMIC_RULE_STAGES]
+    static = [hit for hit in gathered.judged if hit.stage not in ignore_matching.DYNAMIC_RULE_STAGES]
     return find_blocked_models(static, select_ignores(request, gathered))
 
 
 def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) -> list[IncompleteCheck]:
-    """Sizes and tolerances that the config asks for by a name that no model has."""
-    asked = {Stage.RUNTIME, Stage.PARITY} & request.stages
-    problems = find_unknown_names(request.project, list_model_names(facts)) if asked else ()
+    """Report sizes and tolerances of the config whose name no model has."""
+    requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
+    problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
-        IncompleteCheck(min(asked, key=ALL_STAGES.index), "", "", problem, UNKNOWN_NAME_FIX) for problem in problems
+        IncompleteCheck(min(requested, key=ALL_STAGES.index), "", "", problem, UNKNOWN_NAME_FIX) for problem in problems
     ]
 
 
 def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
-    """What each model calls its axes and outputs."""
+    """Return the names of axes and outputs of each model."""
     return {path: ModelNames(_axes(fact), [value.name for value in fact.outputs]) for path, fact in facts.items()}
 
 
@@ -319,26 +323,26 @@ def _resolve_findings(request: GateRequest, gathered: GateState, blocked: frozen
     known = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
     ignores = select_ignores(request, gathered)
     judged = assign_fingerprints(gathered.judged)
-    weighed, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), known))
-    present = {each.fingerprint for each in judged}
+    findings, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), known))
+    present = {hit.fingerprint for hit in judged}
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
     if request.share is not None:  # what concerns models of other shards, their merge says
         uses = ignore_matching.exclude_shared_uses(uses, request.share.others(model.path for model in request.models))
     own = list(apply_rules(uses, rules.ALL, request.project.config.rules))
-    return tuple(weighed + merge_runtimes(resolve_hits(own), known))
+    return tuple(findings + merge_runtimes(resolve_hits(own), known))
 
 
 def _observed_errors(gathered: GateState, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
-    """Where an error was observed that no ignore accepts: by itself, or through the finding that explains it."""
+    """Return model and runtime of observed errors that no ignore accepts, directly or through their cause."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }
     return frozenset(
-        (each.hit.model, each.hit.runtime)
-        for each in gathered.judged
-        if each.level is Level.ERROR
-        and each.stage not in STATIC_STAGES
-        and any((rule, each.hit.model) in counted for rule in _cause_rules(each.hit))
+        (rule_hit.hit.model, rule_hit.hit.runtime)
+        for rule_hit in gathered.judged
+        if rule_hit.level is Level.ERROR
+        and rule_hit.stage not in STATIC_STAGES
+        and any((rule, rule_hit.hit.model) in counted for rule in _cause_rules(rule_hit.hit))
     )
 
 
@@ -351,8 +355,8 @@ def determine_scope(
 ) -> ignore_matching.CheckScope:
     """What the rules could know: of a model that is not here, broken or not run, they know less."""
     selected = frozenset(model.path for model in request.models)
-    stages, held = _ruled_stages(request), request.baseline.revision is not None
-    scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, held)
+    stages, has_baseline = _ruled_stages(request), request.baseline.revision is not None
+    scope = ignore_matching.CheckScope(request.project, selected, stages, ignores.contents, has_baseline)
     scope.leave_undone([*gathered.undone, *gathered.skipped])
     scope.leave_open(stages - {Stage.LOCK}, gathered.away)
     scope.leave_open(stages, selected - gathered.facts.keys())
@@ -364,6 +368,6 @@ def determine_scope(
 
 
 def _ruled_stages(request: GateRequest) -> frozenset[Stage]:
-    """The stages whose rules were asked; those about budgets were where sizes were read and models were run."""
+    """Return the stages whose rules were applied, with budgets if sizes were read and models were run."""
     of_budgets = {Stage.FILE, Stage.RUNTIME} <= request.stages
     return request.stages | {Stage.BUDGET} if of_budgets else request.stages

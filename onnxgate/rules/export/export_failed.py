@@ -27,13 +27,13 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     A source that has what its exporter cannot write down (a branch on values, an operator that ONNX does not have) is
     `source-not-exportable`; a file that is written and that `onnx.checker` refuses is this rule's.
     """
-    if said := _describe_failure(subject):
+    if text := _describe_failure(subject):
         yield Hit(
             subject.place,
-            f"export by `{subject.source}` {said}",
+            f"export by `{subject.source}` {text}",
             model=subject.model,
             fix=_suggest_fix(subject),
-            identity=mask_numbers(said),
+            identity=mask_numbers(text),
         )
 
 

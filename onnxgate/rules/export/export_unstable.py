@@ -28,17 +28,17 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
     if subject.second.differences:
         shown = "; ".join(subject.second.differences[:MAX_SHOWN])
         more = len(subject.second.differences) - MAX_SHOWN
-        said = f"exporting `{subject.source}` twice gives two models: {shown}"
-        said += f"; and {more} more" if more > 0 else ""
+        text = f"exporting `{subject.source}` twice gives two models: {shown}"
+        text += f"; and {more} more" if more > 0 else ""
     elif subject.second.failure:
-        said = f"`{subject.source}` is exported once, and fails when that is repeated: "
-        said += f"{subject.second.failure.type}: {subject.second.failure.text}"
+        text = f"`{subject.source}` is exported once, and fails when that is repeated: "
+        text += f"{subject.second.failure.type}: {subject.second.failure.text}"
     else:
         return
     yield Hit(
         subject.place,
-        said,
+        text,
         model=subject.model,
         fix="load weights or seed the generator in the source, and sort what comes from sets and folders",
-        identity=mask_numbers(said.partition(": ")[0]),
+        identity=mask_numbers(text.partition(": ")[0]),
     )

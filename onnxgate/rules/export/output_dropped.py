@@ -29,17 +29,17 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
             yield _create_hit(
                 subject, f"`output_names` asks for `{name}`, which the file does not have", _suggest_fix(subject)
             )
-    tensors = sum(each.kind == "tensor" for each in subject.behaviour.returned)
+    tensors = sum(value.kind == "tensor" for value in subject.behaviour.returned)
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
-        said = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
-        yield _create_hit(subject, said, "return each tensor once, and not what was given")
+        text = f"it returns {tensors} tensors, and the file has {len(names.outputs_written)} outputs"
+        yield _create_hit(subject, text, "return each tensor once, and not what was given")
     elif not names.outputs:
         yield from _find_moved(subject)
         yield from _find_renamed(subject)
 
 
 def _find_moved(subject: Reexport) -> Iterator[Hit]:
-    kinds = [each.kind for each in subject.behaviour.returned]
+    kinds = [value.kind for value in subject.behaviour.returned]
     for index, kind in enumerate(kinds):
         if kind != "tensor":
             moved = "tensor" in kinds[index + 1 :]
@@ -54,7 +54,7 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
-    keys = [each.key for each in subject.behaviour.returned if each.kind == "tensor"]
+    keys = [value.key for value in subject.behaviour.returned if value.kind == "tensor"]
     written = subject.interface.names.outputs_written
     if not keys or not all(keys) or tuple(keys) == written:
         return
@@ -74,6 +74,6 @@ def _suggest_fix(subject: Reexport) -> str:
     return "return tensors alone, and name them all by `output_names`"
 
 
-def _create_hit(subject: Reexport, said: str, fix: str, level: Level | None = None) -> Hit:
-    message = f"export by `{subject.source}`: {said}"
+def _create_hit(subject: Reexport, text: str, fix: str, level: Level | None = None) -> Hit:
+    message = f"export by `{subject.source}`: {text}"
     return Hit(subject.place, message, model=subject.model, fix=fix, level=level)

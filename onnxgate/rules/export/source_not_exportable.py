@@ -41,9 +41,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     yield from _find_renamed(subject)
     named = {name for name in subject.interface.names.inputs if name not in subject.interface.names.inputs_written}
     yield from (
-        _create_fixed_hit(subject, each)
-        for each in subject.behaviour.fixed
-        if not any(f"`{name}`" in each.what for name in named)
+        _create_fixed_hit(subject, value)
+        for value in subject.behaviour.fixed
+        if not any(f"`{name}`" in value.what for name in named)
     )
 
 
@@ -51,8 +51,8 @@ def _find_unsupported(subject: Reexport) -> Iterator[Hit]:
     failure = subject.failure
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and cause and cause.exportable is False:
-        said = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
-        yield Hit(subject.place, said, model=subject.model, fix=cause.advice)
+        text = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
+        yield Hit(subject.place, text, model=subject.model, fix=cause.advice)
 
 
 def _find_missing(subject: Reexport) -> Iterator[Hit]:
@@ -73,14 +73,14 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     pairs = zip(names.parameters, names.inputs_written, strict=False)
     if len(names.parameters) != len(names.inputs_written):
         return
-    for asked, written in pairs:
-        if asked != written and asked in names.outputs_written:
+    for requested, written in pairs:
+        if requested != written and requested in names.outputs_written:
             yield Hit(
                 subject.place,
-                f"input `{asked}` of `{subject.source}` is called `{written}` in the file, and `{asked}` is an output: "
-                "the source returns what it was given",
+                f"input `{requested}` of `{subject.source}` is called `{written}` in the file, "
+                f"and `{requested}` is an output: the source returns what it was given",
                 model=subject.model,
-                fix=f"return `{asked}.clone()`, or say `input_names` and `output_names`",
+                fix=f"return `{requested}.clone()`, or say `input_names` and `output_names`",
                 level=Level.WARNING,
             )
 
@@ -93,14 +93,14 @@ def _choose_level(fixed: FixedValue) -> Level | None:
 
 def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
     if fixed.kind == "argument":
-        said = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
+        text = f"{fixed.what} in `{subject.source}`: it is written into the file, which has no such input"
     else:
         seen = "; with other inputs the source takes the other side" if fixed.varies else ""
         what = "the side of the branch that the example took" if fixed.kind == "branch" else "the number of the example"
-        said = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{seen}"
+        text = f"export by `{subject.source}` wrote {what} into the file: `{fixed.what}`{seen}"
     return Hit(
         fixed.place or subject.place,
-        said,
+        text,
         model=subject.model,
         fix=_REPLACEMENTS[fixed.kind],
         level=_choose_level(fixed),

@@ -1,4 +1,4 @@
-"""Hits about a model that changed, said in one way."""
+"""Hits about a changed model."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from onnxgate.evidence.lock import ModelChange
 ACCEPT_HINT = "or accept it with an `[[ignore]]` that has this content's `sha256`"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
-"""Where the lock is the baseline, this rule says that the content is another, and how."""
+"""If the lock is the baseline, this rule reports the changed content."""
 
 
 def create_breaking_hit(
     change: ModelChange, message: str, fix: str, *, level: Level | None = None, topic: str = ""
 ) -> Hit:
-    """What callers of the model stumble over. `fix` says how to keep what they have."""
+    """Create a hit for a change that breaks callers. `fix` describes how to keep the old interface."""
     return Hit(
         change.place,
         message,
@@ -31,7 +31,7 @@ def create_breaking_hit(
 
 
 def create_note_hit(change: ModelChange, message: str, identity: str, *, unless: HitReference | None = None) -> Hit:
-    """What a reviewer should know, and no caller stumbles over. `unless`: what says it already."""
+    """Create a hit for reviewers that breaks no caller. `unless` names a hit that reports the same."""
     causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
     return Hit(
         change.place,
@@ -44,7 +44,7 @@ def create_note_hit(change: ModelChange, message: str, identity: str, *, unless:
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Names in a row, and how many more there are: "`a`, `b` and 3 more"."""
-    said = [f"`{name}`" for name in names[:MAX_NAMES]]
-    more = len(names) - len(said)
-    return join_phrases([*said, f"{more} more"] if more else said)
+    """Join names and the count of further ones: "`a`, `b` and 3 more"."""
+    text = [f"`{name}`" for name in names[:MAX_NAMES]]
+    more = len(names) - len(text)
+    return join_phrases([*text, f"{more} more"] if more else text)

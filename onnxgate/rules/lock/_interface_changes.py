@@ -24,7 +24,7 @@ class ValuePair(msgspec.Struct, frozen=True):
 
     @property
     def renamed(self) -> bool:
-        """Whether it has another name."""
+        """Whether the name changed."""
         return self.before.name != self.after.name
 
 
@@ -142,7 +142,7 @@ def _pair_by_offset(
 def _group_by_neighbours(
     gone: Sequence[int], new: Sequence[int], places: Mapping[int, int]
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """What is gone and what is new between each two neighbours that stayed."""
+    """Group removed and new values between two neighbours that stayed."""
     after = {now: was for was, now in places.items()}
     were = _index_by_neighbours(gone, {was: was for was in places})
     are = _index_by_neighbours(new, after)
@@ -174,7 +174,7 @@ class SharedSize(msgspec.Struct, frozen=True):
 
 
 def is_accepted_type(before: str, after: str) -> bool:
-    """Whether what had the one type has the other.
+    """Return whether a value of one type may be a value of the other.
 
     Source: ONNX Runtime 1.23 takes a tensor for an `optional(tensor)`.
     """
@@ -187,7 +187,7 @@ def is_same_kind(pair: ValuePair) -> bool:
 
 
 def has_different_rank(pair: ValuePair) -> bool:
-    """Whether both ranks are known, and another one each."""
+    """Return whether both ranks are known and differ."""
     before, after = pair.before.shape, pair.after.shape
     return before is not None and after is not None and len(before) != len(after)
 
@@ -234,7 +234,7 @@ def _is_declared(dim: Dim) -> bool:
 
 
 def is_reshaped(pair: ValuePair) -> bool:
-    """Whether an output has another rank, or another size where its size was known."""
+    """Return whether an output's rank or a known size changed."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or not is_same_kind(pair):
         return False
@@ -244,13 +244,13 @@ def is_reshaped(pair: ValuePair) -> bool:
 
 
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
-    """Whether an output's rank or a size of it was known, and is not.
+    """Return whether a known rank or size of an output became unknown.
 
     A size that follows one of the inputs, which had this very size, is known to whoever feeds what they fed.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
-    followed = {(was, now) for each in inputs for was, now in _pair_axes(each)}
+    followed = {(was, now) for pair in inputs for was, now in _pair_axes(pair)}
     return any(
         isinstance(was, int) and isinstance(now, str) and (now == UNNAMED_AXIS or (was, now) not in followed)
         for was, now in _pair_axes(pair)
@@ -267,15 +267,15 @@ def format_type(value: ValueInfo) -> str:
     return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
 
 
-def is_reordered(found: InterfaceMatch) -> bool:
+def is_reordered(match: InterfaceMatch) -> bool:
     """Whether those that stayed follow each other in another order."""
-    positions = [pair.now for pair in found.pairs]
+    positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
     """Outputs behind a new one that stands before them, in an order that is the same: the first one first."""
-    found = match_outputs(change)
-    if is_reordered(found):
+    match = match_outputs(change)
+    if is_reordered(match):
         return ()
-    return tuple(pair for pair in found.pairs if pair.now > pair.was)
+    return tuple(pair for pair in match.pairs if pair.now > pair.was)

@@ -42,7 +42,7 @@ def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[
 
 
 def has_unnamed_functions(facts: ModelFacts) -> bool:
-    """Whether there are local functions, and nobody says which: the facts are a lock's."""
+    """Return whether local functions exist that are not known, because the facts are a lock's."""
     return bool(facts.function_opsets) and not facts.functions
 
 
@@ -66,7 +66,7 @@ def list_data_locations(facts: ModelFacts) -> dict[str, str]:
 
 
 def _rename_location(location: str, before: str, after: str) -> str:
-    """What a data file that has its model's name would be called beside the model as it is called now."""
+    """Return the name that a data file named after its model would have with the model's new name."""
     old, new = PurePosixPath(before), PurePosixPath(after)
     folder, name = posixpath.split(location)
     if name.startswith(old.name):

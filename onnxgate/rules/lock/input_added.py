@@ -27,7 +27,7 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     with the next change of the model.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
-    asked = {value.name for value in subject.after.inputs}
+    inputs = {value.name for value in subject.after.inputs}
     for single in match_inputs(subject).added:
         yield create_breaking_hit(
             subject,
@@ -35,7 +35,7 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
             f"{subject.baseline}",
             f"export without `{single.value.name}`, or give it a default",
         )
-    for name in sorted(had_default & asked):
+    for name in sorted(had_default & inputs):
         yield create_breaking_hit(
             subject,
             f"input `{name}` must be fed; it had a default {subject.baseline}",

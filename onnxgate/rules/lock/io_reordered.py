@@ -41,7 +41,7 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
         yield _create_order_hit(subject, "outputs", outputs)
     elif moved := find_shifted_outputs(subject):
         first = moved[0]
-        new = [each.value.name for each in outputs.added if each.position < first.now]
+        new = [single.value.name for single in outputs.added if single.position < first.now]
         yield create_breaking_hit(
             subject,
             f"output `{first.after.name}` is at position {first.now + 1}, behind the new {quote_names(new)}; "
@@ -51,8 +51,8 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
         )
 
 
-def _create_order_hit(subject: ModelChange, kind: str, found: InterfaceMatch) -> Hit:
-    stand, stood = sorted(found.pairs, key=lambda pair: pair.now), list(found.pairs)
+def _create_order_hit(subject: ModelChange, kind: str, match: InterfaceMatch) -> Hit:
+    stand, stood = sorted(match.pairs, key=lambda pair: pair.now), list(match.pairs)
     while stand[0] == stood[0]:
         del stand[0], stood[0]
     while stand[-1] == stood[-1]:

@@ -27,10 +27,10 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     left = set(subject.after.metadata_keys)
     gone = sorted({key for key in subject.before.metadata_keys if key not in left})
     if gone:
-        said = f"metadata key {quote_names(gone)} is" if len(gone) == 1 else f"metadata keys {quote_names(gone)} are"
+        text = f"metadata key {quote_names(gone)} is" if len(gone) == 1 else f"metadata keys {quote_names(gone)} are"
         was = "it was" if len(gone) == 1 else "they were"
         yield create_breaking_hit(
             subject,
-            f"{said} gone; {was} there {subject.baseline}",
+            f"{text} gone; {was} there {subject.baseline}",
             f"add {'it' if len(gone) == 1 else 'them'} after the export (`metadata_props`)",
         )

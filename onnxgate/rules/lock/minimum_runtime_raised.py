@@ -32,15 +32,15 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     minimum = subject.minimum
     if minimum is None:
         return
-    said = _describe_minimum(minimum, subject.baseline)
+    text = _describe_minimum(minimum, subject.baseline)
     if minimum.lost:
         yield create_breaking_hit(
             subject,
-            f"{said}; of what the targets promise, it loses {_name_releases(minimum.lost)}",
+            f"{text}; of what the targets promise, it loses {_name_releases(minimum.lost)}",
             "export at the opset and IR version that it had, or raise the target's requirement",
         )
     elif _is_raised(minimum):
-        yield create_note_hit(subject, said, f"needs {minimum.after}")
+        yield create_note_hit(subject, text, f"needs {minimum.after}")
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:

@@ -36,12 +36,12 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
         )
     if not subject.changes:
         return
-    said = list(subject.changes[:MAX_CHANGES])
+    text = list(subject.changes[:MAX_CHANGES])
     if len(subject.changes) > MAX_CHANGES:
-        said.append(f"{len(subject.changes) - MAX_CHANGES} more changes")
+        text.append(f"{len(subject.changes) - MAX_CHANGES} more changes")
     yield Hit(
         subject.place,
-        f"changed since it was locked: {'; '.join(said)}",
+        f"changed since it was locked: {'; '.join(text)}",
         model=path,
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
         identity="changed",

@@ -27,8 +27,8 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
         more = len(changes) - MAX_OPERATORS
-        said = [*changes[:MAX_OPERATORS], f"{more} more"] if more > 0 else changes
-        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {', '.join(said)}", "operators")
+        text = [*changes[:MAX_OPERATORS], f"{more} more"] if more > 0 else changes
+        yield create_note_hit(subject, f"has other operators than {subject.baseline}: {', '.join(text)}", "operators")
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

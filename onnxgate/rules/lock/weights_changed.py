@@ -24,19 +24,19 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     that was exported.
     """
     weights = subject.weights
-    if weights is not None and (said := _describe_changes(weights)):
-        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {said}", "weights")
+    if weights is not None and (text := _describe_changes(weights)):
+        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {text}", "weights")
 
 
 def _describe_changes(weights: WeightChanges) -> str:
     """ "3 of 40 hold other values, by at most 0.013 (`fc.weight`); 1 is new"."""
-    said = []
+    text = []
     if weights.changed:
         hold = "holds" if weights.changed == 1 else "hold"
-        said.append(f"{weights.changed} of {weights.of} {hold} other values{_describe_largest(weights)}")
+        text.append(f"{weights.changed} of {weights.of} {hold} other values{_describe_largest(weights)}")
     others = ((weights.added, "new"), (weights.removed, "gone"))
-    said += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
-    return "; ".join(said)
+    text += [f"{count} {'is' if count == 1 else 'are'} {what}" for count, what in others if count]
+    return "; ".join(text)
 
 
 def _describe_largest(weights: WeightChanges) -> str:

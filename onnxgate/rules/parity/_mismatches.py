@@ -1,4 +1,4 @@
-"""What differs in one comparison, in words that are the same for every runtime, and in this runtime's figures."""
+"""Describe the mismatches of a comparison in words common to all runtimes, and in one runtime's figures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import re
 from collections.abc import Sequence
 
 from onnxgate.core.findings import Place
-from onnxgate.core.report import RATIO_METRICS
-from onnxgate.evidence.parity import Comparison, Difference, FirstDifference
+from onnxgate.evidence.parity import Comparison, Difference, FirstDifference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
     "config": "by `tolerance`",
@@ -25,11 +24,6 @@ REQUIREMENT_SOURCES = {
 }
 
 
-def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
-    """The differences beyond their bound."""
-    return tuple(difference for difference in comparison.differences if not difference.agrees)
-
-
 def describe_outputs(differences: Sequence[Difference]) -> str:
     """ "output `y` differs", "outputs `a`, `b` differ", "the number of outputs differs"."""
     names = list(dict.fromkeys(difference.output for difference in differences))
@@ -40,18 +34,18 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 
 
 def create_identity(comparison: Comparison) -> str:
-    """What a mismatch is, whatever its figures: the outputs, and what they are held against, in any release."""
+    """Return what identifies a mismatch: its outputs and its reference, without figures and releases."""
     reference = comparison.reference if comparison.pair in ("source", "quantized") else ""
     return f"{comparison.pair} {reference} {describe_outputs(find_mismatches(comparison))}"
 
 
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
-    """How to say in the config that this much is accepted.
+    """Suggest how the config accepts a difference of this size.
 
-    Integers and booleans are held to a tolerance that names the output alone, words to none.
+    Integers and booleans need a tolerance for the output by name. Texts have none.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
-    named = dict.fromkeys(each.output for each in exact if not _is_text(each))
+    named = dict.fromkeys(mismatch.output for mismatch in exact if not _is_text(mismatch))
     if exact and not named:
         return "ignore the finding if this much is accepted: words have no tolerance"
     if not named:
@@ -70,35 +64,27 @@ def _toml_key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
 
 
-def find_worst(differences: Sequence[Difference]) -> Difference:
-    """The one that is farthest beyond its bound; what is no figure at all is worse than any figure."""
-    return max(differences, key=_excess_over_bound)
-
-
-def _excess_over_bound(difference: Difference) -> tuple[bool, float]:
-    if difference.metric in RATIO_METRICS:
-        return False, difference.bound - difference.value
-    share = difference.value / difference.bound if difference.bound else math.inf
-    return difference.metric in {"outputs", "type", "shape"}, share
-
-
 def describe_worst(comparison: Comparison) -> str:
-    """The detail of a mismatch: the worst figure, its bound and where that comes from, the case, and the level."""
-    found = find_mismatches(comparison)
-    each = find_worst(found)
-    return f"{_describe_difference(each)} in `{each.case}`{_describe_level(found, comparison)}"
+    """Describe the worst figure of a mismatch, its bound with its origin, the case and the level."""
+    mismatches = find_mismatches(comparison)
+    mismatch = find_worst(mismatches)
+    return f"{_describe_difference(mismatch)} in `{mismatch.case}`{_describe_level(mismatches, comparison)}"
 
 
 def _describe_figures(difference: Difference) -> str:
-    """The figures that tell whether a difference matters: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
-    found = {figure.metric: figure.value for figure in difference.figures}
-    said = [f"cosine {_format_ratio(found['cosine'])}"] if "cosine" in found and difference.metric != "cosine" else []
-    if "sqnr_db" in found and difference.metric != "sqnr_db":
-        said.append(f"{found['sqnr_db']:.3g} dB")
-    rows = int(found.get("rows", 0))
-    if rows and "top1" in found:
-        said.append(f"argmax agrees in {round(found['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
-    masked = int(found.get("masked elements", 0))
+    """Describe further figures of a difference: " (cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows)"."""
+    mismatches = {figure.metric: figure.value for figure in difference.figures}
+    said = (
+        [f"cosine {_format_ratio(mismatches['cosine'])}"]
+        if "cosine" in mismatches and difference.metric != "cosine"
+        else []
+    )
+    if "sqnr_db" in mismatches and difference.metric != "sqnr_db":
+        said.append(f"{mismatches['sqnr_db']:.3g} dB")
+    rows = int(mismatches.get("rows", 0))
+    if rows and "top1" in mismatches:
+        said.append(f"argmax agrees in {round(mismatches['top1'] * rows)} of {rows} {'row' if rows == 1 else 'rows'}")
+    masked = int(mismatches.get("masked elements", 0))
     said += [f"{masked} masked elements left out"] if masked else []
     return f" ({', '.join(said)})" if said else ""
 
@@ -141,14 +127,14 @@ def _requirement_source(difference: Difference) -> str:
     return REQUIREMENT_SOURCES[difference.bound_from]
 
 
-def _describe_level(found: Sequence[Difference], comparison: Comparison) -> str:
-    here = {each.optimization for each in found}
+def _describe_level(mismatches: Sequence[Difference], comparison: Comparison) -> str:
+    here = {mismatch.optimization for mismatch in mismatches}
     elsewhere = {difference.optimization for difference in comparison.differences} - here
     return f" with optimisation `{min(here)}`, not with `{min(elsewhere)}`" if elsewhere else ""
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """ "; first at node `x` (MatMul)", "" where it is not known."""
+    """ "; first at node `x` (MatMul)", "" if it is not known."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -162,7 +148,7 @@ def _describe_node(first: FirstDifference) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" where it is not known."""
+    """ "; at that node the inputs are equal, and the output `v` is off by 0.3", "" if it is not known."""
     first = comparison.first
     if first is None:
         return ""
@@ -176,11 +162,11 @@ def describe_first_values(comparison: Comparison) -> str:
 
 
 def find_first_place(comparison: Comparison) -> Place:
-    """The source line that made the node, else the comparison's own place."""
+    """Return the source line that made the node, or the comparison's place."""
     place = comparison.first.place if comparison.first else None
     return place or comparison.place
 
 
 def find_first_node(comparison: Comparison) -> str:
-    """The node's name, "" where it is not known."""
+    """The node's name, "" if it is not known."""
     return comparison.first.node if comparison.first else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
     create_identity,
@@ -16,7 +16,6 @@ from onnxgate.rules.parity._mismatches import (
     describe_worst,
     find_first_node,
     find_first_place,
-    find_mismatches,
     suggest_acceptance,
 )
 
@@ -38,16 +37,17 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     the model. Else look at the first node that differs, replace it, narrow the target to releases that agree, or set
     `tolerance` in `onnxgate.toml` if the difference is accepted.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "engine" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "engine" or not mismatches:
         return
-    known = f" ({subject.known_limit})" if subject.known_limit else ""
+    limit = f" ({subject.known_limit})" if subject.known_limit else ""
     yield Hit(
         find_first_place(subject),
-        f"{describe_outputs(found)} from {_name_reference(subject)}{describe_first_node(subject)}{known}",
+        f"{describe_outputs(mismatches)} from {_name_reference(subject)}{describe_first_node(subject)}{limit}",
         model=subject.model,
         node=find_first_node(subject),
-        fix=f"keep the model away from the target, narrow it to releases that agree, or {suggest_acceptance(found)}",
+        fix="keep the model away from the target, narrow it to releases that agree, "
+        f"or {suggest_acceptance(mismatches)}",
         on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         relations=follows_from("export-stale") if subject.reference == "the source" else (),
         identity=create_identity(subject),

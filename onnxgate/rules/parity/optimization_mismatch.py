@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
     create_identity,
@@ -15,7 +15,6 @@ from onnxgate.rules.parity._mismatches import (
     describe_worst,
     find_first_node,
     find_first_place,
-    find_mismatches,
     suggest_acceptance,
 )
 
@@ -34,15 +33,15 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     Lower the optimisation level of the session, narrow the target to releases whose optimiser is right, or set
     `tolerance` in `onnxgate.toml` if the difference is accepted.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "optimization" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "optimization" or not mismatches:
         return
     yield Hit(
         find_first_place(subject),
-        f"{describe_outputs(found)} with optimisation `all` from that without{describe_first_node(subject)}",
+        f"{describe_outputs(mismatches)} with optimisation `all` from that without{describe_first_node(subject)}",
         model=subject.model,
         node=find_first_node(subject),
-        fix=f"lower the session's optimisation level, or {suggest_acceptance(found)}",
+        fix=f"lower the session's optimisation level, or {suggest_acceptance(mismatches)}",
         on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
     )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, Place, join_phrases
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.parity import Comparison, Layer
+from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst, find_mismatches
+from onnxgate.rules.parity._mismatches import create_identity, describe_outputs, describe_worst
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -31,8 +31,8 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     stay in float. If the loss is accepted, `onnxgate lock --measure` records it, and only a further loss is a finding.
     Give real inputs with `inputs`: generated ones lie where calibration data may not.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "quantized" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "quantized" or not mismatches:
         return
     worst = (
         f"; most is lost at {join_phrases([_describe_layer(layer) for layer in subject.layers])}"
@@ -41,7 +41,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     )
     yield Hit(
         _find_place(subject),
-        f"{describe_outputs(found).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
+        f"{describe_outputs(mismatches).replace('differ', 'drift')} from that of `{subject.reference}`{worst}",
         model=subject.model,
         node=subject.layers[0].node if subject.layers else "",
         fix=_suggest_fix(subject),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.parity import Comparison
+from onnxgate.evidence.parity import Comparison, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
     create_identity,
@@ -15,7 +15,6 @@ from onnxgate.rules.parity._mismatches import (
     describe_worst,
     find_first_node,
     find_first_place,
-    find_mismatches,
     suggest_acceptance,
 )
 
@@ -35,15 +34,15 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     Narrow the target to releases that agree, replace the operator concerned, or set `tolerance` in `onnxgate.toml` if
     the difference is accepted. With a `source` in the config, the message says which side is right.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "runtime" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "runtime" or not mismatches:
         return
     yield Hit(
         find_first_place(subject),
-        f"{describe_outputs(found)} from that of {subject.reference}{describe_first_node(subject)}",
+        f"{describe_outputs(mismatches)} from that of {subject.reference}{describe_first_node(subject)}",
         model=subject.model,
         node=find_first_node(subject),
-        fix=f"narrow the target to releases that agree, or {suggest_acceptance(found)}",
+        fix=f"narrow the target to releases that agree, or {suggest_acceptance(mismatches)}",
         on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.core.relations import follows_from
-from onnxgate.evidence.parity import Comparison, Difference
+from onnxgate.evidence.parity import Comparison, Difference, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import (
     create_identity,
@@ -17,7 +17,6 @@ from onnxgate.rules.parity._mismatches import (
     describe_worst,
     find_first_node,
     find_first_place,
-    find_mismatches,
     suggest_acceptance,
 )
 
@@ -41,31 +40,31 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     If the difference is accepted, say so with `tolerance` in `onnxgate.toml`; for integers and booleans, by the name of
     the output: `tolerance = { argmax = { rtol = 0, atol = 20 } }`.
     """
-    found = find_mismatches(subject)
-    if subject.pair != "source" or not found:
+    mismatches = find_mismatches(subject)
+    if subject.pair != "source" or not mismatches:
         return
     yield Hit(
         find_first_place(subject),
-        f"{describe_outputs(found)} from what its source computes{describe_first_node(subject)}",
+        f"{describe_outputs(mismatches)} from what its source computes{describe_first_node(subject)}",
         model=subject.model,
         node=find_first_node(subject),
-        fix=_suggest_fix(subject, found),
+        fix=_suggest_fix(subject, mismatches),
         on=OnRuntime(subject.runtime, describe_worst(subject) + describe_first_values(subject)),
         identity=create_identity(subject),
         relations=follows_from(
-            "export-stale", *(["output-not-finite"] if all(_is_not_finite(each) for each in found) else [])
+            "export-stale", *(["output-not-finite"] if all(_is_not_finite(mismatch) for mismatch in mismatches) else [])
         ),
     )
 
 
-def _suggest_fix(subject: Comparison, found: Sequence[Difference]) -> str:
-    """Measuring comes first where a number is held to a default: the source may be no nearer to itself."""
+def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
+    """Suggest measuring first if a default bound is exceeded: the source may differ from itself as much."""
     if subject.at_no_node:
-        return f"make the source compute the same where it is exported, or {suggest_acceptance(found)}"
-    again = f"export it again, or {suggest_acceptance(found)}"
-    if subject.first is not None and subject.first.detail:  # a weight that is another one is no rounding
+        return f"make the source compute the same where it is exported, or {suggest_acceptance(mismatches)}"
+    again = f"export it again, or {suggest_acceptance(mismatches)}"
+    if subject.first is not None and subject.first.detail:  # another weight is not rounding
         return again
-    if not any(each.metric == "worst_abs" and each.bound_from == "type" for each in found):
+    if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
         return again
     measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
     return f"run {measured} to hold it to what its source's own rounding allows; if it is beyond that, {again}"

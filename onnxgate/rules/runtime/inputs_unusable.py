@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import (
+from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.evidence.runtime import (
+    Attempt,
+    ModelRuns,
     explain_unusable,
     has_guessed_sizes,
     is_unusable,
     select_worst_attempts,
-    shorten_failure,
 )
+from onnxgate.rules.definition import rule
 
 
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
@@ -68,7 +69,7 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
 
 
 def _suggest_fix(attempt: Attempt, runs: ModelRuns) -> str:
-    if has_guessed_sizes(attempt, runs) and any(each.outcome == "completed" for each in runs.attempts):
+    if has_guessed_sizes(attempt, runs) and any(other.outcome == "completed" for other in runs.attempts):
         return "give `sizes` if the model is meant to take these, or `inputs`"
     if attempt.case.sizes:
         return 'give real inputs (`inputs = "samples/*.npz"`), or sizes that the model takes (`sizes`)'

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, mask_numbers
 from onnxgate.core.relations import HitReference, confirms, explained_by
-from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns
+from onnxgate.diagnostics.short_texts import shorten_failure
+from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import (
     describe_failure,
     describe_memory_limit,
     find_failing_node,
     find_failing_place,
-    select_worst_attempts,
-    shorten_failure,
 )
 
 RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
@@ -39,7 +38,7 @@ NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may take that much"
 OPERATOR_FIX = "export with operators that every runtime knows, or raise the target's version"
 DEFAULT_FIX = "export it without what is refused, or narrow the target to releases that load it"
-"""Where nobody knows the text."""
+"""For unknown texts."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
@@ -61,29 +60,31 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
         return
-    found = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
-    told = {level for each in found for level in each.explains}
+    unpredicted = [each for each in subject.alone if each.outcome == "refused" and not each.rule]
+    explained_levels = {level for each in unpredicted for level in each.explains}
     explained = [attempt for attempt in attempts if _find_predictions(attempt, subject)]
-    rest = [attempt for attempt in attempts if attempt not in explained and attempt.optimization not in told]
+    rest = [
+        attempt for attempt in attempts if attempt not in explained and attempt.optimization not in explained_levels
+    ]
     yield from _create_operator_hits(rest, subject)
     rest = [each for each in rest if not each.refusal.unsupported]
     yield from (_create_stop_hit(each, subject) for each in (explained, rest) if each)
-    yield from (_create_node_hit(each, attempts, subject) for each in found)
+    yield from (_create_node_hit(each, attempts, subject) for each in unpredicted)
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
-    """The predictions of what the model is refused for at one level.
+    """Return the predictions that explain the refusal at one level.
 
-    Where nodes were loaded alone, what is predicted of nodes explains only what these nodes are refused for.
+    If nodes were loaded alone, predictions about nodes explain only the refusals of these nodes.
     """
     if subject.alone and attempt.refusal.family in NODE_FAMILIES:
-        causes = [each for each in subject.alone if each.rule and attempt.optimization in each.explains]
+        causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
         return tuple(HitReference(cause.rule, cause.claim) for cause in causes)
     return tuple(map(HitReference, RULES_BY_FAMILY.get(attempt.refusal.family, ())))
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """What the runtime stops at, in its own words."""
+    """Create a hit with the runtime's own text."""
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f": it stops at node `{node}`" if node else ""
@@ -104,22 +105,22 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
 
 
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
-    """Each operator that an engine which lists them all does not have."""
+    """Yield a hit per operator of an engine that lists all unsupported ones."""
     for attempt in attempts[:1]:
-        for each in attempt.refusal.unsupported:
+        for operator in attempt.refusal.unsupported:
             yield Hit(
-                each.place or subject.place,
-                f"does not load: `{each.operator}` is refused{f': {each.words}' if each.words else ''}",
+                operator.place or subject.place,
+                f"does not load: `{operator.operator}` is refused{f': {operator.words}' if operator.words else ''}",
                 model=subject.model,
-                node=each.node,
+                node=operator.node,
                 fix=OPERATOR_FIX,
                 on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
-                identity=f"operator {each.operator}",
+                identity=f"operator {operator.operator}",
             )
 
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """A node that is refused alone, and that nothing predicted."""
+    """Create a hit for a node that is refused alone without a prediction."""
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
@@ -137,7 +138,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    """What is said; at which level, too, where the model is refused for something else at another."""
+    """Describe a refusal, with its level if the model is refused for another reason at another level."""
     refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
@@ -147,7 +148,7 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
-    """The predictions of nodes that are refused alone, whether or not the model is refused for them first."""
+    """Return the predictions of nodes that are refused alone."""
     return tuple(
-        HitReference(each.rule, each.claim) for each in subject.alone if each.rule and each.outcome == "refused"
+        HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import Attempt, ModelRuns
+from onnxgate.evidence.runtime import Attempt, ModelRuns, is_proven_fault, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level, is_proven_fault, select_worst_attempts
+from onnxgate.rules.runtime._failures import describe_level
 
 FIX = "keep in single precision what overflows, or guard what has no value there, and export it again"
 

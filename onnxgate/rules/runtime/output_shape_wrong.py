@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape
+from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level, format_sizes, select_worst_attempts
+from onnxgate.rules.runtime._failures import describe_level, format_sizes
 
 
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
@@ -34,7 +34,9 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         for wrong in attempt.outputs.wrong_shapes:
             first.setdefault(wrong.output, (attempt, wrong))
     for attempt, wrong in first.values():
-        here = [each for each in subject.attempts if wrong.output in {one.output for one in each.outputs.wrong_shapes}]
+        here = [
+            other for other in subject.attempts if wrong.output in {one.output for one in other.outputs.wrong_shapes}
+        ]
         at = describe_level(here, subject)
         has = f"output `{wrong.output}` has the shape {wrong.shape} {_describe_case(attempt)}"
         yield Hit(

@@ -30,11 +30,11 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
         predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
         named = ", ".join(f"`{prediction.rule}`" for prediction in predictions)
         yield _create_hit(subject, f"loads, though {named} said that it would be refused", predictions)
-    for each in subject.alone:
-        if each.rule and each.outcome == "loads":
-            message = f"`{each.operator}` loads alone, though `{each.rule}` said that it would be refused: {each.words}"
-            identity = f"{each.rule} {each.operator}"
-            yield _create_hit(subject, message, (HitReference(each.rule, each.claim),), each.place, each.node, identity)
+    for node in subject.alone:
+        if node.rule and node.outcome == "loads":
+            message = f"`{node.operator}` loads alone, though `{node.rule}` said that it would be refused: {node.words}"
+            identity = f"{node.rule} {node.operator}"
+            yield _create_hit(subject, message, (HitReference(node.rule, node.claim),), node.place, node.node, identity)
 
 
 def _is_loaded(subject: ModelRuns) -> bool:

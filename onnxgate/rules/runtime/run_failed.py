@@ -50,13 +50,13 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _is_completed_elsewhere(subject: ModelRuns, attempts: Sequence[Attempt]) -> bool:
-    """Whether some other case was run at a level at which these were not."""
+    """Return whether another case completed at one of these levels."""
     levels = {attempt.optimization for attempt in attempts}
     return any(attempt.outcome == "completed" and attempt.optimization in levels for attempt in subject.attempts)
 
 
 def _name_cases(attempts: Sequence[Attempt]) -> str:
-    """The cases with the sizes that they have."""
+    """Return the names of the cases."""
     return ", ".join(f"`{case}`" for case in dict.fromkeys(attempt.case.name for attempt in attempts))
 
 

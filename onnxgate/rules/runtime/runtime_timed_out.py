@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
-from onnxgate.rules.runtime._failures import describe_level, select_worst_attempts
+from onnxgate.rules.runtime._failures import describe_level
 
 
 @rule(ModelRuns, "runtime-timed-out", level=Level.ERROR, since="0.1.0")

@@ -1,4 +1,4 @@
-"""What is said of a refused operation: the hit that the rules about operators share, and ways out in words."""
+"""Hits about a refused operation, shared by the rules about operators, and fixes in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 def create_refusal_hits(
     subject: RefusedOperation, rule: str, otherwise: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
-    """The hit of the rule that the refusal is of; `otherwise` is the fix where no way out was found."""
+    """Yield the hit if the refusal belongs to the rule; `otherwise` is the fix if no way out was found."""
     if subject.rule != rule:
         return
     yield Hit(
@@ -42,7 +42,7 @@ def create_refusal_hits(
 
 
 def suggest_fix(subject: RefusedOperation, otherwise: str) -> str:
-    """The ways out, the best first; what to do where none was found."""
+    """Describe the ways out, best first, or return `otherwise` if there are none."""
     return ", or ".join(_describe_way(way, subject) for way in subject.ways) or otherwise
 
 
@@ -50,16 +50,16 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             what = "all of the model" if whole else "this operator"
-            known = "" if subject.everywhere else " with support data"
-            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{known} implement {what}"
+            condition = "" if subject.everywhere else " with support data"
+            return f"export at opset {version}{_of_domain(domain)}, where all its runtimes{condition} implement {what}"
         case TypeCast(parameter, to, exact, back):
             result = " and the result back" if back else ""
             return f"cast {_describe_argument(parameter)} to `{to}`{result}{'' if exact else ', which may lose values'}"
         case FunctionExpansion():
             return "write it as the operators that ONNX defines it by"
         case OperatorReplacement(domain, name, _, attributes):
-            given = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
-            return f"use `{_operator_label(domain, name)}` in its place{f' with {given}' if given else ''}"
+            words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
+            return f"use `{_operator_label(domain, name)}` in its place{f' with {words}' if words else ''}"
         case DomainImport(domain, version):
             where = "the local function" if subject.nodes.function else "the model"
             return f"import version {version} of `{domain}` in {where}"
@@ -84,7 +84,7 @@ def _describe_argument(parameter: str) -> str:
 
 
 def _describe_substitute(subject: RefusedOperation, attribute: str) -> str:
-    """What keeps the meaning where an attribute is left out."""
+    """Describe what keeps the meaning of the model without an attribute."""
     if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
         return " and transpose what goes in and comes out to time first"
     return ", if the model means the same without it"

@@ -40,13 +40,13 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             ),
             fix=f"export at opset {subject.common_opsets[domain]}, which all its runtimes implement, or {raised}",
         )
-    for each in subject.experimental:
+    for operation in subject.experimental:
         yield Hit(
-            each.place,
-            f"uses `{each.operator}`, which is experimental: {each.nodes.words}",
+            operation.place,
+            f"uses `{operation.operator}`, which is experimental: {operation.nodes.words}",
             model=subject.model.path,
-            node=each.nodes.name,
+            node=operation.nodes.name,
             on=OnRuntime(subject.runtime.name),
             level=Level.NOTE,
-            identity=each.operator,
+            identity=operation.operator,
         )

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Changes of models since their baseline, as part of the lock stage."""

@@ -1,4 +1,4 @@
-"""What only the contents of two models tell: how far weights moved, and from which release on each loads."""
+"""Compare the contents of two models: how far weights moved, and from which release on each loads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PresentModel:
 
 
 def compare_contents(past: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
-    """What a path was beside what it is now. The old one is fetched only where operators or stamps are others."""
+    """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
     lacking = MissingAtRevisionError(now.away[0], hint=now.away[1]) if now.away else None
     views: tuple[GroupVerdicts, ...] = ()
     if groups := group_targets(select_onnxruntime_targets(now.targets)):
@@ -149,7 +149,7 @@ LoadVerdicts = Mapping[str, LoadVerdict]
 
 
 def select_onnxruntime_targets(targets: Sequence[Target]) -> tuple[Target, ...]:
-    """The targets that promise releases of ONNX Runtime."""
+    """Return the targets that require releases of ONNX Runtime."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -158,7 +158,7 @@ def select_onnxruntime_targets(targets: Sequence[Target]) -> tuple[Target, ...]:
 
 
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
-    """What is known of a model that is not here: it is refused, or it may load."""
+    """Return the prediction for a model whose file is not available: it is refused, or it may load."""
     taken = {known_release: limits.get_limits(known_release) for known_release in operators.list_known_releases()}
     return {
         release: "unknown"
@@ -202,20 +202,21 @@ class GroupVerdicts:
 
     @property
     def is_known(self) -> bool:
-        """Whether every release's answer is."""
+        """Return whether every release has a prediction."""
         return "unknown" not in (*self.then.values(), *self.now.values())
 
     def admitted(self, then: LoadVerdict, now: LoadVerdict) -> set[str]:
-        """The releases that its targets promise and that answered so and answer so."""
+        """Return the required releases with these predictions before and now."""
         return set(
             _filter_admitted(
-                (each for each in self.then if (self.then[each], self.now[each]) == (then, now)), self.targets
+                (release for release in self.then if (self.then[release], self.now[release]) == (then, now)),
+                self.targets,
             )
         )
 
 
 def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | None:
-    """None where it is the same, or where nothing is known to be lost and not every release's answer is known.
+    """None if it is the same, or if no release is known to be lost and some predictions are missing.
 
     Without `before` and `after` where some are lost and others are not known.
     """
@@ -223,23 +224,23 @@ def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | Non
     before, after = (
         (_first_loading_release(known.then), _first_loading_release(known.now)) if known is not None else ("", "")
     )
-    found = MinimumRelease(before=before, after=after, lost=_select_releases(views, "loads", "refused"))
-    return found if found.lost or found.before != found.after else None
+    minimum = MinimumRelease(before=before, after=after, lost=_select_releases(views, "loads", "refused"))
+    return minimum if minimum.lost or minimum.before != minimum.after else None
 
 
 def find_possibly_lost(views: Sequence[GroupVerdicts]) -> tuple[str, ...]:
-    """Promised releases that refuse the model now, and of which nobody knows whether they loaded it before."""
+    """Return required releases that refuse the model now, without a prediction for the model before."""
     return _select_releases(views, "unknown", "refused")
 
 
 def find_possibly_refused(views: Sequence[GroupVerdicts]) -> tuple[str, ...]:
-    """Promised releases that loaded the model, and of which nobody knows whether they do now."""
+    """Return required releases that loaded the model, without a prediction for the model now."""
     return _select_releases(views, "loads", "unknown")
 
 
 def _select_releases(views: Sequence[GroupVerdicts], then: LoadVerdict, now: LoadVerdict) -> tuple[str, ...]:
-    found = set[str]().union(*(view.admitted(then, now) for view in views))
-    return tuple(release for release in operators.list_known_releases() if release in found)
+    releases = set[str]().union(*(view.admitted(then, now) for view in views))
+    return tuple(release for release in operators.list_known_releases() if release in releases)
 
 
 def _create_runtime(release: str, targets: Sequence[Target]) -> PlannedRuntime:
@@ -260,13 +261,13 @@ def _first_loading_release(verdicts: LoadVerdicts) -> str:
     if all(loads):
         return every[0]
     return find_support_span(every, loads)[0] or next(
-        (each for each, works in zip(every, loads, strict=True) if works), ""
+        (release for release, works in zip(every, loads, strict=True) if works), ""
     )
 
 
-def _filter_admitted(found: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
+def _filter_admitted(releases: Iterable[str], targets: Sequence[Target]) -> tuple[str, ...]:
     """The releases that a requirement admits, be they locked or not; a build of one's own is none of them."""
     from packaging.requirements import Requirement
 
     admitted = [Requirement(target.runtime).specifier for target in targets if target.python is None]
-    return tuple(release for release in found if any(specifier.contains(release) for specifier in admitted))
+    return tuple(release for release in releases if any(specifier.contains(release) for specifier in admitted))

@@ -1,4 +1,4 @@
-"""What models were at a revision: told by the lock there where a digest proves it to be about them, else read."""
+"""Models at a revision, read from the lock there if a digest proves that it is about them, or from the file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class InvalidAtRevisionError(Exception):
-    """What a file was at the revision is no model: there is nothing that could have been broken since."""
+    """The file at the revision is not a model, so that no change since can have broken it."""
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class RevisionModels:
     """The models of one revision. Paths are relative to git's root; facts name them from the config's folder."""
 
     tree: Tree
-    folder: str  # the config's, below git's root; "" where they are the same
+    folder: str  # the config's, below git's root; "" if they are the same
     scratch: Path  # a folder that exists, for contents
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
@@ -64,12 +64,12 @@ class RevisionModels:
 
     @property
     def revision(self) -> Revision:
-        """Which one it is."""
+        """The revision whose models are read."""
         return self.tree.revision
 
     @property
     def own_lock(self) -> Lock | None:
-        """What was locked where the lock is now; None where there was none that can be read."""
+        """The lock at its present path; None if it did not exist or cannot be read."""
         return self._lock(posixpath.join(self.folder, LOCK_NAME))
 
     def relative(self, at: str) -> str:
@@ -107,11 +107,11 @@ class RevisionModels:
         )
 
     def facts(self, at: str, name: str = "") -> ModelFacts:
-        """What the model was; `name` is what the project calls it.
+        """Return the facts of the model at the revision. `name` is its path in the project.
 
         Raises:
-            AbsentError: its content cannot be had, and no lock tells of it.
-            BrokenError: it was no model that can be read.
+            AbsentError: its content is not available, and no lock describes it.
+            BrokenError: it was not a readable model.
         """
         if at not in self._facts:
             pointer = self.tree.pointer(at)
@@ -122,7 +122,7 @@ class RevisionModels:
         return msgspec.structs.replace(self._facts[at], path=name or self.relative(at))
 
     def is_told_by_lock(self, at: str) -> bool:
-        """Whether what is known of a model was said by a lock, and not read."""
+        """Return whether the facts of a model come from a lock instead of its file."""
         return at in self._told
 
     def structure(self, at: str, *, fetch: bool = False) -> ModelProto:
@@ -142,7 +142,7 @@ class RevisionModels:
         return write_model_at_revision(replace(self.revision, offline=True), at, folder)
 
     def forget(self, at: str) -> None:
-        """Take no room for a content that nobody asks for any more."""
+        """Free the memory of a content that is not needed any more."""
         self._file(at).unlink(missing_ok=True)
 
     def _is_stored(self, pointer: LfsPointer) -> bool:
@@ -158,15 +158,15 @@ class RevisionModels:
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
         entry = self._proven(at, LfsPointer(facts.sha256, facts.size_bytes))
-        said = {each.location: each.sha256 for each in entry.external} if entry is not None else {}
-        return said.get(data.location, data.sha256) == data.sha256
+        locked = {file.location: file.sha256 for file in entry.external} if entry is not None else {}
+        return locked.get(data.location, data.sha256) == data.sha256
 
     def _data_path(self, at: str, location: str) -> str:
         path = resolve_data_path(at, location)
         return self.tree.file(path) if path is not None else ""
 
     def _locked(self, at: str, entry: LockedModel) -> ModelFacts:
-        data = self._data(at, [each.location for each in entry.external], entry)
+        data = self._data(at, [file.location for file in entry.external], entry)
         return msgspec.structs.replace(facts_from_entry(self.relative(at), entry), external=tuple(data))
 
     def _read(self, at: str) -> ModelFacts:
@@ -189,15 +189,15 @@ class RevisionModels:
         return msgspec.structs.replace(facts, external=tuple(self._data(at, named, entry)))
 
     def _data(self, at: str, locations: Sequence[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
-        """The data files: what the tree has of each, else what the lock said of it."""
-        said = {each.location: each for each in entry.external} if entry is not None else {}
+        """Return the data files from the tree, or else from the lock."""
+        locked = {file.location: file for file in entry.external} if entry is not None else {}
         for location in sorted(locations):
             where = self._data_path(at, location)
             if where:
                 sha256, size_bytes = self.tree.digest(where)
                 yield ExternalFile(location, size_bytes, sha256)
-            elif location in said:
-                yield said[location]
+            elif location in locked:
+                yield locked[location]
 
     def _written(self, at: str, *, fetch: bool) -> Path:
         """The model's own file; written once."""
@@ -231,7 +231,7 @@ class RevisionModels:
                 yield lock
 
     def _lock(self, path: str) -> Lock | None:
-        """A lock as it was; None where there was none, or one that cannot be read now."""
+        """Return a lock at the revision; None if it did not exist or cannot be read."""
         if path not in self._locks:
             text = self.tree.text(path)
             try:
@@ -267,8 +267,8 @@ def find_renamed_models(
     All newcomers of the project take part, be they asked for or not; `facts` are of those that can be read.
     """
 
-    def has_same_data(each: NewFile, path: str) -> bool:
-        return each.path in facts and past.is_same(path, each.file, facts[each.path])
+    def has_same_data(file: NewFile, path: str) -> bool:
+        return file.path in facts and past.is_same(path, file.file, facts[file.path])
 
     found = find_moved(past.tree, gone, newcomers, has_same_data)
     rest = [newcomer for newcomer in newcomers if newcomer.path not in found]
@@ -284,7 +284,7 @@ def find_renamed_models(
 
 
 def find_missing_files(past: RevisionModels) -> list[str]:
-    """Models of the revision, locked or not, of whatever project, whose files are no more."""
+    """Return models of the revision, of any project, whose files were removed."""
     root, lock = past.revision.root, past.own_lock
     locked = {posixpath.join(past.folder, path) for path in lock.models} if lock is not None else set()
     return [
@@ -308,7 +308,7 @@ def find_removed_models(past: RevisionModels, project: Project, here: Collection
 def _is_matched_by_config(project: Project, name: str) -> bool:
     """Whether today's config would take a file for a model."""
     patterns, excluded = project.config.models, project.config.exclude
-    if name.startswith("../") or any(covers(each, name) for each in excluded):
+    if name.startswith("../") or any(covers(file, name) for file in excluded):
         return False
     return (
         name.endswith(MODEL_SUFFIX)
@@ -325,13 +325,13 @@ def _matches_pattern(pattern: str, name: str) -> bool:
 
 
 def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:
-    held, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
+    prefix, at = f"{after.path}: held against nothing:", f"`{past.relative(path)}` at `{past.revision.name}`"
     try:
         before = past.facts(path)
     except InvalidAtRevisionError:
         return False
     except MissingAtRevisionError as error:
-        remarks.append(f"{held} whether it is {at} cannot be told: {error.reason}")
+        remarks.append(f"{prefix} whether it is {at} cannot be told: {error.reason}")
         return False
     if _value_kinds(before.inputs) == _value_kinds(after.inputs) and _value_kinds(before.outputs) == _value_kinds(
         after.outputs
@@ -339,7 +339,7 @@ def _is_renamed_from(past: RevisionModels, path: str, after: ModelFacts, percent
         return True
     if percent >= NEARLY_IDENTICAL_PERCENT and _share_names(before, after):
         return True
-    remarks.append(f"{held} {at} may be what it was called, and their inputs or outputs are too different to tell")
+    remarks.append(f"{prefix} {at} may be what it was called, and their inputs or outputs are too different to tell")
     return False
 
 
@@ -354,4 +354,4 @@ def _share_names(before: ModelFacts, after: ModelFacts) -> bool:
 
 
 def _value_names(facts: ModelFacts) -> set[tuple[str, str]]:
-    return {*(("in", each.name) for each in facts.inputs), *(("out", output.name) for output in facts.outputs)}
+    return {*(("in", file.name) for file in facts.inputs), *(("out", output.name) for output in facts.outputs)}

@@ -41,18 +41,18 @@ FETCH_HINT = "fetch what is missing, or give another baseline with `--against`"
 
 @dataclass(frozen=True, slots=True)
 class PresentModels:
-    """The models as they are, and what they are promised on."""
+    """The present models, and the runtimes that they must support."""
 
     project: Project
     planned: Sequence[PlannedModel]
-    facts: Mapping[str, ModelFacts]  # of those that can be read, or that the lock tells of
+    facts: Mapping[str, ModelFacts]  # of readable models, and of those that the lock describes
     places: Mapping[str, Place]
     away: Mapping[str, tuple[str, str]]  # models that are not all here: why, what helps
 
 
 @dataclass(slots=True)
 class DetectedChanges:
-    """What the rules judge, what a reviewer reads, and what could not be told."""
+    """Subjects of the rules, texts for a reviewer, and incomplete checks."""
 
     subjects: list[ModelChange] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -98,10 +98,10 @@ class _RevisionComparison:
         return f"at `{self.past.revision.name}`"
 
     def compare(self) -> None:
-        """All models that can be read, then those that are no more."""
+        """Compare all readable models, then those that were removed."""
         every = {self._path(model.path): model for model in self.present.project.models()}
         self._look_at_all()
-        before, unclear = self._renamed([each for at, each in every.items() if not self._was_there(at)])
+        before, unclear = self._renamed([model for at, model in every.items() if not self._was_there(at)])
         for each in self.present.planned:
             if each.path in self.present.facts:
                 at = self._path(each.path)
@@ -112,11 +112,11 @@ class _RevisionComparison:
                 self.found.changes.append(Change(model=self.past.relative(path), kind="removed"))
 
     def _look_at_all(self) -> None:
-        """Ask git once for what is asked of each model."""
+        """Query git once for all models."""
         data = (
-            f"{posixpath.dirname(path)}/{each.location}"
+            f"{posixpath.dirname(path)}/{file.location}"
             for path, facts in self.present.facts.items()
-            for each in facts.external
+            for file in facts.external
         )
         paths = map(self._path, (*self.present.facts, *data))
         self.past.tree.learn_pointers(path for path in paths if path in self.past.tree.entries)
@@ -131,15 +131,15 @@ class _RevisionComparison:
     def _renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
         """Today's path -> the one that it had; and whether a new model cannot be read, which may have had any of them.
 
-        The whole project takes part, whatever is asked for: what one model was called depends on the others.
+        The whole project takes part, whichever models are selected: the old name of one model depends on the others.
         """
         gone = find_missing_files(self.past) if new else []
         if not gone:
             return {}, False
-        facts = {self._path(each.path): read for each in new if (read := self._facts(each)) is not None}
+        facts = {self._path(model.path): read for model in new if (read := self._facts(model)) is not None}
         newcomers = [NewFile(self._path(each.path), each.absolute, _content_sha256(each.absolute)) for each in new]
-        found = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
-        return found, any(newcomer.path not in facts and newcomer.path not in found for newcomer in newcomers)
+        renamed = find_renamed_models(self.past, gone, newcomers, facts, self.found.remarks)
+        return renamed, any(newcomer.path not in facts and newcomer.path not in renamed for newcomer in newcomers)
 
     def _facts(self, model: SelectedModel) -> ModelFacts | None:
         if model.path in self.present.facts:
@@ -273,11 +273,11 @@ def _describe_releases(minimum: MinimumRelease | None) -> Iterator[str]:
         yield f"no longer loads on {name_releases(minimum.lost)}, which a target promises"
 
 
-def name_releases(found: Sequence[str]) -> str:
+def name_releases(releases: Sequence[str]) -> str:
     """Releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
-        (f"{engine} {each}" for each in found),
+        (f"{engine} {release}" for release in releases),
         [f"{engine} {known_release}" for known_release in operators.list_known_releases()],
     )
 
@@ -302,7 +302,7 @@ def _describe_size(before: ModelFacts, after: ModelFacts) -> Iterator[str]:
 
 def total_size_bytes(facts: ModelFacts) -> int:
     """The file and its data."""
-    return facts.size_bytes + sum(each.size_bytes for each in facts.external)
+    return facts.size_bytes + sum(file.size_bytes for file in facts.external)
 
 
 def _format_size(count: int) -> str:

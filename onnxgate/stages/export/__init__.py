@@ -1,1 +1,1 @@
-"""TODO."""
+"""Export stage: fresh exports compared with committed files."""

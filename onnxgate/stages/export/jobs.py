@@ -30,13 +30,13 @@ SECOND_SEED = "1"
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
 """Domains whose opset exporters can be called with."""
 _TOOLCHAIN_TURN = "toolchain"
-"""Sources may write files beside themselves: two of them never run at once."""
+"""Sources may write files into their own folder, so that two of them never run at once."""
 _MAX_IR_VERSION = 64  # more than there will be for long
 
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What is asked for one model. At least one of the two jobs is there."""
+    """The export jobs of one model. At least one of the two exists."""
 
     model: SelectedModel
     source: Export | None
@@ -50,7 +50,7 @@ class ExportPlan:
     def job(self) -> Export | Command:
         """The job that writes the file."""
         job = self.command or self.source
-        assert job is not None  # whoever plans looks at `settings.is_exported`
+        assert job is not None  # callers check `settings.is_exported`
         return job
 
     @property
@@ -87,7 +87,7 @@ def plan_export(
     runtime of the model takes. `external_data` says that the committed file has some. `twice` plans a second export.
 
     Raises:
-        ConfigError: the command asks for an opset and the config names none.
+        ConfigError: the command has an opset placeholder and the config pins no opset.
     """
     model, pinned = planned.model, project.config.opset
     runtimes = [runtime.runtime for runtime in planned.runtimes]
@@ -146,7 +146,7 @@ def _with_second_export(project: Project, planned: ExportPlan, python: Path, scr
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """The job in the same repository under another path; where there can be no link, under its own."""
+    """Return the job with the repository under another path, or under its own if no link can be made."""
     file = (project.folder / (model.settings.source or "")).resolve()
     root = project.root.resolve()
     if not file.is_relative_to(root):
@@ -170,7 +170,7 @@ def with_project_folder(planned: ExportPlan) -> ExportPlan:
 
 
 def is_relocated(planned: ExportPlan) -> bool:
-    """Whether the second export is made under another path than the first."""
+    """Return whether the second export uses another path than the first."""
     first, again = planned.source, planned.again
     return isinstance(again, Export) and first is not None and again.folder != first.folder
 
@@ -182,10 +182,10 @@ def _create_command(
     if words is None:
         return None, None
     written = _create_folder(scratch / "command") / Path(model.path).name
-    given = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
+    values = {"{python}": str(python), "{output}": str(written), "{opset}": _pinned_opset(project, model)}
     argv = []
     for word in words:
-        for placeholder, value in given.items():
+        for placeholder, value in values.items():
             word = word.replace(placeholder, value)
         argv.append(word)
     return Command(argv=tuple(argv), folder=str(project.folder)), written
@@ -213,7 +213,7 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """The highest IR version that all of them take, as far as there is data; None where there is none."""
+    """Return the highest IR version that all runtimes with data support; None if none has data."""
     known = [get_limits(runtime.release) for runtime in runtimes if runtime.engine == load_limit_table().engine]
     return min((limits.ir for limits in known if limits is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""The second export of a model: whether it gave the same as the first one."""
+"""Compare the second export of a model with the first."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportOutcome:
-    """What came of one export."""
+    """The outcome of one export."""
 
     subject: Reexport | None = None
     undone: IncompleteCheck | None = None
-    fresh: Path | None = None  # the file that was written, where it is a sound model
+    fresh: Path | None = None  # the file that was written, if it is a valid model
 
 
 def read_command_failure(project: Project, planned: ExportPlan, result: CommandResult) -> Failure | None:
-    """Why a command wrote nothing; None where there is a file."""
+    """Return why a command wrote no file; None if there is a file."""
     if result.status != 0:
         return Failure(
             type=describe_exit_status(result.status),
@@ -58,15 +58,15 @@ def read_command_failure(project: Project, planned: ExportPlan, result: CommandR
 
 
 def _name_paths(planned: ExportPlan) -> dict[Path, str]:
-    """What this machine's paths in a command's output are called in messages."""
+    """Return the names that replace this machine's paths in messages."""
     assert planned.command is not None
     pairs = zip(planned.model.settings.command or (), planned.command.argv, strict=True)
-    names = {Path(given): "python" for word, given in pairs if word == "{python}"}
+    names = {Path(path): "python" for word, path in pairs if word == "{python}"}
     return {**names, planned.written: "{output}"} if planned.written else names
 
 
 def read_second_failure(project: Project, planned: ExportPlan, again: Observation) -> Failure | None:
-    """Why the second export has no file; None where it has one, or where that says nothing of the source."""
+    """Return why the second export has no file; None if it has one, or if the source is not to blame."""
     match again:
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
             return failure
@@ -77,17 +77,21 @@ def read_second_failure(project: Project, planned: ExportPlan, again: Observatio
     return None
 
 
-def add_second_export(made: ExportOutcome, project: Project, planned: ExportPlan, again: Observation) -> ExportOutcome:
-    """The first export with what the second one says of it; one that gave no file is not held against another."""
-    if made.subject is None or made.fresh is None:
-        return made
+def add_second_export(
+    outcome: ExportOutcome, project: Project, planned: ExportPlan, again: Observation
+) -> ExportOutcome:
+    """Add the second export to the outcome of the first, unless the first has no file."""
+    if outcome.subject is None or outcome.fresh is None:
+        return outcome
     if isinstance(again, TimedOut | Unavailable):
-        return replace(made, undone=made.undone or _create_incomplete_check(planned, again))
+        return replace(outcome, undone=outcome.undone or _create_incomplete_check(planned, again))
     failure = read_second_failure(project, planned, again)
     if failure is not None:
-        return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(failure=failure)))
-    differences = _compare_exports(made.fresh, _second_file(planned, again))
-    return replace(made, subject=msgspec.structs.replace(made.subject, second=SecondExport(differences=differences)))
+        return replace(outcome, subject=msgspec.structs.replace(outcome.subject, second=SecondExport(failure=failure)))
+    differences = _compare_exports(outcome.fresh, _second_file(planned, again))
+    return replace(
+        outcome, subject=msgspec.structs.replace(outcome.subject, second=SecondExport(differences=differences))
+    )
 
 
 def _create_incomplete_check(planned: ExportPlan, again: TimedOut | Unavailable) -> IncompleteCheck:
@@ -98,7 +102,7 @@ def _create_incomplete_check(planned: ExportPlan, again: TimedOut | Unavailable)
 
 
 def _as_first_export(planned: ExportPlan) -> ExportPlan:
-    """The plan as if its second export were its first."""
+    """Return the plan with its second export as the first."""
     command = planned.again if isinstance(planned.again, Command) else None
     return replace(planned, command=command, written=planned.written_again)
 
@@ -131,7 +135,7 @@ _PYTHON_PATH = re.compile(
 
 
 def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = None) -> str:
-    """The line that says why it failed, "" for an empty log.
+    """Return the line that gives the reason of a failure, "" for an empty log.
 
     It is the same on each machine: paths are relative to `folder`, and `names` says what others are called.
     """
@@ -139,27 +143,27 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
         line.strip() for line in log.partition(_SUMMARY_HEADING)[2].splitlines() or log.splitlines() if line.strip()
     ]
     if _SUMMARY_HEADING in log:
-        said = lines[0] if lines else ""
+        text = lines[0] if lines else ""
     else:
         errors = [line for line in lines if _ERROR_LINE.fullmatch(line)]
-        said = errors[-1] if errors else (lines[-1] if lines else "")
-    said = _ERROR_CLASS.sub(lambda found: f"{found[1] or found[2]}: ", said)
-    said = _replace_paths(said, folder, names or {})
-    return said if len(said) <= MAX_ERROR_LENGTH else said[: MAX_ERROR_LENGTH - 1] + "…"
+        text = errors[-1] if errors else (lines[-1] if lines else "")
+    text = _ERROR_CLASS.sub(lambda match: f"{match[1] or match[2]}: ", text)
+    text = _replace_paths(text, folder, names or {})
+    return text if len(text) <= MAX_ERROR_LENGTH else text[: MAX_ERROR_LENGTH - 1] + "…"
 
 
-def _replace_paths(said: str, folder: Path, names: Mapping[Path, str]) -> str:
+def _replace_paths(text: str, folder: Path, names: Mapping[Path, str]) -> str:
     for path, name in names.items():
         for spelling in _path_spellings(path):
-            said = said.replace(spelling, name)
+            text = text.replace(spelling, name)
     for spelling in _path_spellings(folder):
         if spelling != Path(spelling).anchor:
-            said = said.replace(spelling + os.sep, "")
-    return _PYTHON_PATH.sub(r"\1", said)
+            text = text.replace(spelling + os.sep, "")
+    return _PYTHON_PATH.sub(r"\1", text)
 
 
 def _path_spellings(path: Path) -> Iterator[str]:
-    """As it was given and with its links followed, the longer first: one may be the other's tail."""
+    """Yield the path as it is and with links resolved, the longer first: one may be the other's tail."""
     yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
 
 
@@ -173,7 +177,7 @@ def find_project_line(log: str, folder: Path) -> str:
 
 
 def _project_path(path: str, folder: Path) -> str:
-    """The path relative to the folder; "" where it is installed, or lies elsewhere."""
+    """Return the path relative to the folder; "" if it is installed, or lies elsewhere."""
     real = Path(os.path.realpath(folder / path))
     base = Path(os.path.realpath(folder))
     if not real.is_relative_to(base) or not real.is_file():

@@ -1,4 +1,4 @@
-"""The export stage: what came of making each model again, and what differs from the committed one."""
+"""Export stage: compare the fresh export of each model with the committed file and with the request."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ UNKNOWN_BEHAVIOUR = SourceBehaviour()
 def collect_evidence(
     project: Project, planned: ExportPlan, observation: Observation, again: Observation | None = None
 ) -> ExportOutcome:
-    """What came of the job that writes the file: a subject for the rules, and why something could not be judged.
+    """Return the outcome of an export job: a subject for the rules, and why a check is incomplete.
 
-    `again` came of the second export, where there was one.
+    `again` is the observation of the second export, if there was one.
     """
-    made = _evaluate_observation(project, planned, observation)
-    return add_second_export(made, project, planned, again) if again is not None else made
+    outcome = _evaluate_observation(project, planned, observation)
+    return add_second_export(outcome, project, planned, again) if again is not None else outcome
 
 
 def _evaluate_observation(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
@@ -83,12 +83,12 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
             return _create_failed(project, planned, ExportFailure(timed_out_s=limit_s))
         case Refused(failure=failure):
             return _create_failed(project, planned, ExportFailure(failure=failure))
-        case Completed(result=ExportResult(failure=Failure() as failure, told=told)):
+        case Completed(result=ExportResult(failure=Failure() as failure, told=details)):
             nearest = find_nearest_opset(
-                _requested_opsets(project, planned).get("ai.onnx"), told, planned.opset_limits.get("ai.onnx")
+                _requested_opsets(project, planned).get("ai.onnx"), details, planned.opset_limits.get("ai.onnx")
             )
             end, opsets = ExportFailure(failure=failure), OpsetRequest(nearest=nearest)
-            return _create_failed(project, planned, end, opsets, source_behaviour(told))
+            return _create_failed(project, planned, end, opsets, source_behaviour(details))
         case Completed(result=ExportResult(model=str(path)) as result):
             return _evaluate_export(project, planned, Path(path), result)
         case Completed(result=CommandResult() as result):
@@ -97,7 +97,7 @@ def _evaluate_observation(project: Project, planned: ExportPlan, observation: Ob
 
 
 def collect_source_evidence(project: Project, planned: ExportPlan, observation: Observation) -> ExportOutcome:
-    """What came of a source that was asked for eager outputs alone, where a command writes the file."""
+    """Return the outcome of a source that only gives eager outputs, because a command writes the file."""
     if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
         return ExportOutcome()
     return collect_evidence(project, ExportPlan(planned.model, planned.source, None), observation)
@@ -136,7 +136,7 @@ def _evaluate_command(project: Project, planned: ExportPlan, result: CommandResu
 
 
 def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result: ExportResult) -> ExportOutcome:
-    """What there is to say of a file that was written; `result` tells what was asked for, where that is known."""
+    """Return the outcome of an export that wrote a file. `result` has the details that the exporter reported."""
     model = planned.model
     try:
         reading = read_model(fresh, model.path)
@@ -170,7 +170,7 @@ def _evaluate_export(project: Project, planned: ExportPlan, fresh: Path, result:
 def _create_invalid(
     project: Project, planned: ExportPlan, wrong: str, result: ExportResult, opsets: OpsetRequest
 ) -> ExportOutcome:
-    """A file that nobody can use; that it has another opset than was asked for may be why."""
+    """Return the outcome of an unusable file. An opset other than the requested one may be the reason."""
     failure = Failure(type="invalid model", text=f"it wrote {wrong}")
     behaviour = SourceBehaviour(exporter=result.told.exporter)
     return _create_failed(project, planned, ExportFailure(failure=failure), opsets, behaviour)
@@ -184,13 +184,13 @@ def _compare_opsets(project: Project, planned: ExportPlan, result: ExportResult,
 
 
 def _describe_data_fault(reading: ParsedModel, fresh: Path) -> str:
-    """What is wrong with a fresh export's external data."""
+    """Describe a fault of a fresh export's external data."""
     uses = [use for use in check_external_data(reading.proto, fresh) if use.problem]
     return f"a file whose external data `{uses[0].location}` are amiss: {uses[0].problem}" if uses else ""
 
 
 def _describe_checker_fault(reading: ParsedModel, fresh: Path) -> str:
-    """What makes a fresh export invalid; one that equals the committed file is judged with that."""
+    """Describe why a fresh export is invalid. One that equals the committed file is checked with that file."""
     try:
         wrong = find_fault(reading.proto, fresh)
     except UnreadableModel as reason:
@@ -231,9 +231,9 @@ def _compare_with_committed(
         old = read_structure(committed)
         if away := _find_data_pointer(committed, old):
             return _create_not_fetched(planned, Path(reading.facts.path).parent / away, f"its external data `{away}`")
-        found = compare_models(committed, fresh)
+        comparison = compare_models(committed, fresh)
         ir_change = _describe_ir_change(old.ir_version, reading.facts.ir_version)
-        return CommittedComparison(differences=found.differences, rounded=found.rounded, ir_change=ir_change)
+        return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
     except UnreadableModel as reason:
         problem = f"the committed file cannot be compared: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, planned.model.path, "", problem)
@@ -244,132 +244,134 @@ def _describe_ir_change(old: int, new: int) -> str:
 
 
 def _find_data_pointer(committed: Path, model: ModelProto) -> str:
-    """External data of the committed file that were not fetched, "" where there are none."""
+    """Return external data of the committed file that were not fetched, "" if there are none."""
     uses = check_external_data(model, committed)
     return next((use.location for use in uses if use.problem == "lfs-pointer"), "")
 
 
 def _create_not_fetched(planned: ExportPlan, path: Path, what: str) -> IncompleteCheck:
-    """Other bytes may still be the same model: that cannot be told without the content."""
+    """Return that the content is needed: other bytes may still be the same model."""
     reason = f"{what} is a Git LFS pointer, and the fresh export has other bytes than those it stands for"
     hint = f'git lfs pull --include "{path.as_posix()}"'
     return IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason, hint)
 
 
-def compare_toolchain(project: Project, locked: LockedToolchain | None, found: Interpreter) -> ToolchainState | None:
-    """The toolchain against the lock; None where the lock has none."""
+def compare_toolchain(
+    project: Project, locked: LockedToolchain | None, interpreter: Interpreter
+) -> ToolchainState | None:
+    """Compare the toolchain with the lock; None if the lock has none."""
     if locked is None:
         return None
-    return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, found))
+    return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
 
 
 _TRAINING_INPUT = 2
 """Of Dropout, from opset 12 on. Source: ONNX's operator specification."""
 
 
-def compare_with_request(told: ExportDetails, facts: ModelFacts) -> ExportedInterface:
+def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
     """Compare the names and axes of the file with those that the source requests."""
     names = InterfaceNames(
-        inputs=told.inputs,
-        outputs=told.outputs,
-        parameters=told.parameters,
+        inputs=details.inputs,
+        outputs=details.outputs,
+        parameters=details.parameters,
         inputs_written=tuple(value.name for value in facts.inputs),
         outputs_written=tuple(value.name for value in facts.outputs),
     )
-    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(told, facts)))
+    return ExportedInterface(names=names, lost_axes=tuple(_find_lost_axes(details, facts)))
 
 
-def source_behaviour(told: ExportDetails) -> SourceBehaviour:
+def source_behaviour(details: ExportDetails) -> SourceBehaviour:
     """Return what the exporter reports of the source, whatever the file is."""
     fixed = (
         FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
-        for value in told.fixed
+        for value in details.fixed
     )
     return SourceBehaviour(
-        exporter=told.exporter,
-        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in told.leaves),
-        mutated=told.mutated,
-        remembers=told.remembers,
+        exporter=details.exporter,
+        returned=tuple(ReturnedValue(key=leaf.key, kind=leaf.kind) for leaf in details.leaves),
+        mutated=details.mutated,
+        remembers=details.remembers,
         fixed=tuple(fixed),
     )
 
 
 def parse_source_place(source: str) -> Place | None:
-    """`file.py:31` as a place; None for nothing."""
+    """Return `file.py:31` as a place; None for an empty text."""
     path, _, line = source.rpartition(":")
     return Place(path, int(line)) if path else None
 
 
-def find_nearest_opset(asked: int | None, told: ExportDetails, limit: int | None) -> int | None:
-    """The opset next to the one asked for that the exporter writes and every target takes; None where that one is."""
-    if asked is None or told.opsets is None:
+def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
+    """Return the opset nearest to the requested one that the exporter writes and every target supports, if another."""
+    if requested is None or details.opsets is None:
         return None
-    lowest, highest = told.opsets
+    lowest, highest = details.opsets
     highest = min(highest, limit or highest)
-    nearest = min(max(asked, lowest), highest)
-    return nearest if lowest <= nearest != asked else None
+    nearest = min(max(requested, lowest), highest)
+    return nearest if lowest <= nearest != requested else None
 
 
-def _find_lost_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    fixed = [*_find_unmet_requests(told, facts), *_find_narrowed_axes(told, facts)]
+def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    fixed = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
     yield from fixed
-    if any(each.lowest is not None and each.lowest == each.highest for each in fixed):
-        return  # what depends on that axis cannot be otherwise
-    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in told.grew):
-        said = {(each.value, each.axis) for each in fixed}
+    if any(axis.lowest is not None and axis.lowest == axis.highest for axis in fixed):
+        return  # other losses follow from that axis
+    if all(_is_dynamic(_find_input(axis, facts), axis.axis) for axis in details.grew):
+        reported = {(each.value, each.axis) for each in fixed}
         yield from (
             lost_output
-            for lost_output in _find_lost_outputs(told, facts)
-            if (lost_output.value, lost_output.axis) not in said
+            for lost_output in _find_lost_outputs(details, facts)
+            if (lost_output.value, lost_output.axis) not in reported
         )
 
 
-def _find_unmet_requests(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
     outputs = {value.name: value for value in facts.outputs}
-    for asked in told.axes:
-        given, made = _find_input(asked, facts), outputs.get(asked.value)
-        if given is None and made is None and asked.value:
-            yield LostAxis(role="value", value=asked.value, axis=asked.axis, name=asked.name)
-        for role, value in (("input", given), ("output", None if given else made)):
-            if value is not None and isinstance(size := _axis_size(value, asked.axis), int):
-                name, axis = asked.name, asked.axis
+    for request in details.axes:
+        graph_input, output = _find_input(request, facts), outputs.get(request.value)
+        if graph_input is None and output is None and request.value:
+            yield LostAxis(role="value", value=request.value, axis=request.axis, name=request.name)
+        for role, value in (("input", graph_input), ("output", None if graph_input else output)):
+            if value is not None and isinstance(size := _axis_size(value, request.axis), int):
+                name, axis = request.name, request.axis
                 yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
 
 
-def _find_narrowed_axes(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    for each in told.narrow:
-        if each.works is None or each.input >= len(facts.inputs):
+def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    for axis in details.narrow:
+        if axis.works is None or axis.input >= len(facts.inputs):
             continue
-        value = facts.inputs[each.input]
-        dim = _axis_size(value, each.axis)
+        value = facts.inputs[axis.input]
+        dim = _axis_size(value, axis.axis)
         if isinstance(dim, int):
             continue
         yield LostAxis(
             role="input",
             value=value.name,
-            axis=each.axis,
+            axis=axis.axis,
             name="" if dim in (None, "?") else str(dim),
-            lowest=each.lowest,
-            highest=each.highest,
-            works=each.works,
+            lowest=axis.lowest,
+            highest=axis.highest,
+            works=axis.works,
         )
 
 
-def _find_lost_outputs(told: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
-    """Outputs of a fixed size that grow with the inputs of the source; by position, so that there must be as many."""
-    if sum(leaf.kind == "tensor" for leaf in told.leaves) != len(facts.outputs):
+def _find_lost_outputs(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
+    """Yield outputs of a fixed size that grow with the source's inputs. They match by position and number."""
+    if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
         return
-    for grown in told.grown:
+    for grown in details.grown:
         value = facts.outputs[grown.output]
         if isinstance(size := _axis_size(value, grown.axis), int):
             yield LostAxis(role="output", value=value.name, axis=grown.axis, size=size, grown=grown.grown)
 
 
-def _find_input(asked: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """The graph input that is meant: by its name where it has one."""
-    if asked.value:
-        return next((value for value in facts.inputs if value.name == asked.value), None)
-    return facts.inputs[asked.input] if 0 <= asked.input < len(facts.inputs) else None
+def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
+    """Return the requested graph input, by its name if it has one."""
+    if axis.value:
+        return next((value for value in facts.inputs if value.name == axis.value), None)
+    return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None
 
 
 def _is_dynamic(value: ValueInfo | None, axis: int) -> bool:
@@ -382,7 +384,7 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
 
 
 def find_training_nodes(model: ModelProto, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
-    """Nodes that compute as in training, with their source lines relative to `folder`."""
+    """Return nodes that compute as in training, with their source lines relative to `folder`."""
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))
@@ -398,8 +400,8 @@ def _training_nodes_in(holder: GraphProto | FunctionProto, weights: dict[str, Te
         if node.op_type == "BatchNormalization" and any(e.name == "training_mode" and e.i for e in node.attribute):
             yield node
         if node.op_type == "Dropout" and len(node.input) > _TRAINING_INPUT:
-            known = {**weights, **dict(_constant_tensors(holder.node))}
-            if _is_true(known.get(node.input[_TRAINING_INPUT])):
+            tensors = {**weights, **dict(_constant_tensors(holder.node))}
+            if _is_true(tensors.get(node.input[_TRAINING_INPUT])):
                 yield node
 
 
@@ -410,7 +412,7 @@ def _constant_tensors(nodes: Sequence[NodeProto]) -> Iterator[tuple[str, TensorP
 
 
 def _is_true(tensor: TensorProto | None) -> bool:
-    """Whether a constant is True; what is not known here is decided by whoever feeds it."""
+    """Return whether a constant is True. A value that is not constant counts as False."""
     if tensor is None:
         return False
 
@@ -418,7 +420,7 @@ def _is_true(tensor: TensorProto | None) -> bool:
 
 
 def find_definition(folder: Path, source: str) -> Place | None:
-    """The line on which a source's callable is defined, None where that cannot be told."""
+    """Return the line that defines a source's callable, or None if it is not found."""
     file, _, name = source.rpartition(":")
     try:
         tree: ast.AST = ast.parse((folder / file).read_bytes())

@@ -1,1 +1,1 @@
-"""TODO."""
+"""File stage: whether a file is a valid and complete model."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tuple[ModelFile, ...]:
-    """What reading each model's file told, in the order of `models`; nothing that it holds is run."""
+    """Read each model's file, in the order of `models`, without executing anything."""
     locked = lock.models if lock else {}
     return tuple(
         add_known_state(model, locked.get(model.path), inspect_file(model), find_repository_root(model))
@@ -35,7 +35,7 @@ def collect_evidence(models: Sequence[SelectedModel], lock: Lock | None) -> tupl
 
 
 def create_unread_file(model: SelectedModel) -> ModelFile:
-    """A file of which nothing is known."""
+    """Return a file that could not be read."""
     return ModelFile(model.path, Place(model.path), 0)
 
 
@@ -49,7 +49,7 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
 
 
 def inspect_file(model: SelectedModel) -> ModelFile:
-    """What the file itself tells."""
+    """Return what reading the file alone shows."""
     file = create_unread_file(model)
     try:
         return _inspect_content(model, file)
@@ -90,8 +90,8 @@ def _check_model(model: SelectedModel, file: ModelFile, reading: ParsedModel) ->
 
 def _find_passthroughs(proto: ModelProto) -> Iterator[Passthrough]:
     """Inputs that are outputs; those of strings are always copied. Source: onnxruntime 1.16.3 to 1.31.1."""
-    given = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
-    return (Passthrough(value.name) for value in proto.graph.output if value.name in given)
+    names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
+    return (Passthrough(value.name) for value in proto.graph.output if value.name in names)
 
 
 def _find_invalid_quantization(model: SelectedModel, proto: ModelProto) -> Iterator[InvalidQuantization]:
@@ -113,7 +113,7 @@ def _config_folder(model: SelectedModel) -> Path:
 
 
 def find_repository_root(model: SelectedModel) -> Path:
-    """Git's root above the model, else the folder that its path is relative to."""
+    """Return git's root above the model, or the folder that its path is relative to."""
     folder = _config_folder(model)
     return find_git_root(folder) or folder
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Lock stage: models compared with the lock, and the lock with the config."""

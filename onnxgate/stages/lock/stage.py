@@ -1,4 +1,4 @@
-"""The lock stage: models and config, each against the lock. Nothing is run and no index is asked."""
+"""Lock stage: compare models and config with the lock, without running models and without network."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def collect_evidence(
     """
     Each of the files that is a model, or is proven to be one by its Git LFS pointer; and the lock as a whole.
 
-    The whole lock is held against the whole project, whichever files are asked for.
+    The whole lock is compared with the whole project, whichever files are selected.
     """
     lines = find_key_lines(lock_text)
     against = [_compare_model(project, lock, lines, file) for file in files]
     present = {model.path for model in project.models()}
-    whole = LockConfigComparison(
+    lock_comparison = LockConfigComparison(
         place=Place(project.lock_path.name),
         differences=policy_differences(project.config, lock),
         vanished={
@@ -43,7 +43,7 @@ def collect_evidence(
             for path in sorted(lock.models.keys() - present)
         },
     )
-    return tuple(each for each in against if each is not None), whole
+    return tuple(comparison for comparison in against if comparison is not None), lock_comparison
 
 
 def _compare_model(
@@ -82,13 +82,13 @@ def _known_facts(project: Project, file: ModelFile, entry: LockedModel | None) -
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """A data file beside a pointer, as it is; of one that is not there, what the lock says."""
-    found = inspect_data_file(project.folder / file.path, locked.location)
-    if found.pointer is not None:
-        return ExternalFile(locked.location, found.pointer.size_bytes, found.pointer.sha256)
-    if found.problem is not None:
+    """Return the present data file of a pointer, or the locked one if it is missing."""
+    file_state = inspect_data_file(project.folder / file.path, locked.location)
+    if file_state.pointer is not None:
+        return ExternalFile(locked.location, file_state.pointer.size_bytes, file_state.pointer.sha256)
+    if file_state.problem is not None:
         return locked
-    return ExternalFile(locked.location, found.size_bytes, sha256_of(found.path))
+    return ExternalFile(locked.location, file_state.size_bytes, sha256_of(file_state.path))
 
 
 def _list_changes(file: ModelFile, facts: ModelFacts, entry: LockedModel | None) -> tuple[str, ...]:
@@ -106,5 +106,5 @@ def _present_entry(file: ModelFile, facts: ModelFacts, entry: LockedModel) -> Lo
 def _comparable_data_files(file: ModelFile, facts: ModelFacts, entry: LockedModel) -> tuple[ExternalFile, ...]:
     """The data files, where one that the file stage finds broken stands as it was locked: one fault is one finding."""
     broken = {use.location for use in file.external if use.problem is not None}
-    sound = [each for each in facts.external if each.location not in broken]
-    return tuple(sorted([*sound, *(each for each in entry.external if each.location in broken)]))
+    valid = [file for file in facts.external if file.location not in broken]
+    return tuple(sorted([*valid, *(each for each in entry.external if each.location in broken)]))

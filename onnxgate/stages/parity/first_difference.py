@@ -56,19 +56,19 @@ class SearchError(Exception):
 
 
 class NoFirstNodeError(Exception):
-    """The mismatch begins at no node; the message says where it does."""
+    """The mismatch does not begin at a node. The message describes where it begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOrigin:
-    """Where a mismatch begins. Distances are those of the two whole computations."""
+    """The origin of a mismatch, with the distances in the two complete computations."""
 
     node: int  # of the candidate's main graph
     output: str
     before: Distance
     after: Distance
     within: tuple[int, ...] = ()  # nodes before it whose values the other side has nothing for: it may be one of them
-    since: str = ""  # a value before all of them that agrees; "" where that is what the model is fed
+    since: str = ""  # an agreeing value before all of them; "" if these are the model's inputs
     fused: bool = False  # only while the optimiser may fuse the node with others
 
 
@@ -98,7 +98,7 @@ class SearchSide:
         return {name: at for name, at in self.outputs(path, self.case).items() if name in wanted}
 
     def outputs(self, model: Path, case: InputCase) -> ValuePaths:
-        """What a model gives here."""
+        """Return the values of a model on this side."""
         folder = self._place()
         folder.mkdir(parents=True)
         match self.run(model, case, folder):
@@ -111,9 +111,9 @@ class SearchSide:
             case other:
                 raise SearchError(f"with its values as outputs it does not run ({type(other).__name__.lower()})")
 
-    def value(self, name: str, beside: Sequence[str] = ()) -> Path:
+    def value(self, name: str, others: Sequence[str] = ()) -> Path:
         """One value, with others as outputs too."""
-        got = self.values([*beside, name])
+        got = self.values([*others, name])
         if name not in got:
             raise SearchError(f"numpy has no arrays of the type of `{name}`")
         return got[name]
@@ -127,7 +127,7 @@ def _first_line(text: str) -> str:
 
 
 def compare_files(path: Path, other: Path) -> Distance:
-    """How far one value is from another, both as files."""
+    """Return the distance between two values in files."""
     return measure_distance(_load_array(path), _load_array(other))
 
 
@@ -139,7 +139,7 @@ def search_origin(
     *,
     exact: bool,
 ) -> DifferenceOrigin | None:
-    """Where these outputs begin to differ from the reference; None where no node by itself is off.
+    """Find the first node whose output differs from the reference; None if no node differs by itself.
 
     `known` names the values that the reference has, None for all of them. `exact` says that both sides compute alike.
 
@@ -152,9 +152,9 @@ def search_origin(
     names = [name for step in every for name in step.outputs if known is None or name in known]
     for portion in split_by_size(side.proto, names, side.case.sizes, MAX_PORTION_BYTES):
         _compare_values(side.values(portion), reference(portion), distances, there)
-        found = find_suspects(every, distances)
-        own = _measure_own_distances(side, found, there) if found else {}
-        first = find_first_difference(found, own, exact=exact)
+        suspects = find_suspects(every, distances)
+        own = _measure_own_distances(side, suspects, there) if suspects else {}
+        first = find_first_difference(suspects, own, exact=exact)
         if first is not None:
             within, since = _find_uncompared(every, first.step, there)
             return DifferenceOrigin(first.step.index, first.output, first.before, first.after, within, since)
@@ -173,37 +173,37 @@ def _compare_values(
 
 
 def _measure_own_distances(
-    side: SearchSide, found: Sequence[Suspect], there: Mapping[str, Path]
+    side: SearchSide, suspects: Sequence[Suspect], there: Mapping[str, Path]
 ) -> dict[str, Distance]:
-    """How far each suspect is off where it is fed with the reference's values."""
+    """Measure how far each suspect is off when it is fed with the reference's values."""
     feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **there}
-    known = {name: known for name, path in feeds.items() if (known := _read_value_type(path)) is not None}
-    made = isolate_nodes(side.proto, [each.step.index for each in found], known)
-    case = InputCase(name="apart", origin="generated", inputs=_write_feeds(side, made, feeds))
-    outputs = side.outputs(_write_model(side, made), case)
+    types = {name: types for name, path in feeds.items() if (types := _read_value_type(path)) is not None}
+    isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
+    case = InputCase(name="apart", origin="generated", inputs=_write_feeds(side, isolated, feeds))
+    outputs = side.outputs(_write_model(side, isolated), case)
     return {
         name: measure_distance(_load_array(outputs[named]), _load_array(there[name]))
-        for name, named in made.outputs.items()
+        for name, named in isolated.outputs.items()
         if named in outputs and name in there
     }
 
 
-def _write_model(side: SearchSide, made: IsolatedNodes) -> Path:
+def _write_model(side: SearchSide, isolated: IsolatedNodes) -> Path:
     path = side._place() / "model.onnx"
     path.parent.mkdir(parents=True)
-    path.write_bytes(made.model.SerializeToString())
+    path.write_bytes(isolated.model.SerializeToString())
     return path
 
 
-def _write_feeds(side: SearchSide, made: IsolatedNodes, there: Mapping[str, Path]) -> dict[str, str]:
-    """What the nodes are fed; weights that the structure left out are written as arrays."""
+def _write_feeds(side: SearchSide, isolated: IsolatedNodes, there: Mapping[str, Path]) -> dict[str, str]:
+    """Write the inputs of the nodes; weights that the structure left out are written as arrays."""
     folder = side._place()
     folder.mkdir(parents=True)
     weights = {
         tensor.name: _write_weight(tensor, side.model, folder / f"{number}.npy")
-        for number, tensor in enumerate(made.weights)
+        for number, tensor in enumerate(isolated.weights)
     }
-    return {name: str(path) for name, path in {**{name: there[name] for name in made.values}, **weights}.items()}
+    return {name: str(path) for name, path in {**{name: there[name] for name in isolated.values}, **weights}.items()}
 
 
 def _write_weight(tensor: Any, model: Path, path: Path) -> Path:
@@ -235,7 +235,7 @@ def _find_uncompared(
     every: Sequence[SearchNode], step: SearchNode, there: Collection[str]
 ) -> tuple[tuple[int, ...], str]:
     """The nodes before one whose values were never compared, and a compared value that they begin from."""
-    makers = {name: each for each in every for name in each.outputs}
+    makers = {name: step for step in every for name in step.outputs}
     inside: set[int] = set()
     since: list[str] = []
     ahead = list(step.inputs)
@@ -252,7 +252,7 @@ def _find_uncompared(
 
 
 def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) -> DifferenceOrigin | None:
-    """Where an output begins to differ between two optimisation levels of one runtime.
+    """Find where an output begins to differ between two optimisation levels of one runtime.
 
     Node by node, where the mismatch stays while every value is an output; else what is fused is looked for.
 
@@ -300,7 +300,7 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
 def create_first_difference(
     proto: ModelProto, begun: DifferenceOrigin, case: str, root: Path, folder: Path, detail: str = ""
 ) -> FirstDifference:
-    """What rules say of it; `folder` is the config's, which places are relative to."""
+    """Create the evidence. Places are relative to `folder`, the config's."""
     node = proto.graph.node[begun.node]
     if begun.fused:
         detail = "where the optimiser fuses it with others"

@@ -1,4 +1,4 @@
-"""One output held against its reference: which meaning of agreement it is held to, and the figures that tell more."""
+"""Compare one output with its reference: select the criterion and compute the figures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
 CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
-"""Note of labels that differ, of which it cannot be said what that means."""
+"""Note on labels that differ without a known meaning."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
 """Pairs that both run the same quantized file: they must be nearer to each other than to a float model."""
 
@@ -65,43 +65,43 @@ class AgreementCriteria:
 def measure_difference(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
-    """One output of one case: by ratio against a float model, and where a quantized one has no tolerance of its own."""
+    """Compare one output of one case: by ratio with a float model, or if a quantized output has no own tolerance."""
     half = yardstick.comparability.half
     bound = choose_bound(yardstick.tolerance, yardstick.locked, key[1], candidate.dtype, half=half)
     if pair == "quantized" or (yardstick.comparability.quantized and bound.bound_from != "config"):
         return _compare_by_ratio(yardstick, key, level, pair, candidate, reference)
-    found = _compare_by_element(yardstick, key, level, bound, candidate, reference)
-    if found.agrees and bound.bound_from == "type":
-        return _check_half_noise(yardstick, found, candidate, reference)
-    return found
+    agreement = _compare_by_element(yardstick, key, level, bound, candidate, reference)
+    if agreement.agrees and bound.bound_from == "type":
+        return _check_half_noise(yardstick, agreement, candidate, reference)
+    return agreement
 
 
 def _compare_by_element(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, bound: ElementBound, candidate: Array, reference: Array
 ) -> Difference:
-    def held(array: Array) -> Agreement:
+    def compare_with(array: Array) -> Agreement:
         least = bound.at(array, reference)
         return compare_arrays(array, reference, least.rtol, least.atol, least.share)
 
-    found = held(candidate)
+    agreement = compare_with(candidate)
     figures: tuple[Figure, ...] = ()
-    if not found.agrees and found.metric not in ("shape", "type"):
+    if not agreement.agrees and agreement.metric not in ("shape", "type"):
         kept = _apply_mask(yardstick.kept.get(key), candidate, reference)
         if kept is not None:
             figures = (Figure(metric="masked elements", value=float(kept[1])),)
-            found, candidate = held(kept[0]), kept[0]
-    if not found.agrees:
-        figures = (*_error_figures(found, candidate, reference), *figures)
+            agreement, candidate = compare_with(kept[0]), kept[0]
+    if not agreement.agrees:
+        figures = (*_error_figures(agreement, candidate, reference), *figures)
     return Difference(
         output=key[1],
         case=key[0],
         optimization=level,
-        agrees=found.agrees,
-        metric=found.metric,
-        value=found.value,
-        bound=found.bound,
+        agrees=agreement.agrees,
+        metric=agreement.metric,
+        value=agreement.value,
+        bound=agreement.bound,
         bound_from=bound.bound_from,
-        detail=found.detail,
+        detail=agreement.detail,
         figures=figures,
     )
 
@@ -115,44 +115,44 @@ def _check_half_noise(
     if not is_half or comparability.bfloat16 or candidate.dtype.kind != "f":
         return plain
     usual = yardstick.scales.get(plain.output, OutputScale())
-    kept = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
-    if kept >= MIN_HALF_DB:
+    snr_db = compute_snr_db(candidate, reference, replace(usual, power=max(usual.power, MIN_HALF_POWER)))
+    if snr_db >= MIN_HALF_DB:
         return plain
-    told = {"agrees": False, "metric": "sqnr_db", "value": kept, "bound": MIN_HALF_DB}
-    return msgspec.structs.replace(plain, **told, figures=(Figure(metric="max_abs", value=plain.value),))
+    values = {"agrees": False, "metric": "sqnr_db", "value": snr_db, "bound": MIN_HALF_DB}
+    return msgspec.structs.replace(plain, **values, figures=(Figure(metric="max_abs", value=plain.value),))
 
 
-def _apply_mask(kept: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
-    """The candidate with the reference's own values where a mask drops them, and how many differed only there."""
-    positions = kept.positions(candidate.shape) if kept is not None else None
+def _apply_mask(mask: OutputMask | None, candidate: Array, reference: Array) -> tuple[Array, int] | None:
+    """Replace masked elements of the candidate by the reference's, and count those that differed."""
+    positions = mask.positions(candidate.shape) if mask is not None else None
     if positions is None:
         return None
     dropped = ~positions & (candidate != reference)
     return np.where(positions, candidate, reference), int(dropped.sum())
 
 
-def _error_figures(found: Agreement, candidate: Array, reference: Array) -> Iterator[Figure]:
+def _error_figures(agreement: Agreement, candidate: Array, reference: Array) -> Iterator[Figure]:
     """Of what disagrees, all figures."""
-    if found.metric in ("shape", "type") or reference.dtype.kind not in "fiu":
+    if agreement.metric in ("shape", "type") or reference.dtype.kind not in "fiu":
         return
     yield from _all_figures(
-        compute_metrics(candidate, reference, tie=found.bound if found.metric == "worst_abs" else 0.0)
+        compute_metrics(candidate, reference, tie=agreement.bound if agreement.metric == "worst_abs" else 0.0)
     )
 
 
-def _all_figures(found: Metrics) -> Iterator[Figure]:
+def _all_figures(metrics: Metrics) -> Iterator[Figure]:
     figures = {
-        "sqnr_db": found.sqnr_db,
-        "cosine": found.cosine,
-        "max_abs": found.max_abs,
-        "median_abs": found.median_abs,
-        "p99_abs": found.tail_abs,
-        "max_rel": found.max_rel,
-        "max_ulp": found.max_ulp,
-        "p99_ulp": found.tail_ulp,
-        "rows": float(found.rows) or None,
-        "top1": found.top1_share if found.rows else None,
-        "top5": found.top5 / found.rows if found.rows else None,
+        "sqnr_db": metrics.sqnr_db,
+        "cosine": metrics.cosine,
+        "max_abs": metrics.max_abs,
+        "median_abs": metrics.median_abs,
+        "p99_abs": metrics.tail_abs,
+        "max_rel": metrics.max_rel,
+        "max_ulp": metrics.max_ulp,
+        "p99_ulp": metrics.tail_ulp,
+        "rows": float(metrics.rows) or None,
+        "top1": metrics.top1_share if metrics.rows else None,
+        "top5": metrics.top5 / metrics.rows if metrics.rows else None,
     }
     yield from (Figure(metric=name, value=value) for name, value in figures.items() if value is not None)
 
@@ -161,19 +161,19 @@ def _compare_by_ratio(
     yardstick: AgreementCriteria, key: CaseOutput, level: str, pair: PairKind, candidate: Array, reference: Array
 ) -> Difference:
     bounds = _choose_ratio_bounds(yardstick, key[1], pair)
-    held = compare_quantized(candidate, reference, bounds, yardstick.scales.get(key[1], OutputScale()))
+    agreement = compare_quantized(candidate, reference, bounds, yardstick.scales.get(key[1], OutputScale()))
     return Difference(
         output=key[1],
         case=key[0],
         optimization=level,
-        agrees=held.agreement.agrees or held.too_few,
-        metric=held.metric,
-        value=held.value,
-        bound=held.bound,
+        agrees=agreement.agreement.agrees or agreement.too_few,
+        metric=agreement.metric,
+        value=agreement.value,
+        bound=agreement.bound,
         bound_from=bounds.bound_from,
-        detail=held.agreement.detail,
-        figures=tuple(_ratio_figures(held)),
-        note=TOO_FEW_LABELS if held.too_few else "",
+        detail=agreement.agreement.detail,
+        figures=tuple(_ratio_figures(agreement)),
+        note=TOO_FEW_LABELS if agreement.too_few else "",
     )
 
 
@@ -187,12 +187,12 @@ def _choose_ratio_bounds(yardstick: AgreementCriteria, output: str, pair: PairKi
     return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * yardstick.steps.get(output, 0.0))
 
 
-def _ratio_figures(held: RatioAgreement) -> Iterator[Figure]:
+def _ratio_figures(agreement: RatioAgreement) -> Iterator[Figure]:
     """The ratios with their bounds; of what disagrees, all other figures as well."""
-    bounded = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in held.figures}
+    bounded = {metric: Figure(metric=metric, value=value, bound=bound) for metric, value, bound in agreement.figures}
     yield from bounded.values()
-    if not held.agreement.agrees and held.metrics is not None:
-        yield from (figure for figure in _all_figures(held.metrics) if figure.metric not in bounded)
+    if not agreement.agreement.agrees and agreement.metrics is not None:
+        yield from (figure for figure in _all_figures(agreement.metrics) if figure.metric not in bounded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ class OutputMask:
     ones_keep: bool
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
-        """Which elements of an output of this shape are kept; None where all are, or where the mask does not fit."""
+        """Return the elements of an output of this shape to compare; None for all, or if the mask does not fit."""
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None

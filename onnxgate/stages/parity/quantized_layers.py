@@ -1,4 +1,4 @@
-"""Where a quantized model loses what the float model computes: tensor by tensor, the worst first.
+"""Locate the loss of a quantized model against the float model, tensor by tensor, the worst first.
 
 A quantized tensor is held against what it was before it was quantized, in the same run: so the loss of each layer is
 its own, and not what came down from those before it.
@@ -39,10 +39,10 @@ class TensorPair:
     """A tensor of the float model, and what stands for it in the quantized one."""
 
     tensor: str
-    node: int  # of the float model: the one that makes the tensor, or takes the weight; -1 where none does
+    node: int  # of the float model: the one that makes the tensor, or reads the weight; -1 if there is none
     kind: Literal["input", "output", "weight"]
     after: str  # the quantized model's value, as a float or as a step
-    before: str = ""  # the same before it was quantized; "" where that is not to be had
+    before: str = ""  # the same before it was quantized; "" if it is not available
     activation: str = ""  # "Relu" or "Clip" that the step does as well: values beyond it are not lost
     scale: str = ""  # `after` is a step: the names of its scale and zero point
     zero: str = ""
@@ -52,10 +52,10 @@ def pair_tensors(quantized: ModelProto, real: ModelProto) -> tuple[TensorPair, .
     """The float model's tensors that the quantized one has, in the order of its nodes."""
     pairing = _TensorPairing(quantized, real)
     found: dict[tuple[str, str], TensorPair] = {}
-    for each in pairing.all():
-        key = (each.tensor, each.kind)
-        if key not in found or (each.before and not found[key].before):
-            found[key] = each
+    for pair in pairing.all():
+        key = (pair.tensor, pair.kind)
+        if key not in found or (pair.before and not found[key].before):
+            found[key] = pair
     return tuple(found.values())
 
 
@@ -87,15 +87,15 @@ class _TensorPairing:
         elif maker is not None and maker.op_type == "QuantizeLinear":
             name = self._float_name(maker.input[0]) or self._float_name(node.output[0])
             if name:
-                found = self._of(name, node.output[0], before=maker.input[0])
-                yield replace(found, activation=self._merged(found))
+                pair = self._of(name, node.output[0], before=maker.input[0])
+                yield replace(pair, activation=self._merged(pair))
         elif name := self._float_name(node.output[0]):
             yield self._of(name, node.output[0])
 
-    def _merged(self, each: TensorPair) -> str:
+    def _merged(self, pair: TensorPair) -> str:
         """The float model's activation that the quantized one has no node for."""
-        real = self._real.node[each.node].op_type if each.node >= 0 else ""
-        maker = self._makers.get(each.before)
+        real = self._real.node[pair.node].op_type if pair.node >= 0 else ""
+        maker = self._makers.get(pair.before)
         return real if real in ("Relu", "Clip") and (maker is None or maker.op_type != real) else ""
 
     def _weight(self, node: NodeProto) -> Iterator[TensorPair]:
@@ -122,7 +122,7 @@ class _TensorPairing:
     def _float_name(self, name: str) -> str:
         """The float model's tensor of that name, or of the name that it had before it was quantized."""
         names = (name, *(name.removesuffix(suffix) for suffix in QUANTIZER_SUFFIXES if name.endswith(suffix)))
-        return next((each for each in names if each in self._real_makers or each in self._real_inputs), "")
+        return next((pair for pair in names if pair in self._real_makers or pair in self._real_inputs), "")
 
     def _of(self, tensor: str, after: str, before: str = "") -> TensorPair:
         index = self._real_makers.get(tensor, -1)
@@ -147,85 +147,85 @@ def find_worst_layers(
         pair.tensor: _relative_noise(_dequantized_value(pair, quantized), real.get(pair.tensor)) for pair in pairs
     }
     added = [(pair, _added_noise(pair, quantized, real, noises, proto)) for pair in pairs]
-    known = sorted(((each, noise) for each, noise in added if noise is not None), key=lambda pair: -pair[1])
+    known = sorted(((pair, noise) for pair, noise in added if noise is not None), key=lambda pair: -pair[1])
     if not known or known[0][1] <= 0:
         return ()
     least = MIN_NOISE_SHARE * known[0][1]
     return tuple(
         _create_layer(
-            each,
+            pair,
             noise,
-            noises[each.tensor],
-            _clipped_share(_value_before_quantization(each, quantized, real), quantized.get(each.after)),
+            noises[pair.tensor],
+            _clipped_share(_value_before_quantization(pair, quantized, real), quantized.get(pair.after)),
             places,
         )
-        for each, noise in known[:MAX_LAYERS]
+        for pair, noise in known[:MAX_LAYERS]
         if noise >= least
     )
 
 
 def _added_noise(
-    each: TensorPair, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
+    pair: TensorPair, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
 ) -> float | None:
     """The noise that a layer adds by itself, as a share of the float tensor's power."""
-    before = _value_before_quantization(each, quantized, real)
+    before = _value_before_quantization(pair, quantized, real)
     if before is not None:
-        return _relative_noise(_dequantized_value(each, quantized), before)
-    own = noises[each.tensor]
-    if own is None or each.kind != "output":
+        return _relative_noise(_dequantized_value(pair, quantized), before)
+    own = noises[pair.tensor]
+    if own is None or pair.kind != "output":
         return own
-    given = [noises.get(name) or 0.0 for name in proto.graph.node[each.node].input]
-    return max(own - max(given, default=0.0), 0.0)
+    noise_of_inputs = [noises.get(name) or 0.0 for name in proto.graph.node[pair.node].input]
+    return max(own - max(noise_of_inputs, default=0.0), 0.0)
 
 
-def _value_before_quantization(each: TensorPair, quantized: Values, real: Values) -> Array | None:
+def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> Array | None:
     """The values that were quantized, as an activation leaves them that is part of the step."""
-    before, reference = quantized.get(each.before), real.get(each.tensor)
-    if before is None or not each.activation or reference is None or not reference.size:
+    before, reference = quantized.get(pair.before), real.get(pair.tensor)
+    if before is None or not pair.activation or reference is None or not reference.size:
         return before
-    if each.activation == "Relu":
+    if pair.activation == "Relu":
         return np.asarray(np.maximum(before, 0))
     return np.asarray(np.clip(before, reference.min(), reference.max()))
 
 
-def _relative_noise(found: Array | None, reference: Array | None) -> float | None:
-    """Power of the difference over power of the reference; None where they cannot be held against each other."""
-    if found is None or reference is None or found.shape != reference.shape or not reference.size:
+def _relative_noise(value: Array | None, reference: Array | None) -> float | None:
+    """Return power of the difference over power of the reference; None if they cannot be compared."""
+    if value is None or reference is None or value.shape != reference.shape or not reference.size:
         return None
-    if reference.dtype.kind != "f" or found.dtype.kind != "f":
+    if reference.dtype.kind != "f" or value.dtype.kind != "f":
         return None
 
-    told = np.isfinite(reference) & np.isfinite(found)
-    ratio = compute_sqnr_db(found[told].astype(np.float64), reference[told].astype(np.float64))
+    finite = np.isfinite(reference) & np.isfinite(value)
+    ratio = compute_sqnr_db(value[finite].astype(np.float64), reference[finite].astype(np.float64))
     return 0.0 if ratio >= MAX_DB else float(10.0 ** (-ratio / 10.0))
 
 
-def _dequantized_value(each: TensorPair, values: Values) -> Array | None:
+def _dequantized_value(pair: TensorPair, values: Values) -> Array | None:
     """The quantized model's value as numbers."""
-    found = values.get(each.after)
-    if found is None or not each.scale:
-        return found
-    scale, zero = values.get(each.scale), values.get(each.zero)
+    value = values.get(pair.after)
+    if value is None or not pair.scale:
+        return value
+    scale, zero = values.get(pair.scale), values.get(pair.zero)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:
         return None
 
-    return np.asarray((found.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
+    return np.asarray((value.astype(np.float64) - float(zero.flat[0])) * float(scale.flat[0]))
 
 
 def _create_layer(
-    each: TensorPair,
+    pair: TensorPair,
     added: float,
     noise: float | None,
     clipped: float,
     places: NodePlaces,
 ) -> Layer:
     proto = places.proto
-    node = proto.graph.node[each.node] if each.node >= 0 else _find_consumer(proto, each.tensor)
+    node = proto.graph.node[pair.node] if pair.node >= 0 else _find_consumer(proto, pair.tensor)
     return Layer(
-        tensor=each.tensor,
+        tensor=pair.tensor,
         node=node.name if node is not None else "",
         operator=format_operator_name(node) if node is not None else "",
-        kind=each.kind,
+        kind=pair.kind,
         sqnr_db=_to_decibels(noise if noise is not None else added),
         lost_here_db=_to_decibels(added),
         clipped=clipped,

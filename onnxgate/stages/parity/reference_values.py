@@ -1,4 +1,4 @@
-"""What a model is held against value by value: a fresh export of its source, or the source's own program."""
+"""References for a comparison value by value: a fresh export of the source, or the source's own program."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ SAME_AS_PROGRAM = (
 
 @dataclass(frozen=True, slots=True)
 class FreshExport:
-    """A fresh export beside the committed model."""
+    """A fresh export matched with the committed model."""
 
     path: Path
     proto: ModelProto
     names: Mapping[str, str]  # value of the committed model -> what the fresh one calls it
     weights: tuple[WeightPair, ...]
-    whole: bool  # the graphs are the same but for weights
+    whole: bool  # the graphs differ in weights at most
 
     def reference(self, side: SearchSide) -> ReferenceValues:
         """The values of the fresh export under the committed model's names; `side` runs the fresh one."""
@@ -60,7 +60,7 @@ class FreshExport:
 
 
 def match_fresh_export(committed: ModelProto, path: Path) -> FreshExport | None:
-    """The export at `path` matched with the committed model; None where it is no model."""
+    """Match the export at `path` with the committed model; None if it is not a model."""
     try:
         proto = read_structure(path)
     except (OSError, UnreadableModel):
@@ -72,7 +72,7 @@ def match_fresh_export(committed: ModelProto, path: Path) -> FreshExport | None:
 def describe_differing_weight(
     fresh: FreshExport, committed: ModelProto, path: Path, begun: DifferenceOrigin | None
 ) -> str:
-    """In words, the weight of the node that is not the source's; "" where none differs."""
+    """Describe the weight of the node that differs from the source's; "" if none does."""
     if begun is None:
         return ""
     used = set(find_node_weights(committed, begun.node))
@@ -94,19 +94,19 @@ def _is_weight_changed(pair: WeightPair, old: Path, new: Path) -> bool:
 def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
     """The weights that a node uses, be it through nodes that depend on nothing else."""
     alive = find_live_values(proto.graph)
-    made = {name: node for node in proto.graph.node for name in node.output if name}
+    makers = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}
     ahead = [*list_needed_values(proto.graph.node[index])]
     while ahead:
         name = ahead.pop()
         if name in weights:
             yield name
-        elif name in made and name not in alive:
-            ahead += list_needed_values(made[name])
+        elif name in makers and name not in alive:
+            ahead += list_needed_values(makers[name])
 
 
 def create_fresh_export(source: Export, ask: SubmitToolchainJob, folder: Path) -> Path | None:
-    """A fresh export of a source of which only outputs were asked for before; None where it fails."""
+    """Export a source of which only outputs were computed before; None if it fails."""
     folder.mkdir(parents=True)
     job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
     match ask(job):
@@ -119,7 +119,7 @@ def create_fresh_export(source: Export, ask: SubmitToolchainJob, folder: Path) -
 def search_program_values(
     source: Export, ask: SubmitToolchainJob, side: SearchSide, fresh: FreshExport | None, output: str, folder: Path
 ) -> DifferenceOrigin | None:
-    """Where an output begins to differ from the source's own program, as far as values are named alike.
+    """Find where an output begins to differ from the source's own program, by values of equal names.
 
     Raises:
         SearchError: it cannot be done.
@@ -128,7 +128,7 @@ def search_program_values(
     names = _value_names(side.proto, fresh)
     folder.mkdir(parents=True)
     holder = fresh.proto if fresh else side.proto
-    asked = Trace(
+    trace = Trace(
         source=source.source,
         folder=source.folder,
         opset=source.opset,
@@ -138,7 +138,7 @@ def search_program_values(
         output=str(folder),
         limit_bytes=MAX_TRACE_BYTES,
     )
-    values = _require_values(ask(asked))
+    values = _require_values(ask(trace))
     there = {name: Path(values[other]) for name, other in names.items() if other in values}
     inner = there.keys() - {value.name for value in side.proto.graph.output}
     if not inner:
@@ -164,7 +164,7 @@ def _require_values(observation: Observation) -> dict[str, str]:
         case Completed(result=TraceResult(failure=None, values=values)):
             return values
         case Completed(result=TraceResult(failure=failure)) if failure is not None:
-            said = failure.text.strip().partition("\n")[0]
-            raise SearchError(f"the program of its source gives no values: {failure.type}: {said}")
+            text = failure.text.strip().partition("\n")[0]
+            raise SearchError(f"the program of its source gives no values: {failure.type}: {text}")
         case other:
             raise SearchError(f"the program of its source gives no values ({type(other).__name__.lower()})")

@@ -1,4 +1,4 @@
-"""The parity stage: outputs held against the source, else across optimisation levels and runtimes.
+"""Parity stage: compare outputs with the source, or across optimisation levels and runtimes.
 
 One fault speaks once. An output that the source computed is held against the source alone; of the others, what differs
 between the levels of one runtime is left to that comparison, and only the rest is held against the reference runtime.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ParityModel:
-    """The model whose outputs are compared, and what says how near they must be."""
+    """The model whose outputs are compared, and its criteria."""
 
     path: str
     place: Place
@@ -73,7 +73,7 @@ class ComparisonCollector:
     comparisons: list[Comparison] = field(default_factory=list)
     reasons: dict[str, str] = field(default_factory=dict)  # why something could not be compared -> hint
     by_design: set[str] = field(default_factory=set)  # those of the reasons that nothing could change
-    covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: held against the source
+    covered: set[tuple[str, str, str]] = field(default_factory=set)  # runtime, case, output: compared with the source
     uncertain: set[tuple[str, str]] = field(default_factory=set)  # output, level: labels that are too few to judge
     faint: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs of which zeros would agree, in words
     told: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs of which something else was compared, too
@@ -137,7 +137,7 @@ def compare_with_float(
 def compare_runtimes(
     model: ParityModel, runtime: str, new: OutputsByLevel, reference: str, old: OutputsByLevel
 ) -> tuple[Comparison, ...]:
-    """What a runtime gives, against what another one gives at the same levels."""
+    """Compare the outputs of two runtimes at the same levels."""
     gathered = ComparisonCollector(model, create_criteria(model, {runtime: new, reference: old}))
     levels = [level for level in new if level in old]
     found = [
@@ -165,7 +165,7 @@ def _compare_level_with_float(
 
 
 def _report_few_labels(gathered: ComparisonCollector) -> None:
-    """A few labels that differ decide nothing; numbers that were compared beside them do."""
+    """A few labels that differ decide nothing if numbers were compared too."""
     figures = (
         figure for made in gathered.comparisons for difference in made.differences for figure in difference.figures
     )
@@ -178,7 +178,7 @@ def _report_few_labels(gathered: ComparisonCollector) -> None:
 
 
 def _report_negligible(gathered: ComparisonCollector) -> None:
-    """An output is too small where it is so in every case that does not give zeros alone."""
+    """An output is too small if it is so in every case that gives more than zeros."""
     for key, said in gathered.faint.items():
         if key not in gathered.told:
             gathered.reasons[said] = (
@@ -187,7 +187,7 @@ def _report_negligible(gathered: ComparisonCollector) -> None:
 
 
 def create_criteria(model: ParityModel, runs: OutputsByRuntime) -> AgreementCriteria:
-    """What the model's outputs are held to; of a quantized one, what is usual for each output is part of that."""
+    """Return the criteria of the model's outputs, for a quantized model with the usual scale of each."""
     scales = _measure_scales(runs) if model.comparability.quantized or model.comparability.half else {}
     return AgreementCriteria(model.comparability, model.tolerance, model.locked, model.steps, model.kept, scales)
 
@@ -226,7 +226,7 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 
 
 def _explain_no_comparison(model: ParityModel, runs: OutputsByRuntime) -> tuple[str, str]:
-    """Why no element of this model's outputs can be compared, and what would help; ("", "") where they can."""
+    """Return why no element of the outputs can be compared, with a hint; ("", "") if they can."""
     if not runs:
         return "", ""
     random = model.comparability.random
@@ -306,7 +306,7 @@ def _compare_with_reference(
 
 
 def _choose_reference(runs: OutputsByRuntime, level: str) -> str:
-    """Whom all others are held against: the newest ONNX Runtime, else the newest of the engine that is known best."""
+    """Return the reference runtime: the newest ONNX Runtime, or else the newest of the best known engine."""
     return max((name for name in runs if level in runs[name]), key=reference_rank)
 
 
@@ -351,7 +351,7 @@ def _compare_output(
     candidate: str | None,
     reference: str | None,
 ) -> Difference | None:
-    """One output held against its reference; None, with the reason noted, where nothing can be compared."""
+    """Compare one output with its reference; None, with the reason recorded, if it cannot be compared."""
     output = key[1]
     if gathered.model.comparability.is_random(output):
         drawn = join_quoted(gathered.model.comparability.random)
@@ -425,5 +425,5 @@ def runtime_family(runtime: str) -> str:
 
 
 def is_onnxruntime(runtime: str) -> bool:
-    """Whether it is ONNX Runtime, in whatever build."""
+    """Return whether it is ONNX Runtime, in any build."""
     return runtime_family(runtime) == ONNXRUNTIME

@@ -44,7 +44,7 @@ Constants = Mapping[str, "TensorProto | NodeProto"]
 
 @dataclass(slots=True, eq=False)
 class NodeKind:
-    """Nodes that ask for the same, of which the first stands for all."""
+    """Nodes with equal requirements, represented by the first."""
 
     first: TypedNode
     around: NodeSurroundings
@@ -52,11 +52,11 @@ class NodeKind:
 
     @property
     def operation(self) -> Operation:
-        """What they ask for."""
+        """The operation that the nodes require."""
         return self.first.operation
 
     def model(self, ir_version: int) -> bytes | None:
-        """The first node as a model of its own; None where it cannot be made."""
+        """Return the first node as a model of its own; None if it cannot be isolated."""
         return extract_node(self.first.proto, self.around, ir_version)
 
 
@@ -145,13 +145,13 @@ FAMILIES_BY_RULE: Mapping[str, frozenset[str]] = {
     "type-mismatch": frozenset({"type"}),
     "attribute-unsupported": frozenset({"attribute", "arity", "constructor", "shape_inference"}),
 }
-"""How a runtime says what a rule predicts."""
+"""Rule -> families of the texts with which a runtime refuses what the rule predicts."""
 IsolatedOutcome = Literal["refused", "loads", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRefusal:
-    """That the model is refused, at one level of one runtime."""
+    """The refusal of the model at one level of one runtime."""
 
     level: Optimization
     failure: Failure
@@ -159,22 +159,22 @@ class LevelRefusal:
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """What the text says."""
+        """The meaning of the text, comparable between texts."""
         return failure_key(self.failure.text)
 
     @property
     def family(self) -> str:
-        """What it is about."""
+        """The family of the text."""
         return self.gist[0]
 
     @property
     def is_of_model(self) -> bool:
-        """Whether no single node is the cause."""
+        """Whether the model as a whole is the cause."""
         return self.failure.memory or self.family in MODEL_FAMILIES
 
     @property
     def is_of_file(self) -> bool:
-        """Whether there is nothing to be learnt from nodes."""
+        """Whether the file or the machine is the cause, so that isolated nodes prove nothing."""
         return self.failure.memory or self.family in FILE_FAMILIES
 
 
@@ -195,25 +195,25 @@ class RefusingRuntime:
 
     @property
     def is_ir_refused(self) -> bool:
-        """Whether a node must be stamped with an older IR version than the model."""
+        """Whether a node needs an older IR version than the model."""
         return any(refusal.family == "ir" for refusal in self.refusals)
 
     @property
     def levels(self) -> tuple[Optimization, ...]:
-        """Where the model is refused."""
+        """The levels at which the model is refused."""
         return tuple(refusal.level for refusal in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)
 class IsolatedLoad:
-    """What became of a node alone, over all levels at which the model is refused."""
+    """Outcome of an isolated node over all levels at which the model is refused."""
 
     outcome: IsolatedOutcome
     failure: Failure | None = None
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """What its refusal says; empty where there is none."""
+        """The meaning of its refusal; empty if it is not refused."""
         return failure_key(self.failure.text) if self.outcome == "refused" and self.failure is not None else ()
 
 
@@ -277,7 +277,7 @@ def select_predicted_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind) -> list[NodeKind]:
-    """What else is to be tried: all other nodes, where kernels are not known, or where nothing tells which it is."""
+    """Select the remaining nodes to try: all, if kernels or the cause of a refusal are not known."""
     others = [single for single in singles if single not in seen]
     if not refusing.in_full:
         return others
@@ -289,7 +289,7 @@ def select_remaining_kinds(refusing: RefusingRuntime, singles: Sequence[NodeKind
 def evaluate_isolated_nodes(
     refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind, model: ExecutedModel
 ) -> tuple[IsolatedNode, ...]:
-    """All that the nodes alone say of one runtime's refusal."""
+    """Return the evidence of isolated nodes about one runtime's refusal."""
     told = _match_claims(refusing, singles, seen)
     claimed = {single for each in told for single in each.singles}
     rest = [_IsolatedResult((single,), seen[single]) for single in singles if single in seen and single not in claimed]
@@ -299,7 +299,7 @@ def evaluate_isolated_nodes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IsolatedResult:
-    """One claim, or one kind of node that nobody predicted, with what it did alone."""
+    """One prediction, or one kind of node without one, with the outcome of loading it alone."""
 
     singles: tuple[NodeKind, ...]
     loaded: IsolatedLoad
@@ -312,7 +312,7 @@ class _IsolatedResult:
         return [node for single in self.singles for node in single.nodes]
 
     def is_refused(self, refusing: RefusingRuntime) -> bool:
-        """Whether it is refused alone for what it is, and not for what it lacks, or for what is inside it."""
+        """Return whether it is refused for itself, and not for missing context or for an inner node."""
         said = self.loaded.gist
         if not said or (self.singles[0].first.inner and self.singles[0].operation.name not in said):
             return False
@@ -320,7 +320,7 @@ class _IsolatedResult:
         return not in_context or any(said == refusal.gist for refusal in refusing.refusals)
 
     def is_named(self, refusal: LevelRefusal) -> bool:
-        """Whether the refusal says what was predicted, of one of these nodes or of their operator."""
+        """Return whether the refusal confirms the prediction for these nodes or their operator."""
         if refusal.family not in FAMILIES_BY_RULE.get(self.rule, ()):
             return False
         if refusal.node:
@@ -328,12 +328,12 @@ class _IsolatedResult:
         return self.is_all and any(single.operation.name in refusal.gist for single in self.singles)
 
     def is_cause(self, refusal: LevelRefusal) -> bool:
-        """Whether the model is refused for what these nodes are refused for."""
+        """Return whether the model is refused for the same reason as these nodes."""
         return self.loaded.gist == refusal.gist or self.is_named(refusal)
 
 
 def _match_claims(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: LoadsByKind) -> list[_IsolatedResult]:
-    """Each claim with what its nodes did."""
+    """Match each prediction with the outcome of its nodes."""
     made = []
     for (rule, claim), operations in _group_predictions(refusing).items():
         own = tuple(single for single in singles if single.operation in operations)
@@ -346,7 +346,7 @@ def _match_claims(refusing: RefusingRuntime, singles: Sequence[NodeKind], seen: 
 
 
 def _group_predictions(refusing: RefusingRuntime) -> dict[tuple[str, str], list[Operation]]:
-    """What is predicted to be refused: each finding with its operations."""
+    """Return the predicted refusals with their operations."""
     claims: dict[tuple[str, str], list[Operation]] = {}
     for found in refusing.prediction.found if refusing.prediction else ():
         if found.miss is not None:
@@ -396,7 +396,7 @@ def _decide_outcome(
 
 
 def _is_explained(refusal: LevelRefusal, witness: _IsolatedResult, every: Iterable[_IsolatedResult]) -> bool:
-    """Whether the refusal has a cause that is known; this witness, which loads, is none."""
+    """Return whether the refusal has a known cause other than this node, which loads."""
     named = {node.name for node in witness.nodes}
     elsewhere = bool(refusal.node) and refusal.node not in named
     return refusal.is_of_model or elsewhere or any(each.is_cause(refusal) for each in every)

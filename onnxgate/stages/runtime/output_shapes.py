@@ -1,4 +1,4 @@
-"""Shapes of outputs held against what the file declares of them.
+"""Compare shapes of outputs with the shapes that the file declares.
 
 A fixed size must be that size, and a name that an input's axis has must be that axis's size; so must a formula over
 such names. A name that only outputs have says nothing: its size depends on the data.
@@ -29,13 +29,13 @@ _FORMULA_NODES = (ast.BinOp, ast.Constant, ast.Name, ast.Load, ast.Add, ast.Sub,
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutputs:
-    """What the file says of its outputs in one case: by name, with the sizes that its inputs' axes have there."""
+    """Declared shapes of outputs in one case, by name, with the sizes of the inputs' axes."""
 
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
 
     def wrong(self, output: str, array: NDArray[Any] | None) -> WrongShape | None:
-        """How an output contradicts it; None where it does not."""
+        """Return how an output contradicts the declaration; None if it does not."""
         value = self.outputs.get(output)
         if array is None or value is None or value.shape is None or not value.type.startswith("tensor("):
             return None
@@ -45,7 +45,7 @@ class DeclaredOutputs:
 
 
 def read_declared_outputs(facts: ModelFacts, case: InputCase) -> DeclaredOutputs:
-    """What the file says in a case, whose inputs are read for their shapes."""
+    """Return the declared outputs in a case, whose inputs are read for their shapes."""
     found: dict[str, set[int]] = {}
     for value in facts.inputs:
         path = case.inputs.get(value.name)
@@ -69,7 +69,7 @@ def _matches_shape(dims: Sequence[Dim], shape: Sequence[int], sizes: Mapping[str
 
 
 def _declared_size(dim: Dim, sizes: Mapping[str, int]) -> int | None:
-    """The size that the file promises; None where it promises none, as old converters do with 0."""
+    """Return the declared size; None if there is none, which old converters write as 0."""
     if isinstance(dim, int):
         return dim or None
     if dim in sizes:
@@ -94,7 +94,7 @@ def _is_formula(dim: str, sizes: Mapping[str, int]) -> bool:
 
 
 def _is_safe_division(node: ast.AST) -> bool:
-    """Whether a division is one by a number that is not zero; true of what is no division."""
+    """Return whether an operation is not a division by zero."""
     match node:
         case ast.BinOp(op=ast.FloorDiv(), right=right):
             return isinstance(right, ast.Constant) and bool(right.value)

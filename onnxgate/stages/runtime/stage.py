@@ -1,4 +1,4 @@
-"""The runtime stage: what is run, and what the observations say of one model on each of its runtimes."""
+"""Runtime stage: plan the runs of a model, and turn the observations into evidence per runtime."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PROVIDER_NOT_USED = "ProviderNotUsedError"  # how a worker says that a session s
 
 @dataclass(frozen=True, slots=True)
 class ExecutedModel:
-    """The model that was run, and what places its faults."""
+    """The model that was run, and the folders to which places are relative."""
 
     path: str
     place: Place
@@ -82,7 +82,7 @@ class ExecutedModel:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRun:
-    """One job on one runtime, and what came of it."""
+    """One job on one runtime with its observation."""
 
     runtime: str  # "onnxruntime 1.18.1"
     job: Run
@@ -115,7 +115,7 @@ def plan_runtime_jobs(
     folder: Path,
     extensions: Sequence[str] = (),
 ) -> tuple[Run, ...]:
-    """The same jobs, of which nothing is prepared yet."""
+    """Return the same jobs without preparing their folders."""
     return tuple(
         Run(
             model=str(model.absolute()),
@@ -170,7 +170,7 @@ def collect_evidence(
 
 
 def _find_missing_locale(model: ExecutedModel, runtime: str, attempts: Sequence[Attempt]) -> IncompleteCheck | None:
-    """What this machine lacks to run the model, and is no fault of it."""
+    """Return what this machine lacks to run the model."""
     texts = [attempt.refusal.failure.text for attempt in attempts if attempt.refusal.failure is not None]
     locale = next((locale for text in texts if (locale := find_missing_locale(text))), None)
     if locale is None:
@@ -212,7 +212,7 @@ def _find_random_operators(model: ExecutedModel, attempts: Sequence[Attempt]) ->
 
 
 def _find_unused_providers(attempts: Sequence[Attempt]) -> tuple[str, ...]:
-    """What the worker names in front of what the session has instead."""
+    """Return the requested providers that the worker reports as unused."""
     said = [
         attempt.refusal.failure.text
         for attempt in attempts
@@ -302,7 +302,7 @@ def _create_attempt(job: Run, case: InputCase) -> Attempt:
 
 
 def _interrupted_attempt(job: Run, during: str) -> Attempt:
-    """The attempt at the case that the worker was running when it ended; without a case where it had not begun one."""
+    """Return the attempt at the case during which the worker ended; without a case if none had begun."""
     case = next((case for case in job.cases if during == CASE_PHASE + case.name), None)
     return _create_attempt(job, case) if case is not None else Attempt(optimization=job.optimization, outcome="crashed")
 
@@ -314,7 +314,7 @@ def _with_source_result(attempt: Attempt, reference: CaseResult | None) -> Attem
 
 
 def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> Attempt:
-    """With what the text tells; a node that the model does not have is one that the runtime made by fusing others."""
+    """Add the refusal. A node that the model does not have was made by fusing others, and is dropped."""
     node = find_node_name(failure.text) or ""
     known = node if find_node(proto, node) is not None else _find_only_node(proto, failure.text)
     text = failure.text
@@ -325,7 +325,7 @@ def _refused_attempt(attempt: Attempt, failure: Failure, proto: ModelProto) -> A
 
 
 def _find_only_node(proto: ModelProto, text: str) -> str:
-    """The name of the one node that has the operator which a text is about; "" where there are several."""
+    """Return the only node with the operator that a text names; "" if there are several."""
     domain, name = find_missing_operator(text) or ("", "")
     found = [node for node in iter_nodes(proto) if name and node.op_type == name and domain in ("", node.domain)]
     return found[0].name if len(found) == 1 else ""
@@ -358,7 +358,7 @@ def _with_outputs(
 
 
 def _output_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The outputs that these arrays are of: one that is no tensor is two arrays."""
+    """Return the outputs of these arrays: an output other than a tensor has two arrays."""
     return tuple(dict.fromkeys(name.removesuffix(" (layout)") for name in names))
 
 
@@ -402,7 +402,7 @@ def _with_node_name(attempt: Attempt, named: Mapping[tuple[str, str, str], str])
 
 
 def explain_refusals(runtime: str, attempts: Iterable[Attempt], model: ExecutedModel) -> Iterator[Attempt]:
-    """The attempts, each refusal with what its words tell."""
+    """Add unsupported operators and known limits to each refusal."""
     for attempt in attempts:
         if attempt.refusal.failure is None:
             yield attempt
@@ -417,7 +417,7 @@ def _with_refusal(attempt: Attempt, **changes: object) -> Attempt:
 
 
 def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
-    """An operator with the nodes that ask for it."""
+    """Return an operator with the nodes that use it."""
     found = [node for node in iter_nodes(model.proto) if _label_operator(node) == name]
     if not found:
         return UnsupportedOperator(operator=name)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Support stage: operations of models matched with the support data of runtimes."""

@@ -1,4 +1,4 @@
-"""What is known of the runtimes that a model is promised on."""
+"""Predict which operations each required runtime of a model refuses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KnownRuntime:
 
 
 def look_up_runtime(planned: PlannedRuntime, kept: Mapping[str, BuildSupport]) -> KnownRuntime | None:
-    """What is known of one runtime, None where it is nothing. `kept` is what was harvested, by the runtime's name."""
+    """Return the support data of one runtime, or None. `kept` has harvested data by the runtime's name."""
     runtime = planned.runtime
     own = kept.get(planned.name)
     if own is not None:
@@ -112,7 +112,7 @@ class OperatorPredictions:
     model: LocatedModel
     prepared: TypedModel
     known: Sequence[KnownRuntime]
-    everywhere: bool  # there is no other runtime that the model is promised on
+    everywhere: bool  # the model requires no other runtime
     _ways: dict[tuple[object, ...], tuple[tuple[Suggestion, ...], str, str]] = field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
@@ -184,7 +184,7 @@ class OperatorPredictions:
         ]
 
     def _unknown(self, known: KnownRuntime, prediction: Prediction) -> Iterator[PredictionGap]:
-        """What cannot be told, in one sentence: the first such node, and how many others."""
+        """Yield one gap per reason, with the first such node and the number of others."""
         open_ones = [found for found in prediction.found if found.miss is None]
         if not open_ones:
             return
@@ -215,7 +215,7 @@ class OperatorPredictions:
     # Nodes in words
 
     def place(self, node: TypedNode) -> Place:
-        """The source line that made a node, else where the model stands."""
+        """Return the source line that made a node, or the model's place."""
         return find_source_line(node.proto, self.model.root, self.model.folder) or self.model.place
 
     def nodes(self, nodes: Iterable[TypedNode]) -> NodeGroup:
@@ -278,7 +278,7 @@ def _restrict_found(found: NodeProblem, known: KnownRuntime, implementation: Imp
 
 
 def _is_kernel_miss(found: NodeProblem, implementation: Implementation) -> bool:
-    """Whether a miss is about a release's kernels, not about its schemas."""
+    """Return whether a miss is about a release's kernels instead of its schemas."""
     if found.miss is None or found.miss.rule not in ("missing-kernel", "attribute-unsupported"):
         return False
     operation = found.node.operation

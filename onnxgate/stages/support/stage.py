@@ -1,4 +1,4 @@
-"""The support stage: what each locked runtime implements, matched with what the models ask for. Nothing is executed."""
+"""Support stage: match the operations of models with the support data of each locked runtime. Static."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage: it keeps what the build implements for the next static check"
 MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "stamps": "operators are not predicted"}
-"""What is said to be missing, by what is judged."""
+"""Scope of support data -> the description of what is missing."""
 RUN_HINT = "run the runtime stage: it loads the model there"
 HARVEST_HINT = "run the runtime stage: it keeps what the build implements for the next static check"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPrediction:
-    """What is said of one model before anything runs."""
+    """Predictions for one model."""
 
     subjects: tuple[object, ...] = ()  # what the rules judge
     predictions: Mapping[str, Prediction] = field(default_factory=dict)  # by runtime; one that is not there has none
@@ -68,7 +68,7 @@ def collect_model_evidence(
     runtimes: Sequence[PlannedRuntime],
     kept: Mapping[str, BuildSupport] = NO_HARVESTS,
 ) -> ModelPrediction:
-    """The model beside each of its runtimes that there is data of: its stamps, and what its operators ask for.
+    """Return subjects for the model on each runtime with data: its versions and its operators.
 
     `kept` is what was harvested of runtimes that the shipped table does not know, by their names.
     """
@@ -93,7 +93,7 @@ def collect_model_evidence(
 
 
 def _predict_from_facts(facts: ModelFacts, known: Sequence[KnownRuntime]) -> dict[str, Prediction]:
-    """Of a model that is not here, as far as the lock knows it: only that it is refused can be told."""
+    """Return subjects for a missing model from its lock entry, which can only prove a refusal."""
     prepared = TypedModel(facts.ir_version, facts.needed_opsets, ())
     predictions = {each.name: predict(prepared, None, each.limits) for each in known}
     return {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"}
@@ -133,7 +133,7 @@ def _common_opsets(known: Sequence[KnownRuntime]) -> dict[str, int]:
 def collect_prediction_gaps(
     runtimes: Sequence[PlannedRuntime], place: Place, kept: Mapping[str, BuildSupport] = NO_HARVESTS
 ) -> Iterator[PredictionGap]:
-    """The runtimes of which nothing is known, or their limits alone."""
+    """Yield a gap per runtime without support data, or with limits alone."""
     for runtime in runtimes:
         support = look_up_runtime(runtime, kept)
         if support is None:
@@ -154,7 +154,7 @@ def _create_runtime_gap(runtime: LockedRuntime, place: Place) -> PredictionGap:
 def find_refused_external_data(
     model: LocatedModel, proto: ModelProto, known: Sequence[KnownRuntime]
 ) -> Iterator[ExternalDataOnRuntime]:
-    """Each file of external data with each runtime that does not read it where it lies."""
+    """Yield each file of external data with each runtime that does not read it at its path."""
     uses = Counter(
         read_external_entries(tensor).get("location", "") for _, tensor in iter_tensors(proto) if is_external(tensor)
     )

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from onnxgate.core.findings import IncompleteCheck, Place
 from onnxgate.core.jobs import CaseResult, Completed, Export, ExportResult, InputCase, Job, Observation
-from onnxgate.evidence.parity import Comparison, FirstDifference
+from onnxgate.evidence.parity import Comparison, FirstDifference, find_mismatches
 from onnxgate.gate.execution.parity import MismatchSearch, SearchedModel
 from onnxgate.inputs.cases import generate_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
@@ -25,7 +25,6 @@ from onnxgate.model.subgraphs.instrumented_models import list_search_nodes
 from onnxgate.numerics.tolerance import measure_tolerance
 from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
 from onnxgate.project.plan import PlannedRuntime
-from onnxgate.rules.parity._mismatches import find_mismatches
 from onnxgate.runtimes.pool.scheduler import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages.export.jobs import create_toolchain_spec

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from onnxgate.core.jobs import InputCase
-from onnxgate.rules.parity._mismatches import find_mismatches
+from onnxgate.evidence.parity import find_mismatches
 from onnxgate.stages.parity.reference_values import SAME_AS_PROGRAM
 from tests.conftest import ROOT
 from tests.gate.mismatch_search.search_bench import (
