@@ -174,7 +174,7 @@ class _Verifier:
     def _at_other_sizes(
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
-        """Return inputs of sizes that the model accepts, if no guessed size does."""
+        """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
         if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
             return ran, cases
         newest = next(stand for stand in self.stands if stand.name == failed_runs.newest_runtime(ran))
@@ -295,7 +295,7 @@ class RunComparison:
         return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
 
     def _near(self, comparisons: Sequence[Comparison], keys: set[CaseOutput]) -> _StateText:
-        """Return the outputs that are not bit-identical, and if they are within tolerance."""
+        """Compare outputs that are not bit-identical, within tolerance."""
         found = [difference for comparison in comparisons for difference in comparison.differences]
         wrong = next((each for each in found if not each.agrees), None)
         if wrong is not None:
@@ -308,7 +308,7 @@ class RunComparison:
         return "equal", f"equal within its tolerance, at most {largest:.2g} apart"
 
     def _called_as_before(self, new: RunOutputs) -> RunOutputs:
-        """The outputs by the names that they had; a container's layout has its name and a word more."""
+        """Return the outputs by their old names; the name of a container's layout has one more word."""
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -341,7 +341,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """The element type; words are words, however long. "" where numpy has none for it."""
+    """Return the element type; strings of any length are one type. "" if numpy has none for it."""
     if path is None:
         return ""
     dtype = _load_array(path).dtype
