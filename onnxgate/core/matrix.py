@@ -192,15 +192,15 @@ class WorkingRange:
 def describe_working_range(model: MatrixModel) -> WorkingRange:
     """Describe the working range. The sentence has the reason of the nearest refusing release only."""
     every = [entry.runtime for entry in model.runtimes]
-    found = group_by_reason(model)
+    groups = group_by_reason(model)
     nearest = _nearest_refusing_release(model)
     clauses = [_describe_loading(model, every)]
     if nearest is not None and len(every) == 1:
         clauses = [f"{clauses[0]}, which {_describe_refusal(nearest)}"]
     elif nearest is not None:
-        clauses.append(f"{_name_nearest_release(nearest, found, every)} {_describe_refusal(nearest)}")
-    clauses += _describe_unknown(model, found, every)
-    return WorkingRange("; ".join(clauses), tuple(group for group in found if not _lacks_kernel_data(group)))
+        clauses.append(f"{_name_nearest_release(nearest, groups, every)} {_describe_refusal(nearest)}")
+    clauses += _describe_unknown(model, groups, every)
+    return WorkingRange("; ".join(clauses), tuple(group for group in groups if not _lacks_kernel_data(group)))
 
 
 def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
@@ -210,8 +210,8 @@ def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
     if len(every) == 1:
         return f"{'does not' if refused else 'is not known to'} load on {every[0]}"
     count = len(refused or every)
-    said = "loads on none of" if refused else "is not known to load on any of"
-    return f"{said} {count} release{'s' if count != 1 else ''}"
+    phrase = "loads on none of" if refused else "is not known to load on any of"
+    return f"{phrase} {count} release{'s' if count != 1 else ''}"
 
 
 def _describe_doubt(model: MatrixModel) -> str:
@@ -232,11 +232,11 @@ def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
     return model.runtimes[below[-1] if below else above[0]] if refusing else None
 
 
-def _name_nearest_release(nearest: Entry, found: Sequence[ReasonGroup], every: Sequence[str]) -> str:
+def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], every: Sequence[str]) -> str:
     """Return the release, or its minor if all patches of it refuse the model for the same reason."""
     minor = nearest.runtime.rpartition(".")[0]
     patches = {runtime for runtime in every if runtime.rpartition(".")[0] == minor}
-    alike = next(set(group.runtimes) for group in found if nearest in group.entries)
+    alike = next(set(group.runtimes) for group in groups if nearest in group.entries)
     return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, every)
 
 
@@ -254,15 +254,15 @@ def _describe_refusal(nearest: Entry) -> str:
         return f"refuses it: {nearest.told}" if nearest.told else "refuses it"
     first, count = nearest.reasons[0], len(nearest.reasons)
     before, after = REFUSAL_PHRASES.get(first.rule, ("", "refuses it: "))
-    said = f"{after}{first.message.removeprefix(before)}"
-    return f"{said} (the first of {count} reasons)" if count > 1 else said
+    phrase = f"{after}{first.message.removeprefix(before)}"
+    return f"{phrase} (the first of {count} reasons)" if count > 1 else phrase
 
 
-def _describe_unknown(model: MatrixModel, found: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
+def _describe_unknown(model: MatrixModel, groups: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
     """Yield a clause about the releases whose outcome is unknown."""
     unknown = model.on("unknown")
     where = _strip_engine_name(name_runtimes(unknown, every), every)
-    if unknown and all(_lacks_kernel_data(group) for group in found if group.state == "unknown"):
+    if unknown and all(_lacks_kernel_data(group) for group in groups if group.state == "unknown"):
         yield f"kernels are not known on {where}"
     elif unknown and len(unknown) < len(every):
         yield f"not known on {where}"
@@ -272,7 +272,7 @@ def _lacks_kernel_data(group: ReasonGroup) -> bool:
     return all(entry.reasons == (NO_KERNELS,) and not entry.told for entry in group.entries)
 
 
-def _strip_engine_name(said: str, every: Sequence[str]) -> str:
+def _strip_engine_name(phrase: str, every: Sequence[str]) -> str:
     """Remove the engine's name if all runtimes have the same one."""
     engines = {runtime.rpartition(" ")[0] for runtime in every}
-    return said.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else said
+    return phrase.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else phrase

@@ -104,8 +104,8 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
 def _find_error_lines(ran: CommandRun) -> list[str]:
     """Return the error message of the command."""
     errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
-    said = list(ran.printed[errors[-1] :]) if errors else []
-    return said or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
+    message_lines = list(ran.printed[errors[-1] :]) if errors else []
+    return message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
 
 
 def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:
@@ -169,7 +169,7 @@ def _make_internal_outputs(
 
 
 def _sanitize(text: str) -> str:
-    return "".join(each if each.isalnum() and each.isascii() else "_" for each in text)
+    return "".join(character if character.isalnum() and character.isascii() else "_" for character in text)
 
 
 def has_nothing_to_report(report: Report) -> bool:

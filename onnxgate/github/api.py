@@ -114,10 +114,10 @@ class Api:
 
     def _refused(self, error: urllib.error.HTTPError) -> ApiError:
         try:
-            said = json.loads(error.read(2**16)).get("message")
+            message = json.loads(error.read(2**16)).get("message")
         except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
-            said = None
-        words = said if isinstance(said, str) and said else error.reason
+            message = None
+        words = message if isinstance(message, str) and message else error.reason
         limited = error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers
         kind = "the rate limit is reached: " if limited or error.code == 429 else ""
         return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")

@@ -101,7 +101,9 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
 def _run_number(environment: Mapping[str, str]) -> str:
     numbers = (environment.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
-    return "-".join("".join(each for each in number if each.isdecimal())[:20] or "0" for number in numbers)
+    return "-".join(
+        "".join(character for character in number if character.isdecimal())[:20] or "0" for number in numbers
+    )
 
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
@@ -164,13 +166,13 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
         wheels, results = CacheEntry(), _cost_entry(inputs, path, machine, folder)
     else:
         wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
-    kept = (each for entry in (wheels, results) for each in (entry.path, entry.key, entry.restore_keys))
-    return CacheOutputs(str(folder), *kept)
+    output_values = (value for entry in (wheels, results) for value in (entry.path, entry.key, entry.restore_keys))
+    return CacheOutputs(str(folder), *output_values)
 
 
 def _uses_cache(inputs: Inputs) -> bool:
-    asked = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
-    makes_environments = inputs.command == "check" and not asked and "--static" not in inputs.args
+    only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
+    makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
     return inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
 
 
@@ -260,11 +262,11 @@ def _selection_digest(inputs: Inputs) -> str:
 def main() -> None:
     """Print the keys to restore; an internal error must not change the verdict."""
     try:
-        found = select_cache(os.environ)
+        outputs = select_cache(os.environ)
     except Exception as error:  # noqa: BLE001 - the gate needs no cache
         annotate("warning", f"no cache is used: {type(error).__name__}: {error}")
-        found = CacheOutputs()
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), found)
+        outputs = CacheOutputs()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outputs)
 
 
 MAX_CARRIED_BYTES = 512 * 2**20
@@ -322,13 +324,13 @@ def _is_result(entry: Path) -> bool:
     """Return if it is a folder with a record and arrays: plain files, none of them too large."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
-    found = list(_walk_entry(entry))
+    files = list(_walk_entry(entry))
     plain = all(
         (stat.S_ISDIR(about.st_mode) and name.isdecimal())
         or (stat.S_ISREG(about.st_mode) and _ENTRY_FILE.fullmatch(name))
-        for name, about in found
+        for name, about in files
     )
-    record_bytes = sum(about.st_size for name, about in found if name == "entry.json")
+    record_bytes = sum(about.st_size for name, about in files if name == "entry.json")
     return plain and record_bytes <= MAX_RECORD_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
 
 

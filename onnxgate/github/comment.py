@@ -76,8 +76,8 @@ def comment_marker(*words: str) -> str:
 
 def fit_comment(mark: str, body: str, instead: str) -> str:
     """Return the whole comment; `instead` replaces a body that is too long."""
-    whole = f"{mark}\n{body}"
-    return whole if len(whole) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
+    text = f"{mark}\n{body}"
+    return text if len(text) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
 
 
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
@@ -87,15 +87,15 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
         ApiError: it is not known to be there.
     """
     comments = f"/repos/{repository}/issues"
-    known = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
-    if known is None:
+    existing = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
+    if existing is None:
         if silent:
             return "silent"
         api.send("POST", f"{comments}/{number}/comments", {"body": body})
         return "created"
-    if _is_same_text(known.body or "", body):
+    if _is_same_text(existing.body or "", body):
         return "unchanged"
-    api.send("PATCH", f"{comments}/comments/{known.id}", {"body": body})
+    api.send("PATCH", f"{comments}/comments/{existing.id}", {"body": body})
     return "updated"
 
 
@@ -106,7 +106,7 @@ def _is_same_text(one: str, other: str) -> bool:
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
     """Return our comments, oldest first. Anyone can write the marker, and the token may edit other comments."""
     me: str | None = None
-    for comment in (each for each in list_comments(api, path) if (each.body or "").startswith(mark)):
+    for comment in (comment for comment in list_comments(api, path) if (comment.body or "").startswith(mark)):
         author = comment.user or User()
         if author.type == BOT:
             yield comment
@@ -185,11 +185,11 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
         listed = decode_answer(answer, list[PullRequest])
     except ApiError as error:
         raise NoCommentError(f"no comment was posted: {error.message}") from error
-    found = [each for each in listed if each.head.sha == run.head_sha and each.head.repo == home]
-    if len(found) != 1:
-        many = "no open pull request has" if not found else f"{len(found)} open pull requests have"
+    candidates = [pull for pull in listed if pull.head.sha == run.head_sha and pull.head.repo == home]
+    if len(candidates) != 1:
+        many = "no open pull request has" if not candidates else f"{len(candidates)} open pull requests have"
         raise NoCommentError(f"no comment: {many} the commit {run.head_sha[:12]} that was judged", level="notice")
-    return found[0]
+    return candidates[0]
 
 
 def read_report(path: str) -> Report:
@@ -222,9 +222,9 @@ def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
     conclusion = markdown_code(run.conclusion or "nothing")
-    said = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
+    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
     doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
-    return f"{comment.format(report)}\n\n---\n{said}{doubt}\n"
+    return f"{comment.format(report)}\n\n---\n{origin}{doubt}\n"
 
 
 FORK_GUIDE_URL = (
@@ -247,8 +247,8 @@ def post_comment(environment: Mapping[str, str]) -> str:
         done = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
         raise _explain_refusal(error, post) from error
-    known = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
-    return known.get(done, f"the comment was {done}")
+    reasons = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
+    return reasons.get(done, f"the comment was {done}")
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:

@@ -105,27 +105,27 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     Raises: UsageError.
     """
     _reject_pull_request_target(environment)
-    given = {
+    raw = {
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
-    command = _check_choice("command", given["command"], COMMANDS)
-    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), given["working-directory"])
+    command = _check_choice("command", raw["command"], COMMANDS)
+    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"])
     return _check_combination(
         Inputs(
             command=command,
-            paths=_expand_paths(given["paths"], folder),
-            config=_reject_option("config", given["config"]),
+            paths=_expand_paths(raw["paths"], folder),
+            config=_reject_option("config", raw["config"]),
             folder=folder,
-            against=_parse_against(given["against"]),
-            stages=tuple(_check_choice("stages", name, STAGES) for name in given["stages"].replace(",", " ").split()),
-            shard=_parse_shard(given["shard"]),
-            fail_on=_check_choice("fail-on", given["fail-on"], FAIL_ON),
-            summary=_parse_flag("summary", given["summary"]),
-            sarif=_parse_flag("sarif", given["sarif"]),
-            comment=_parse_flag("comment", given["comment"]),
-            cache=_parse_flag("cache", given["cache"]),
-            args=_split_args(given["args"]),
-            directory=given["working-directory"],
+            against=_parse_against(raw["against"]),
+            stages=tuple(_check_choice("stages", name, STAGES) for name in raw["stages"].replace(",", " ").split()),
+            shard=_parse_shard(raw["shard"]),
+            fail_on=_check_choice("fail-on", raw["fail-on"], FAIL_ON),
+            summary=_parse_flag("summary", raw["summary"]),
+            sarif=_parse_flag("sarif", raw["sarif"]),
+            comment=_parse_flag("comment", raw["comment"]),
+            cache=_parse_flag("cache", raw["cache"]),
+            args=_split_args(raw["args"]),
+            directory=raw["working-directory"],
         )
     )
 
@@ -145,14 +145,14 @@ def _reject_pull_request_target(environment: Mapping[str, str]) -> None:
 
 def _check_combination(inputs: Inputs) -> Inputs:
     """Check inputs that depend on each other."""
-    for name, given, commands in (
+    for name, value, commands in (
         ("against", inputs.against, ("check",)),
         ("stages", inputs.stages, ("check",)),
         ("shard", inputs.shard, ("check",)),
         ("sarif", inputs.sarif, REPORTING_COMMANDS),
         ("comment", inputs.comment, REPORTING_COMMANDS),
     ):
-        if given and inputs.command not in commands:
+        if value and inputs.command not in commands:
             meant = " and ".join(f"`{command}`" for command in commands)
             raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
     if inputs.comment and inputs.shard:
@@ -217,12 +217,12 @@ def _expand_glob(pattern: str, folder: Path) -> list[str]:
     if (folder / pattern).exists() or not glob.has_magic(pattern):
         return [pattern]
     # `Path.glob` finds no file for a trailing `**` before Python 3.13.
-    found = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
-    if not found:
+    paths = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
+    if not paths:
         raise UsageError(
             f"input `paths`: nothing matches `{pattern}`", hint="globs are relative to `working-directory`"
         )
-    return found
+    return paths
 
 
 def _split_args(text: str) -> tuple[str, ...]:
@@ -237,8 +237,8 @@ def _split_args(text: str) -> tuple[str, ...]:
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     """Return the arguments of the command; files follow `--`, so that no name is read as an option."""
-    given = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
-    options = [f"{name}={value}" for name, value in (*given.items(), ("--shard", inputs.shard)) if value]
+    option_values = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
+    options = [f"{name}={value}" for name, value in (*option_values.items(), ("--shard", inputs.shard)) if value]
     outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
     paths = ["--", *inputs.paths] if inputs.paths else []
     return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
@@ -260,7 +260,7 @@ def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
 def write_outputs(path: Path, *values: DataclassInstance) -> None:
     """Append the outputs with a random delimiter, so that one value cannot set another."""
     with path.open("a", encoding="utf-8", newline="\n") as file:
-        for name, value in (item for each in values for item in asdict(each).items()):
+        for name, value in (item for output_set in values for item in asdict(output_set).items()):
             delimiter = f"onnxgate_{uuid.uuid4()}"
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
 
@@ -281,13 +281,13 @@ class CommandRun:
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
     """Run the command of the inputs."""
     command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
-    kept = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
+    safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
     answered: list[str] = []
     with subprocess.Popen(
         command,
         cwd=inputs.folder,
-        env={**kept, "NO_COLOR": "1"},
+        env={**safe, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE if inputs.command == "plan" else subprocess.STDOUT,
@@ -302,11 +302,11 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
     return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
 
 
-def _copy_to_log(lines: Iterable[str], *kept: list[str]) -> None:
+def _copy_to_log(lines: Iterable[str], *copies: list[str]) -> None:
     for line in lines:
         text = line.rstrip("\n")
-        for each in kept:
-            each.append(text)
+        for copy in copies:
+            copy.append(text)
         print(escape_log_line(text), flush=True)
 
 
