@@ -14,8 +14,8 @@ import click
 from onnxgate.cli.shared.error_handling import report_errors
 
 _GC_THRESHOLD = 100_000
-"""Objects, where Python has 700: what is imported and what a check holds stays to the end, and looking for cycles in it
-again and again takes a twentieth of a start."""
+"""Objects before a garbage collection, 700 by default: modules and results live until the end, and searching them for
+cycles repeatedly takes a twentieth of the start-up."""
 
 # Name and what `onnxgate --help` says of it, in the order of use; `onnxgate/cli/<name>.py` has it as `command`.
 COMMANDS = {

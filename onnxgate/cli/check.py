@@ -113,7 +113,7 @@ def command(
 
     sinks = parse_outputs(outputs)
     drawn = any(sink.format in FORMATS_WITH_DRAWINGS for sink in sinks)
-    asked = parse_stages(static, stages)
+    selected_stages = parse_stages(static, stages)
     inputs = CaseSelection(seed, tuple(dict.fromkeys(cases)))
     config = None if target is not None else _find_project_config(paths, options)
     ignoring = IgnoreOptions(show_ignores, write_ignores, until.date() if until is not None else None)
@@ -127,7 +127,9 @@ def command(
 
         report = check_files(paths, target, options.start, options.jobs, options.fail_on, drawn=drawn)
     else:
-        report = _run_gate(config, paths, asked, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh)
+        report = _run_gate(
+            config, paths, selected_stages, inputs, against, shard, ignoring, options, drawn=drawn, fresh=fresh
+        )
     write_outputs(
         report,
         sinks,
@@ -147,19 +149,19 @@ def _find_project_config(paths: tuple[Path, ...], options: CommonOptions) -> Pat
     """
     from onnxgate.project.config.discovery import find_config
 
-    found = options.config or find_config(options.start)
-    for path in paths if found is None else ():
+    config_path = options.config or find_config(options.start)
+    for path in paths if config_path is None else ():
         own = find_config(Path(os.path.realpath(options.start / path)).parent)
         if own is not None:
             message = f"`{path}` belongs to the project of `{own}`, and the command was started outside of it"
             raise UsageError(message, hint=f"give `--config {own}`")
-    return found
+    return config_path
 
 
 def _run_gate(
     config: Path,
     paths: tuple[Path, ...],
-    asked: frozenset[Stage],
+    selected_stages: frozenset[Stage],
     inputs: CaseSelection,
     against: str | None,
     shard: str | None,
@@ -184,15 +186,15 @@ def _run_gate(
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     share = _resolve_shard(shard, project, lock, models, inputs)
-    chosen = _choose_baseline(project, against, asked, options)
-    meter = _make_cost_meter(asked, inputs)
+    chosen = _choose_baseline(project, against, selected_stages, options)
+    meter = _make_cost_meter(selected_stages, inputs)
     own_models = models if share is None else share.own(models)
     request = dataclasses.replace(
-        make_project_request(project, lock, own_models, asked, options, meter),
-        selection=Selection(asked, inputs),
+        make_project_request(project, lock, own_models, selected_stages, options, meter),
+        selection=Selection(selected_stages, inputs),
         baseline=Baseline(chosen.revision, chosen.remark) if chosen is not None else Baseline(),
         share=share,
-        caches=RunCaches(_results_folder(asked), fresh=fresh, inputs=inputs_dir, support=support_dir),
+        caches=RunCaches(_results_folder(selected_stages), fresh=fresh, inputs=inputs_dir, support=support_dir),
         static=StaticSettings(options.jobs, None if fresh else static_dir),
     )
     outcome = ignoring.settle(request, pipeline.run(request), before)
@@ -224,9 +226,9 @@ def _seal_shard_report(report: Report) -> Report:
     return report_json.seal_report(report)
 
 
-def _make_cost_meter(asked: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:
+def _make_cost_meter(selected_stages: frozenset[Stage], inputs: CaseSelection) -> JobMeter | None:
     """Return the meter of job times; None if only a part of the check is run."""
-    if not asked.issuperset({"runtime", "parity", "export"}) or inputs.cases:
+    if not selected_stages.issuperset({"runtime", "parity", "export"}) or inputs.cases:
         return None
     from onnxgate.runtimes.pool.monitoring import JobMeter
 
@@ -234,10 +236,10 @@ def _make_cost_meter(asked: frozenset[Stage], inputs: CaseSelection) -> JobMeter
 
 
 def _choose_baseline(
-    project: Project, against: str | None, asked: frozenset[Stage], options: CommonOptions
+    project: Project, against: str | None, selected_stages: frozenset[Stage], options: CommonOptions
 ) -> BaselineChoice | None:
     """Return the baseline of the models; outside of CI only with `--against`."""
-    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and asked & {Stage.LOCK, Stage.RUNTIME}
+    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and selected_stages & {Stage.LOCK, Stage.RUNTIME}
     if against is None and not in_ci:
         return None
     from onnxgate.project.config.discovery import find_git_root
@@ -246,12 +248,12 @@ def _choose_baseline(
     return choose_baseline(find_git_root(project.folder), against, os.environ, offline=options.offline)
 
 
-def _results_folder(asked: frozenset[Stage]) -> Path | None:
+def _results_folder(selected_stages: frozenset[Stage]) -> Path | None:
     """Return the folder of cached results; None if no stage uses it, or if other users can write to it."""
     from onnxgate.core.findings import DYNAMIC_STAGES
     from onnxgate.runtimes.environments.storage import create_private_folder, results_dir, shared_cache_dir
 
-    if asked.isdisjoint(DYNAMIC_STAGES):
+    if selected_stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
 
@@ -276,9 +278,9 @@ class IgnoreOptions:
             raise UsageError("`--until` means nothing without `--write-ignores`")
         if not self.show and not self.write:
             return
-        asked = "--write-ignores" if self.write else "--show-ignores"
+        option = "--write-ignores" if self.write else "--show-ignores"
         if config is None:
-            raise UsageError(f"`{asked}` means nothing without a config", hint="run `onnxgate init`")
+            raise UsageError(f"`{option}` means nothing without a config", hint="run `onnxgate init`")
         if self.write and no_ignores:
             raise UsageError("`--write-ignores` writes what `--no-ignores` does not read", hint="give one of them")
         if self.write and shard is not None:
@@ -346,9 +348,9 @@ def parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
 
 
 def _parse_stage(name: str) -> Stage:
-    known = [stage.value for stage in ALL_STAGES]
-    if name not in known:
-        near = difflib.get_close_matches(name, known, 1)
+    names = [stage.value for stage in ALL_STAGES]
+    if name not in names:
+        near = difflib.get_close_matches(name, names, 1)
         meant = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown stage `{name}`{meant}", hint=f"one of {', '.join(known)}")
+        raise UsageError(f"unknown stage `{name}`{meant}", hint=f"one of {', '.join(names)}")
     return Stage(name)

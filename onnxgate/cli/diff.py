@@ -44,13 +44,13 @@ def command(
     from onnxgate.cli.shared.outputs import parse_outputs, write_sinks
 
     sinks = parse_outputs(outputs, FORMATS)
-    found = _compute_difference(models, options)
+    difference = _compute_difference(models, options)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(found, sink.format, options, color=color, width=width)
+        return _render(difference, sink.format, options, color=color, width=width)
 
     write_sinks(sinks, rendered)
-    return EXIT_STATUS[found.verdict] if exit_code else 0
+    return EXIT_STATUS[difference.verdict] if exit_code else 0
 
 
 def _require_two(models: tuple[str, ...]) -> None:
@@ -97,16 +97,18 @@ def _compute_difference(models: tuple[str, ...], options: CommonOptions) -> Diff
             raise UsageError(f"one of the models cannot be read: it is {reason}") from reason
 
 
-def _render(found: Difference, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
+def _render(difference: Difference, format_name: str, options: CommonOptions, *, color: bool, width: int) -> str:
     from onnxgate.formats import model_diff
 
     match format_name:
         case "json":
-            return model_diff.format_json(found)
+            return model_diff.format_json(difference)
         case "markdown":
-            return model_diff.format_markdown(found, verbose=options.verbose)
+            return model_diff.format_markdown(difference, verbose=options.verbose)
         case _:
-            return model_diff.format_text(found, color=color, width=width, quiet=options.quiet, verbose=options.verbose)
+            return model_diff.format_text(
+                difference, color=color, width=width, quiet=options.quiet, verbose=options.verbose
+            )
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:

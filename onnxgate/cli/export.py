@@ -11,7 +11,7 @@ import click
 
 from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
 from onnxgate.cli.shared.outputs import print_lines
-from onnxgate.cli.shared.worker_pool import open_host, open_progress
+from onnxgate.cli.shared.worker_pool import open_pool, open_progress
 from onnxgate.core.files import temporary_folder
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
 from onnxgate.project.lock.loader import load_lock
@@ -49,10 +49,10 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     models = project.models(paths, base=options.start, absent=True)
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
-    for model, made in _export(project, exported, options):
-        became, lines = _apply_export(model, made, check)
+    for model, outcome in _export(project, exported, options):
+        became, lines = _apply_export(model, outcome, check)
         counts[became] += 1
-        print_lines([] if options.quiet else [*lines, *_render_remarks(made)])
+        print_lines([] if options.quiet else [*lines, *_render_remarks(outcome)])
     counts["without a source"] = len(models) - len(exported)
     print_lines([_render_summary(counts)])
     return _exit_status(counts)
@@ -72,20 +72,20 @@ def _export(
     if not options.quiet:
         print_lines(_toolchain_warnings(project, lock, python))
     with temporary_folder() as scratch:
-        with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress) as host:
-            made = list(_submit_exports(project, lock, models, python, Path(scratch), host))
-        yield from made
+        with open_progress(quiet=options.quiet) as progress, open_pool(project, options, progress) as pool:
+            outcomes = list(_submit_exports(project, lock, models, python, Path(scratch), pool))
+        yield from outcomes
 
 
 def _submit_exports(
-    project: Project, lock: Lock | None, models: Sequence[SelectedModel], python: Path, scratch: Path, host: WorkerPool
+    project: Project, lock: Lock | None, models: Sequence[SelectedModel], python: Path, scratch: Path, pool: WorkerPool
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    seat = jobs.create_toolchain_spec(python)
+    spec = jobs.create_toolchain_spec(python)
     waiting = []
     for index, planned in enumerate(plan_models(project, lock or Lock(), models)):
         external_data = bool(read_data_locations(planned.model.absolute))
         plan = jobs.plan_export(project, planned, python, scratch / str(index), external_data=external_data)
-        waiting.append((planned.model, plan, host.submit(seat, plan.job)))
+        waiting.append((planned.model, plan, pool.submit(spec, plan.job)))
     for model, plan, future in waiting:
         yield model, stage.collect_evidence(project, plan, future.result())
 
@@ -98,53 +98,53 @@ def _toolchain_warnings(project: Project, lock: Lock | None, python: Path) -> It
     """Yield the messages of the rule about the toolchain."""
     if lock is None or lock.toolchain is None:
         return
-    found = probe_interpreter(python, lock.toolchain.packages)
-    if state := compare_toolchain(project, lock.toolchain, found):
+    interpreter = probe_interpreter(python, lock.toolchain.packages)
+    if state := compare_toolchain(project, lock.toolchain, interpreter):
         yield from (f"warning: {hit.message}" for hit in toolchain_drift.judge(state))
 
 
-def _apply_export(model: SelectedModel, made: ExportOutcome, check: bool) -> tuple[str, list[str]]:
+def _apply_export(model: SelectedModel, outcome: ExportOutcome, check: bool) -> tuple[str, list[str]]:
     """Write one model if it changed. Return its state and the lines to print about it."""
-    if wrong := list(_find_errors(made)):
+    if wrong := list(_find_errors(outcome)):
         return "failed", [line for hit in wrong for line in _render_hit(model, hit)]
-    if made.undone:
+    if outcome.undone:
         return "not compared", [
-            f"{model.path}: cannot be compared: {made.undone.reason}",
-            *_hint_lines(made.undone.hint),
+            f"{model.path}: cannot be compared: {outcome.undone.reason}",
+            *_hint_lines(outcome.undone.hint),
         ]
-    differences = _find_differences(made, check)
+    differences = _find_differences(outcome, check)
     if not differences:
         return "unchanged", [f"{model.path}: is what its source exports"]
     changes = [f"  {difference}" for difference in differences]
     if check:
         return "changed", [f"{model.path}: is not what its source exports", *changes]
     if not model.absolute.exists():
-        return "written", [f"{model.path}: created", *_write_model(model, made)]
-    return "written", [f"{model.path}: written", *changes, *_write_model(model, made)]
+        return "written", [f"{model.path}: created", *_write_model(model, outcome)]
+    return "written", [f"{model.path}: written", *changes, *_write_model(model, outcome)]
 
 
-def _find_differences(made: ExportOutcome, check: bool) -> tuple[str, ...]:
+def _find_differences(outcome: ExportOutcome, check: bool) -> tuple[str, ...]:
     """Return what differs in the fresh file. A new IR version alone is a reason to write it, but not stale."""
-    if made.subject is None:
+    if outcome.subject is None:
         return ()
-    restamped = made.subject.committed.ir_change
-    return (*((restamped,) if restamped and not check else ()), *made.subject.committed.differences)
+    restamped = outcome.subject.committed.ir_change
+    return (*((restamped,) if restamped and not check else ()), *outcome.subject.committed.differences)
 
 
-def _find_errors(made: ExportOutcome) -> Iterator[Hit]:
+def _find_errors(outcome: ExportOutcome) -> Iterator[Hit]:
     """Yield the errors of an export, which prevent that it is written."""
-    yield from (hit for level, hit in _apply_export_rules(made) if level == "error")
+    yield from (hit for level, hit in _apply_export_rules(outcome) if level == "error")
 
 
-def _apply_export_rules(made: ExportOutcome) -> Iterator[tuple[str, Hit]]:
+def _apply_export_rules(outcome: ExportOutcome) -> Iterator[tuple[str, Hit]]:
     """Yield the hits of all rules about the export itself, with their levels."""
     for rule in ALL:
-        if made.subject is not None and rule.subject is type(made.subject) and rule is not export_stale:
-            yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(made.subject))
+        if outcome.subject is not None and rule.subject is type(outcome.subject) and rule is not export_stale:
+            yield from ((str((hit.level or rule.level).value), hit) for hit in rule.judge(outcome.subject))
 
 
-def _render_remarks(made: ExportOutcome) -> Iterator[str]:
-    for level, hit in _apply_export_rules(made):
+def _render_remarks(outcome: ExportOutcome) -> Iterator[str]:
+    for level, hit in _apply_export_rules(outcome):
         if level != "error":
             yield from (f"  {level}: {hit.message}", *_hint_lines(hit.fix))
 
@@ -160,16 +160,16 @@ def _hint_lines(text: str) -> list[str]:
     return [f"  hint: {text}"] if text else []
 
 
-def _write_model(model: SelectedModel, made: ExportOutcome) -> list[str]:
-    assert made.fresh is not None  # what differs was written
+def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
+    assert outcome.fresh is not None  # what differs was written
     before = read_data_locations(model.absolute)
-    replace_model(made.fresh, model.absolute)
+    replace_model(outcome.fresh, model.absolute)
     return [f"  `{name}` is not used by it any more" for name in find_unused_data(before, model.absolute)]
 
 
 def _render_summary(counts: Counter[str]) -> str:
-    said = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
-    return f"{said}; run `onnxgate lock` next" if counts["written"] else said
+    summary = ", ".join(f"{number} {what}" for what, number in counts.items() if number) or "no model"
+    return f"{summary}; run `onnxgate lock` next" if counts["written"] else summary
 
 
 def _exit_status(counts: Counter[str]) -> int:

@@ -17,7 +17,7 @@ from onnxgate.cli.shared.options import CommonOptions, common_options, find_proj
 from onnxgate.cli.shared.outputs import terminal_width
 from onnxgate.cli.shared.project_request import make_project_request
 from onnxgate.cli.shared.worker_pool import (
-    open_host,
+    open_pool,
     open_progress,
     pause_progress,
     print_limit_notes,
@@ -112,11 +112,11 @@ def command(
 
 
 def _check_rules(rules: tuple[str, ...]) -> frozenset[str]:
-    known = fixable_rules()
+    fixable = fixable_rules()
     for rule in rules:
-        if rule not in known:
+        if rule not in fixable:
             message = f"no fix answers `{rule}`"
-            raise UsageError(message, hint=f"rules with a fix: {', '.join(sorted(known))}")
+            raise UsageError(message, hint=f"rules with a fix: {', '.join(sorted(fixable))}")
     return frozenset(rules)
 
 
@@ -166,14 +166,14 @@ def _fix_models(
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
-        open_host(project, options, progress) as host,
+        open_pool(project, options, progress) as pool,
     ):
-        for repair in fix_models(request, wish, host, Path(scratch), runs=runs):
+        for repair in fix_models(request, wish, pool, Path(scratch), runs=runs):
             state, lines = _apply_result(project, repair, options, dry_run=dry_run)
             with pause_progress(progress):
                 _print_wrapped([] if options.quiet else lines)
             yield state, repair
-    print_limit_notes(host, options)
+    print_limit_notes(pool, options)
 
 
 def _apply_result(
@@ -183,10 +183,10 @@ def _apply_result(
     if repair.state != "repaired" or dry_run:
         return repair.state, [*lines, *_render_unwritten(repair)]
     try:
-        kept = _replace_model(project, repair)
+        backup = _replace_model(project, repair)
     except OnnxgateError as error:
         return "not written", [*lines, f"  not written: {error.message}", *_hint_lines(error.hint), ""]
-    return "repaired", [*lines, f"  written; the old file is kept: {kept}", *_render_follow_ups(repair), ""]
+    return "repaired", [*lines, f"  written; the old file is kept: {backup}", *_render_follow_ups(repair), ""]
 
 
 def _replace_model(project: Project, repair: FixResult) -> Path:
@@ -204,7 +204,7 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     yield from (f"  fix: {word}" for word in repair.words)
     for name, left in repair.left:
         yield from (f"  no fix by `{name}`: {left.reason}", *_hint_lines(left.hint))
-    yield from (f"  only with `--unsafe`: {each}" for each in repair.unsafe)
+    yield from (f"  only with `--unsafe`: {reason}" for reason in repair.unsafe)
     yield from _render_diff(repair, options)
     if repair.proof is not None and repair.proof.rows:
         yield from _render_verification(repair.proof)
@@ -258,8 +258,8 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named:
     if not counts.keys() - {"sound"}:
         return f"nothing to fix in {pluralize(counts['sound'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
-    said = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return f"{said}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else said
+    summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
+    return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary
 
 
 def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
@@ -271,11 +271,11 @@ def _exit_status(counts: Counter[str], *, dry_run: bool) -> int:
 
 def _print_wrapped(lines: Iterable[str]) -> None:
     """Print lines wrapped to the width of the terminal; words and paths are not broken."""
-    room = terminal_width()
+    width = terminal_width()
     for line in lines:
         shown = escape_log_line(line)
         hang = " " * (len(shown) - len(shown.lstrip()) + HANGING_INDENT)
         wrapped = textwrap.wrap(
-            shown, max(room, MIN_WIDTH), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
+            shown, max(width, MIN_WIDTH), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
         )
-        click.echo("\n".join(wrapped) if room else shown)
+        click.echo("\n".join(wrapped) if width else shown)

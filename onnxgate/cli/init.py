@@ -54,45 +54,45 @@ def command(
     What exists is kept, unless --force is given; an existing hook config is never rewritten. With --git-diff, git's
     attributes and this clone's git config are told who describes a model; every other line of them stays.
     """
-    asked = None if runtime is None else _check_requirement(runtime)
-    found = survey_repository(options.start)
-    _refuse_without_models(found)
-    _print_action("found", _describe_contents(found))
+    requirement = None if runtime is None else _check_requirement(runtime)
+    survey = survey_repository(options.start)
+    _refuse_without_models(survey)
+    _print_action("found", _describe_contents(survey))
     asks = not yes and sys.stdin.isatty()
-    promise = _choose_runtime(found, asked, asks)
-    exported = _choose_exports(found, asks)
-    shows = _wants_git_diff(found, git_diff, asks)
-    written = (*_write_files(found, promise, exported, force), *_set_up_git_diff(found, wanted=shows))
-    remains = [*written, *_write_lock(found, options, wanted=not no_lock)]
-    _print_next_steps(found, remains, exported)
+    promise = _choose_runtime(survey, requirement, asks)
+    exported = _choose_exports(survey, asks)
+    shows = _wants_git_diff(survey, git_diff, asks)
+    written = (*_write_files(survey, promise, exported, force), *_set_up_git_diff(survey, wanted=shows))
+    remains = [*written, *_write_lock(survey, options, wanted=not no_lock)]
+    _print_next_steps(survey, remains, exported)
 
 
-def _refuse_without_models(found: RepositorySurvey) -> None:
-    if not found.models and found.untracked:
-        hint = f"`git add {found.untracked[0]}` first: the gate judges what is committed"
+def _refuse_without_models(survey: RepositorySurvey) -> None:
+    if not survey.models and survey.untracked:
+        hint = f"`git add {survey.untracked[0]}` first: the gate judges what is committed"
         raise UsageError("git tracks no `.onnx` file here", hint=hint)
-    if not found.models:
+    if not survey.models:
         raise UsageError("there is no `.onnx` file here", hint="run it in the folder that has the models")
 
 
-def _describe_contents(found: RepositorySurvey) -> str:
-    said = [pluralize(len(found.models), "model")]
-    if found.uses_lfs:
-        absent = len(found.models) - len(found.facts)
-        said.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
-    if found.exports:
-        said.append(
-            f"`torch.onnx.export` called in {', '.join(dict.fromkeys(export.path for export in found.exports))}"
+def _describe_contents(survey: RepositorySurvey) -> str:
+    parts = [pluralize(len(survey.models), "model")]
+    if survey.uses_lfs:
+        absent = len(survey.models) - len(survey.facts)
+        parts.append("Git LFS" if not absent else f"Git LFS ({absent} not fetched or not readable)")
+    if survey.exports:
+        parts.append(
+            f"`torch.onnx.export` called in {', '.join(dict.fromkeys(export.path for export in survey.exports))}"
         )
-    if found.untracked:
-        said.append(f"{pluralize(len(found.untracked), 'model')} that git does not track, left out")
-    return ", ".join(said)
+    if survey.untracked:
+        parts.append(f"{pluralize(len(survey.untracked), 'model')} that git does not track, left out")
+    return ", ".join(parts)
 
 
-def _choose_runtime(found: RepositorySurvey, runtime: str | None, asks: bool) -> SuggestedRuntime:
+def _choose_runtime(survey: RepositorySurvey, runtime: str | None, asks: bool) -> SuggestedRuntime:
     if runtime is not None:
         return SuggestedRuntime(runtime)
-    chosen = suggest_runtime(found)
+    chosen = suggest_runtime(survey)
     if not asks:
         return chosen
     answer = click.prompt("Which runtimes do you promise?", default=chosen.runtime, value_proc=_check_requirement)
@@ -107,55 +107,57 @@ def _check_requirement(runtime: str) -> str:
     return runtime
 
 
-def _choose_exports(found: RepositorySurvey, asks: bool) -> list[ExportScript]:
+def _choose_exports(survey: RepositorySurvey, asks: bool) -> list[ExportScript]:
     """Return the scripts that `check` shall run. Only a person may agree to run project code."""
     chosen = []
-    for script in found.exports if asks else ():
-        model = find_written_model(found, script)
+    for script in survey.exports if asks else ():
+        model = find_written_model(survey, script)
         if model and script.command:
             question = escape_log_line(f"Shall `check` export {model} again with `{' '.join(script.command)}`?")
             chosen += [script] if click.confirm(question, default=False) else []
     return chosen
 
 
-def _wants_git_diff(found: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
+def _wants_git_diff(survey: RepositorySurvey, wanted: bool | None, asks: bool) -> bool:
     """Return if `git diff` shall describe models. Git is not configured without consent."""
-    if wanted is not None or found.root is None or not asks:
-        return bool(wanted) and found.root is not None
-    if is_git_driver_set_up(found.root, _models_from_git_root(found)):
+    if wanted is not None or survey.root is None or not asks:
+        return bool(wanted) and survey.root is not None
+    if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
         return True
     return click.confirm("Shall `git diff` show what changed in models?", default=True)
 
 
-def _models_from_git_root(found: RepositorySurvey) -> list[str]:
+def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
     """Return the paths of the models relative to git's root."""
-    below = f"{found.below_root}/" if found.below_root else ""
-    return [f"{below}{model}" for model in found.models]
+    below = f"{survey.below_root}/" if survey.below_root else ""
+    return [f"{below}{model}" for model in survey.models]
 
 
-def _set_up_git_diff(found: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
-    if wanted and found.root is not None:
-        yield from set_up_git_driver(found.root, _models_from_git_root(found), _print_action, uses_lfs=found.uses_lfs)
+def _set_up_git_diff(survey: RepositorySurvey, *, wanted: bool) -> Iterator[str]:
+    if wanted and survey.root is not None:
+        yield from set_up_git_driver(
+            survey.root, _models_from_git_root(survey), _print_action, uses_lfs=survey.uses_lfs
+        )
 
 
 def _write_files(
-    found: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
+    survey: RepositorySurvey, promise: SuggestedRuntime, exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
     """Write the files; yield what remains to do."""
-    _write_config(found, generated_files.render_config(found, promise, exported), force)
-    if found.root is None:
+    _write_config(survey, generated_files.render_config(survey, promise, exported), force)
+    if survey.root is None:
         yield "this is no git repository: no workflow and no hooks were written"
         return
-    _write_file(found.root, WORKFLOW, generated_files.render_workflow(found), force)
-    yield from _write_hooks(found.root, generated_files.render_hooks(found))
+    _write_file(survey.root, WORKFLOW, generated_files.render_workflow(survey), force)
+    yield from _write_hooks(survey.root, generated_files.render_hooks(survey))
 
 
-def _write_config(found: RepositorySurvey, text: str, force: bool) -> None:
-    existing = find_config(found.folder)
-    if existing is not None and existing == found.folder / PYPROJECT:
+def _write_config(survey: RepositorySurvey, text: str, force: bool) -> None:
+    existing = find_config(survey.folder)
+    if existing is not None and existing == survey.folder / PYPROJECT:
         _print_action("kept", f"{existing.name}, which has `[tool.onnxgate]`")
     else:
-        _write_file(found.folder, CONFIG_NAME, text, force)
+        _write_file(survey.folder, CONFIG_NAME, text, force)
 
 
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
@@ -182,28 +184,28 @@ def _write_hooks(root: Path, entry: str) -> Iterator[str]:
         yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
-def _write_lock(found: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
+def _write_lock(survey: RepositorySurvey, options: CommonOptions, *, wanted: bool) -> Iterator[str]:
     """Write the lock as `onnxgate lock` does; yield what remains to do if that failed."""
     if not wanted:
         yield "write the lock: `onnxgate lock`"
         return
 
-    arguments = ["--config", str(find_config(found.folder)), *(["--offline"] if options.offline else [])]
+    arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:
             lock.command.invoke(context)
     except OnnxgateError as error:
         problems = getattr(error, "problems", ())
-        said = [
+        lines = [
             f"write the lock: `onnxgate lock`; now it could not: {error.message}",
             *(f"  {problem}" for problem in problems),
         ]
-        yield "\n".join((*said, *([f"  hint: {error.hint}"] if error.hint else ())))
+        yield "\n".join((*lines, *([f"  hint: {error.hint}"] if error.hint else ())))
 
 
-def _print_next_steps(found: RepositorySurvey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
+def _print_next_steps(survey: RepositorySurvey, remains: Sequence[str], exported: Sequence[ExportScript]) -> None:
     left = list(remains)
-    if len(exported) < len(found.exports):
+    if len(exported) < len(survey.exports):
         left.append("let `check` export again from source: the comments in onnxgate.toml say how")
     left.append("run the gate: `onnxgate check`")
     left.append("commit what was written")

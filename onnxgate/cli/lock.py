@@ -17,7 +17,7 @@ import msgspec
 from onnxgate.cli.shared.options import CommonOptions, common_options, load_project
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import make_project_request
-from onnxgate.cli.shared.worker_pool import open_host_with_progress
+from onnxgate.cli.shared.worker_pool import open_pool_with_progress
 from onnxgate.commands.lock.measurement import measure_quantized_models, measure_source_tolerances
 from onnxgate.commands.lock.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
@@ -129,8 +129,8 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
 
 def _measure_tolerances(project: Project, paths: Sequence[str], options: CommonOptions) -> MeasuredTolerances:
     """Return the measured tolerances of the selected models, and print what could not be measured."""
-    with open_host_with_progress(project, options) as host:
-        measurement = measure_source_tolerances(project, project.models(paths, base=options.start), host)
+    with open_pool_with_progress(project, options) as pool:
+        measurement = measure_source_tolerances(project, project.models(paths, base=options.start), pool)
     if not options.quiet:
         print_lines(f"note: {note}" for note in measurement.notes)
     return measurement.tolerances
@@ -144,8 +144,8 @@ def _add_quantization_figures(
     if all(model.settings.quantized_from is None for model in models):
         return relocked
     lock = relocked.lock
-    with open_host_with_progress(project, options) as host:
-        record = measure_quantized_models(project, lock, models, host)
+    with open_pool_with_progress(project, options) as pool:
+        record = measure_quantized_models(project, lock, models, pool)
     entries = {
         path: msgspec.structs.replace(entry, quantization=record.figures.get(path, entry.quantization))
         for path, entry in lock.models.items()
@@ -195,14 +195,14 @@ def _find_removed_models(
     project: Project, locked: Iterable[str], paths: Sequence[str], options: CommonOptions
 ) -> dict[str, str]:
     """Return the models that are locked and no longer exist, by the path that the user gave."""
-    known = set(locked)
+    locked_paths = set(locked)
     files = {path: Path(os.path.normpath(options.start.absolute() / path)) for path in paths}
     inside = {
         path: file.relative_to(project.folder).as_posix()
         for path, file in files.items()
         if file.is_relative_to(project.folder) and not os.path.lexists(file)
     }
-    return {path: relative for path, relative in inside.items() if relative in known}
+    return {path: relative for path, relative in inside.items() if relative in locked_paths}
 
 
 def _lock_toolchain(project: Project) -> LockedToolchain:
@@ -220,9 +220,9 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
         print_lines(describe_lock_changes(before, relocked.lock))
         print_lines(f"note: {note}" for note in relocked.notes)
     written = write_lock(relocked.lock, project.lock_path)
-    kept = count_kept_runtimes(before, relocked.lock)
+    kept_pins = count_kept_runtimes(before, relocked.lock)
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
-    print_lines([f"{state}: {pluralize(len(relocked.lock.models), 'model')}, {pluralize(kept, 'pin')} kept"])
+    print_lines([f"{state}: {pluralize(len(relocked.lock.models), 'model')}, {pluralize(kept_pins, 'pin')} kept"])
 
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
@@ -243,10 +243,10 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
     """Yield the differences, with the messages of the rules that `check` applies."""
-    against, whole = lock_stage.collect_evidence(project, lock, text, files)
-    compared = {each.facts.path for each in against}
-    yield from (hit.message for hit in lock_stale.judge(whole))
-    for subject in against:
+    model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files)
+    compared = {state.facts.path for state in model_states}
+    yield from (hit.message for hit in lock_stale.judge(lock_state))
+    for subject in model_states:
         yield from (
             f"`{hit.model}` {hit.message}" for rule in (unlocked_model, model_changed) for hit in rule.judge(subject)
         )
@@ -273,8 +273,8 @@ def print_preview(project: Project, old: Lock, new: Lock, upgrades: Sequence[str
 
 def _upgrade_command(upgrades: Sequence[str]) -> str:
     """Return the command that writes the previewed lock."""
-    asked = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
-    return " ".join(["onnxgate lock", *asked])
+    flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
+    return " ".join(["onnxgate lock", *flags])
 
 
 def preview_exit_status(preview: Preview) -> int:

@@ -10,7 +10,7 @@ import click
 from onnxgate import __version__
 from onnxgate.cli.shared.options import CommonOptions, common_options, output_option
 from onnxgate.cli.shared.outputs import Sink, parse_outputs, write_sinks
-from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_host, open_progress
+from onnxgate.cli.shared.worker_pool import CountingProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import make_request, predict_matrix
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
 from onnxgate.core.matrix import build_matrix
@@ -72,9 +72,9 @@ def _build_matrix(
         board = CountingProgressBoard(len(find_releases(request)) * len(request.models))
         with (
             open_progress(quiet=options.quiet, board=board) as progress,
-            open_host(request.project, options, progress) as host,
+            open_pool(request.project, options, progress) as pool,
         ):
-            models = verify_matrix(models, request, host, progress, offline=options.offline)
+            models = verify_matrix(models, request, pool, progress, offline=options.offline)
     return build_matrix(models, __version__)
 
 

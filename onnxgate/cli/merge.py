@@ -44,9 +44,9 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     files = list(
         list_report_files(reports, [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file])
     )
-    given = [read_report_file(file) for file in files]
+    shard_reports = [read_report_file(file) for file in files]
     sinks = parse_outputs(outputs)
-    collected = collect_reports(given, _expected_shards(project, key))
+    collected = collect_reports(shard_reports, _expected_shards(project, key))
     report = merge_reports(collected.reports, collected.gaps, options.fail_on)
     config = project.path if project is not None else None
     import_shard_costs(reports, report)

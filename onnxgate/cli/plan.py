@@ -74,5 +74,5 @@ def _render_text(planned: ShardPlan, quiet: bool) -> str:
         )
         lines += [escape_log_line(f"  {path}") for path in models]
     total = pluralize(len(planned.division.state.models), "model")
-    told = f"{planned.measured} of them measured" if planned.measured else "by estimates: none was measured here"
-    return "\n".join([*lines, f"{total} in {pluralize(len(planned.shards), 'shard')}, {told}", ""])
+    basis = f"{planned.measured} of them measured" if planned.measured else "by estimates: none was measured here"
+    return "\n".join([*lines, f"{total} in {pluralize(len(planned.shards), 'shard')}, {basis}", ""])

@@ -53,10 +53,10 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
     Nothing is made or fetched. Also said are the interpreters that were found for them.
     """
     sinks = parse_outputs(outputs, FORMATS)
-    found = _load_inventory(options)
+    inventory = _load_inventory(options)
 
     def rendered(sink: Sink, color: bool, width: int) -> str:
-        return _render(found, sink.format, options, color=color, width=width)
+        return _render(inventory, sink.format, options, color=color, width=width)
 
     write_sinks(sinks, rendered)
     return 0
@@ -127,10 +127,10 @@ def parse_age(age: str) -> float:
     Raises:
         UsageError: it is not an age.
     """
-    found = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
+    if match is None:
         raise UsageError(f"`--older-than` is `{age}`, which is no age", hint="`12h`, `30d` or `8w`")
-    return int(found[1]) * {"h": 3600, "d": 86400, "w": 604800}[found[2]]
+    return int(match[1]) * {"h": 3600, "d": 86400, "w": 604800}[match[2]]
 
 
 EXIT_UNDECIDED = 3
@@ -144,26 +144,31 @@ def prepare_environments(names: Sequence[str], options: CommonOptions) -> int:
     environments = Environments(cache_dir(), offline=options.offline, kept=shared_cache_dir())
     with open_progress(quiet=options.quiet) as progress, ThreadPoolExecutor(options.jobs) as threads:
         try:
-            made = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
-            failed = {runtime: error for runtime, error in zip(chosen, made, strict=True) if error is not None}
+            results = threads.map(lambda runtime: _prepare_environment(runtime, lock, environments, progress), chosen)
+            failed = {runtime: error for runtime, error in zip(chosen, results, strict=True) if error is not None}
         finally:
             environments.close()
     required = {name for name, target in project.config.targets.items() if target.required}
-    asked = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
-    _print_prepared(chosen, failed, asked, options)
-    return EXIT_UNDECIDED if asked.intersection(failed) else 0
+    required_runtimes = {runtime for runtime, targets in chosen.items() if required.intersection(targets)}
+    _print_prepared(chosen, failed, required_runtimes, options)
+    return EXIT_UNDECIDED if required_runtimes.intersection(failed) else 0
 
 
 def _select_runtimes(
     runtimes: Mapping[LockedRuntime, tuple[str, ...]], names: Sequence[str]
 ) -> dict[LockedRuntime, tuple[str, ...]]:
-    known = {*(runtime.name for runtime in runtimes), *(name for targets in runtimes.values() for name in targets)}
+    known_names = {
+        *(runtime.name for runtime in runtimes),
+        *(name for targets in runtimes.values() for name in targets),
+    }
     for name in names:
-        if name not in known:
-            hint = f"one of {', '.join(sorted(known))}"
+        if name not in known_names:
+            hint = f"one of {', '.join(sorted(known_names))}"
             raise UsageError(f"the lock has neither a runtime nor a target called `{name}`", hint=hint)
-    wanted = frozenset(names or known)
-    return {each: targets for each, targets in runtimes.items() if not wanted.isdisjoint((each.name, *targets))}
+    wanted = frozenset(names or known_names)
+    return {
+        runtime: targets for runtime, targets in runtimes.items() if not wanted.isdisjoint((runtime.name, *targets))
+    }
 
 
 def _prepare_environment(
@@ -185,18 +190,18 @@ def _prepare_environment(
 def _print_prepared(
     chosen: Mapping[LockedRuntime, tuple[str, ...]],
     failed: Mapping[LockedRuntime, UnavailableError],
-    asked: set[LockedRuntime],
+    required_runtimes: set[LockedRuntime],
     options: CommonOptions,
 ) -> None:
     for runtime, error in failed.items() if not options.quiet else ():
-        word = "undecided" if runtime in asked else "skipped"
+        word = "undecided" if runtime in required_runtimes else "skipped"
         click.echo(escape_log_line(f"{word} {runtime.name}: {error.message}"))
         if error.hint:
             click.echo(escape_log_line(f"  hint: {error.hint}"))
     own = sum(bool(runtime.environment) for runtime in chosen)
-    beside = f"; {own} of your own {'is' if own == 1 else 'are'} left as they are" if own else ""
+    own_note = f"; {own} of your own {'is' if own == 1 else 'are'} left as they are" if own else ""
     locked = len(chosen) - own
-    click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{beside}")
+    click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")
 
 
 ANY_TIME = float("inf")

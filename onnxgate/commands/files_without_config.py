@@ -115,7 +115,7 @@ def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -
         case "newest":
             yield from ascending[-1:]
         case "bounds":
-            yield from {each.release: each for each in (ascending[0], ascending[-1])}.values()
+            yield from {rule_hit.release: rule_hit for rule_hit in (ascending[0], ascending[-1])}.values()
         case _:
             yield from ascending
 
@@ -123,13 +123,13 @@ def _apply_select(runtimes: Iterable[LockedRuntime], select: ReleaseSelection) -
 def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     engine = limits.load_limit_table().engine
     try:
-        asked = Requirement(requirement or engine)
+        parsed = Requirement(requirement or engine)
     except InvalidRequirement as error:
         hint = "write it as in `onnxruntime>=1.18,<1.32`"
         raise UsageError(f"`{requirement}` is no requirement", hint=hint) from error
-    if asked.name != engine:
-        raise UsageError(f"there is no data on `{asked.name}`", hint=f"engines with data: {engine}")
-    fitting = [release for release in limits.load_limit_table().releases if asked.specifier.contains(release)]
+    if parsed.name != engine:
+        raise UsageError(f"there is no data on `{parsed.name}`", hint=f"engines with data: {engine}")
+    fitting = [release for release in limits.load_limit_table().releases if parsed.specifier.contains(release)]
     if not fitting:
         raise UsageError(f"no release that there is data of fits `{requirement}`")
     for release in fitting:
@@ -181,11 +181,11 @@ UNCERTAIN_RULES = frozenset({"invalid-model", "external-data-corrupt", "external
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     """Return every model with its prediction for every release, in order."""
-    judged = outcome.gathered.judged
-    causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(judged)}
+    hits = outcome.gathered.judged
+    causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}
-    for each in judged:
-        by_model.setdefault(each.hit.model, []).append(each)
+    for rule_hit in hits:
+        by_model.setdefault(rule_hit.hit.model, []).append(rule_hit)
     return tuple(
         MatrixModel(
             path=planned.path,
@@ -196,33 +196,35 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 
 
 def _predict_entries(
-    outcome: GateOutcome, planned: PlannedModel, judged: Sequence[RuleHit], causes: set[int]
+    outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [each for each in judged if each.stage is Stage.FILE and each.level is Level.ERROR]
+    errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
     refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
     doubtful = (
         *_select_reasons([error for error in errors if error.rule in UNCERTAIN_RULES], causes),
         *_unreadable_reasons(outcome, planned),
     )
     by_runtime: dict[str, list[RuleHit]] = {}
-    for each in judged:
-        if each.stage is Stage.SUPPORT:
-            by_runtime.setdefault(each.hit.runtime, []).append(each)
+    for rule_hit in hits:
+        if rule_hit.stage is Stage.SUPPORT:
+            by_runtime.setdefault(rule_hit.hit.runtime, []).append(rule_hit)
     for runtime in planned.runtimes:
-        said = by_runtime.get(runtime.name, [])
-        reasons = refused or _select_reasons([each for each in said if each.level is Level.ERROR], causes)
+        runtime_hits = by_runtime.get(runtime.name, [])
+        reasons = refused or _select_reasons(
+            [rule_hit for rule_hit in runtime_hits if rule_hit.level is Level.ERROR], causes
+        )
         if reasons:
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
         elif doubtful:
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
         else:
-            yield _predict_from_support(outcome, planned.path, runtime, said)
+            yield _predict_from_support(outcome, planned.path, runtime, runtime_hits)
 
 
-def _select_reasons(judged: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
+def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
     """Return each reason once, without those that only follow from another one."""
-    own = [each for each in judged if id(each) in causes]
-    return _unique_reasons(own or judged)
+    own = [rule_hit for rule_hit in hits if id(rule_hit) in causes]
+    return _unique_reasons(own or hits)
 
 
 def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator[Reason]:
@@ -232,18 +234,18 @@ def _unreadable_reasons(outcome: GateOutcome, planned: PlannedModel) -> Iterator
             yield Reason(rule="", node="", message=undone.reason)
 
 
-def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, judged: Sequence[RuleHit]) -> Entry:
+def _predict_from_support(outcome: GateOutcome, path: str, runtime: PlannedRuntime, hits: Sequence[RuleHit]) -> Entry:
     """Predict from the support tables, which is possible only if the kernels are known."""
     verdict: Predicted = outcome.gathered.verdicts.get((path, runtime.name), "unknown")
     if verdict == "loads":
         return Entry(runtime=runtime.name, predicted="loads")
-    return Entry(runtime=runtime.name, predicted=verdict, reasons=_unique_reasons(judged) or (NO_KERNELS,))
+    return Entry(runtime=runtime.name, predicted=verdict, reasons=_unique_reasons(hits) or (NO_KERNELS,))
 
 
-def _unique_reasons(judged: Sequence[RuleHit]) -> tuple[Reason, ...]:
-    return tuple(dict.fromkeys(map(_make_reason, judged)))
+def _unique_reasons(hits: Sequence[RuleHit]) -> tuple[Reason, ...]:
+    return tuple(dict.fromkeys(map(_make_reason, hits)))
 
 
-def _make_reason(judged: RuleHit) -> Reason:
-    hit = judged.hit
-    return Reason(rule=judged.rule, node=hit.node, message=hit.message, detail=hit.on.detail if hit.on else "")
+def _make_reason(rule_hit: RuleHit) -> Reason:
+    hit = rule_hit.hit
+    return Reason(rule=rule_hit.rule, node=hit.node, message=hit.message, detail=hit.on.detail if hit.on else "")

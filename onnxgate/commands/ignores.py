@@ -74,7 +74,7 @@ def _refresh_lines(request: GateRequest, outcome: GateOutcome, lines: Mapping[Ke
     project = request.project
     request = replace(request, checkout=replace(request.checkout, project=replace(project, lines=lines)))
     moved = any(lines.get(keys) != line for keys, line in project.lines.items() if "ignore" not in keys)
-    if moved and any(each.hit.place.path == project.path.name for each in outcome.gathered.judged):
+    if moved and any(rule_hit.hit.place.path == project.path.name for rule_hit in outcome.gathered.judged):
         return pipeline.run(request)
     return pipeline.reapply_ignores(request, outcome)
 
@@ -155,10 +155,10 @@ class _IgnorePlan:
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
         """Remove findings that are gone from the new entries."""
-        kept = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
+        kept_indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
-            if place < len(kept) and marks:
-                index = kept[place]
+            if place < len(kept_indices) and marks:
+                index = kept_indices[place]
                 left = self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
                 self.dropped += len(left & marks)
                 left -= marks
@@ -218,7 +218,7 @@ def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
     """Return by fingerprint the lines to paste into the config; the reason is left to fill in."""
-    contents, made = _content_digests(outcome), {}
+    contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)
         if rule is not None and rule.stage is not Stage.GATE:
@@ -229,8 +229,8 @@ def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[s
                 sha256=_bound_content(finding, contents) or None,
                 fingerprints=(finding.fingerprint,),
             )
-            made[finding.fingerprint] = tuple(render_entry(ignore, request.project.prefix).split("\n"))
-    return made
+            lines[finding.fingerprint] = tuple(render_entry(ignore, request.project.prefix).split("\n"))
+    return lines
 
 
 def _are(number: int) -> str:

@@ -1,4 +1,4 @@
-"""Which locked environments are there on this machine: what `onnxgate runtimes list --output json` says."""
+"""The locked environments on this machine, as in `onnxgate runtimes list --output json`."""
 
 from __future__ import annotations
 

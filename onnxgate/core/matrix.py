@@ -19,9 +19,9 @@ Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
 NO_DATA_RULE = "no-support-data"
-"""The rule of what is not known for want of data; all others doubt the model itself."""
+"""The rule for missing data; all others are about the model itself."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
-"""What must not have been predicted of that which was seen."""
+"""The prediction that contradicts each observation."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class Entry(Part, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Predicted:
-        """What counts: what was seen, else what is predicted; a load that never ended tells nothing."""
+        """The observation if it decides, the prediction otherwise; a load that timed out decides nothing."""
         match self.observed:
             case "loads":
                 return "loads"
@@ -69,7 +69,7 @@ class Entry(Part, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """What was said when it was tried, where that counts and nothing that was predicted explains it."""
+        """The error of the observation, if it decides and no predicted reason explains it."""
         explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
 
@@ -81,12 +81,12 @@ class MatrixModel(Part, frozen=True, kw_only=True):
     runtimes: tuple[Entry, ...]
 
     def on(self, state: Predicted) -> tuple[str, ...]:
-        """The releases on which that counts."""
+        """Return the releases with that outcome."""
         return tuple(entry.runtime for entry in self.runtimes if entry.state == state)
 
     @property
     def outcome(self) -> Predicted:
-        """Of all releases together: whether one is known to load it, else what the newest one does."""
+        """The outcome on all releases: loads if one does, otherwise that of the newest one."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
 
@@ -106,13 +106,13 @@ class Matrix(Part, frozen=True, kw_only=True):
 
 
 def build_matrix(models: Sequence[MatrixModel], version: str) -> Matrix:
-    """The matrix with its verdict. `version` is onnxgate's own."""
+    """Build the matrix with its verdict. `version` is that of onnxgate."""
     verdict, status = _decide(models)
     return Matrix(onnxgate=version, verdict=verdict, exit=status, models=tuple(models))
 
 
 def _decide(models: Sequence[MatrixModel]) -> tuple[Verdict, int]:
-    """A model that no release is known to load, and the newest refuses, closes the gate; other doubts are no pass."""
+    """Return the exit status: a model that no release loads and the newest refuses is 1, other doubts are 3."""
     outcomes = {model.outcome for model in models}
     if "refused" in outcomes:
         return "fail", 1
@@ -121,14 +121,14 @@ def _decide(models: Sequence[MatrixModel]) -> tuple[Verdict, int]:
 
 
 def render_reason(reason: Reason) -> str:
-    """A reason with its rule, and with its node where the message does not name that by itself."""
+    """Return a reason with its rule, and with its node unless the message names it."""
     named = f"node `{reason.node}`" if reason.node and f"`{reason.node}`" not in reason.message else ""
     return ": ".join(part for part in (reason.rule, named, reason.message) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonGroup:
-    """Releases that do not load a model, and all for the same first reason; ascending."""
+    """Releases that do not load a model for the same first reason; ascending."""
 
     entries: tuple[Entry, ...]
 
@@ -144,14 +144,14 @@ class ReasonGroup:
 
     @property
     def because(self) -> str:
-        """The reason, what the newest of them has, and how many more reasons there are; "" where there is none."""
+        """The reason, the detail of the newest release, and the number of further reasons; "" without a reason."""
         every = self.every
         others = f", and {self.more} more reason{'s' if self.more > 1 else ''}" if self.more else ""
         return f"{every[0]}{others}" if every else ""
 
     @property
     def every(self) -> tuple[str, ...]:
-        """All reasons of the newest of them, the first one first."""
+        """All reasons of the newest release, the first one first."""
         newest = self.entries[-1]
         if newest.told:
             return (newest.told,)
@@ -159,12 +159,12 @@ class ReasonGroup:
 
     @property
     def more(self) -> int:
-        """How many reasons there are besides the first one, on the release that has most."""
+        """The largest number of further reasons on one release."""
         return 0 if self.entries[-1].told else max(0, max(len(entry.reasons) for entry in self.entries) - 1)
 
 
 def group_by_reason(model: MatrixModel) -> list[ReasonGroup]:
-    """Why the model does not load elsewhere; that of the newest releases first."""
+    """Yield why the model does not load on other releases; the newest releases first."""
     alike: dict[tuple[Predicted, str], list[Entry]] = {}
     for entry in reversed(model.runtimes):
         if entry.state != "loads":
@@ -183,24 +183,24 @@ def _release_number(runtime: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkingRange:
-    """Where a model loads, in one sentence; and why it does not elsewhere."""
+    """The releases that load a model, in one sentence, and the reasons of the others."""
 
     sentence: str  # "loads on onnxruntime 1.18.0 to 1.31.1; 1.17 lacks opset 21 of `ai.onnx`"
     others: tuple[ReasonGroup, ...]  # without those of which the sentence says all that is known
 
 
 def describe_working_range(model: MatrixModel) -> WorkingRange:
-    """The sentence says of the nearest release alone why it refuses the model."""
+    """Describe the working range. The sentence has the reason of the nearest refusing release only."""
     every = [entry.runtime for entry in model.runtimes]
-    found = group_by_reason(model)
+    groups = group_by_reason(model)
     nearest = _nearest_refusing_release(model)
     clauses = [_describe_loading(model, every)]
     if nearest is not None and len(every) == 1:
         clauses = [f"{clauses[0]}, which {_describe_refusal(nearest)}"]
     elif nearest is not None:
-        clauses.append(f"{_name_nearest_release(nearest, found, every)} {_describe_refusal(nearest)}")
-    clauses += _describe_unknown(model, found, every)
-    return WorkingRange("; ".join(clauses), tuple(group for group in found if not _lacks_kernel_data(group)))
+        clauses.append(f"{_name_nearest_release(nearest, groups, every)} {_describe_refusal(nearest)}")
+    clauses += _describe_unknown(model, groups, every)
+    return WorkingRange("; ".join(clauses), tuple(group for group in groups if not _lacks_kernel_data(group)))
 
 
 def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
@@ -210,12 +210,12 @@ def _describe_loading(model: MatrixModel, every: Sequence[str]) -> str:
     if len(every) == 1:
         return f"{'does not' if refused else 'is not known to'} load on {every[0]}"
     count = len(refused or every)
-    said = "loads on none of" if refused else "is not known to load on any of"
-    return f"{said} {count} release{'s' if count != 1 else ''}"
+    phrase = "loads on none of" if refused else "is not known to load on any of"
+    return f"{phrase} {count} release{'s' if count != 1 else ''}"
 
 
 def _describe_doubt(model: MatrixModel) -> str:
-    """What is wrong with the model itself, although it was seen to load: data that are no weights, say."""
+    """Describe a fault of a model that loads all the same, such as invalid weights."""
     for entry in model.runtimes:
         doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
         if entry.state == "loads" and entry.predicted == "unknown" and doubts:
@@ -224,7 +224,7 @@ def _describe_doubt(model: MatrixModel) -> str:
 
 
 def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
-    """Who refuses the model next to where it loads: just below the newest of these releases, else just above."""
+    """Return the refusing release next to the working range: just below, otherwise just above."""
     states = [entry.state for entry in model.runtimes]
     last = max((index for index, state in enumerate(states) if state == "loads"), default=len(states))
     refusing = [index for index, state in enumerate(states) if state == "refused"]
@@ -232,11 +232,11 @@ def _nearest_refusing_release(model: MatrixModel) -> Entry | None:
     return model.runtimes[below[-1] if below else above[0]] if refusing else None
 
 
-def _name_nearest_release(nearest: Entry, found: Sequence[ReasonGroup], every: Sequence[str]) -> str:
-    """Its minor, where all of its patches were looked at and refuse the model for the same reason."""
+def _name_nearest_release(nearest: Entry, groups: Sequence[ReasonGroup], every: Sequence[str]) -> str:
+    """Return the release, or its minor if all patches of it refuse the model for the same reason."""
     minor = nearest.runtime.rpartition(".")[0]
     patches = {runtime for runtime in every if runtime.rpartition(".")[0] == minor}
-    alike = next(set(group.runtimes) for group in found if nearest in group.entries)
+    alike = next(set(group.runtimes) for group in groups if nearest in group.entries)
     return _strip_engine_name(minor if len(patches) > 1 and patches <= alike else nearest.runtime, every)
 
 
@@ -245,24 +245,24 @@ REFUSAL_PHRASES = {
     "opset-too-new": ("imports ", "lacks "),
     "ir-version-too-new": ("is stamped with ", "does not read "),
 }
-"""How messages of a rule begin, and what a release does that is said to refuse a model for it."""
+"""Beginnings of the messages of a rule, and the verb phrase for a release that refuses the model."""
 
 
 def _describe_refusal(nearest: Entry) -> str:
-    """Why it refuses the model, without what it has instead, which is said elsewhere."""
+    """Return why it refuses the model, without its own detail."""
     if nearest.told or not nearest.reasons:
         return f"refuses it: {nearest.told}" if nearest.told else "refuses it"
     first, count = nearest.reasons[0], len(nearest.reasons)
     before, after = REFUSAL_PHRASES.get(first.rule, ("", "refuses it: "))
-    said = f"{after}{first.message.removeprefix(before)}"
-    return f"{said} (the first of {count} reasons)" if count > 1 else said
+    phrase = f"{after}{first.message.removeprefix(before)}"
+    return f"{phrase} (the first of {count} reasons)" if count > 1 else phrase
 
 
-def _describe_unknown(model: MatrixModel, found: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
-    """Left out where it is all that there is to say, and the list says why."""
+def _describe_unknown(model: MatrixModel, groups: Sequence[ReasonGroup], every: Sequence[str]) -> Iterator[str]:
+    """Yield a clause about the releases whose outcome is unknown."""
     unknown = model.on("unknown")
     where = _strip_engine_name(name_runtimes(unknown, every), every)
-    if unknown and all(_lacks_kernel_data(group) for group in found if group.state == "unknown"):
+    if unknown and all(_lacks_kernel_data(group) for group in groups if group.state == "unknown"):
         yield f"kernels are not known on {where}"
     elif unknown and len(unknown) < len(every):
         yield f"not known on {where}"
@@ -272,7 +272,7 @@ def _lacks_kernel_data(group: ReasonGroup) -> bool:
     return all(entry.reasons == (NO_KERNELS,) and not entry.told for entry in group.entries)
 
 
-def _strip_engine_name(said: str, every: Sequence[str]) -> str:
-    """It is named already, where there is only one."""
+def _strip_engine_name(phrase: str, every: Sequence[str]) -> str:
+    """Remove the engine's name if all runtimes have the same one."""
     engines = {runtime.rpartition(" ")[0] for runtime in every}
-    return said.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else said
+    return phrase.removeprefix(f"{engines.pop()} ") if len(engines) == 1 else phrase

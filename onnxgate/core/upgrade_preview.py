@@ -1,4 +1,4 @@
-"""What an upgrade of the lock would do to each model: what `lock --upgrade --preview` says. Sorted; no clock."""
+"""Preview of a lock upgrade for each model, for `lock --upgrade --preview`. Sorted; no clock."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class AddedRuntime(PreviewPart, frozen=True, kw_only=True):
 
     model: str
     runtime: str  # "onnxruntime 1.31.1"
-    state: CellState  # what `check` would say of the two
+    state: CellState  # the state that `check` would report
     breaks: tuple[Finding, ...] = ()  # errors and warnings that no runtime of the lock has with this model today
-    outputs: tuple[Measured, ...] = ()  # of each output, where it differs most from that of the runtime before
-    before: str = ""  # the newest locked runtime of the same engine, which outputs are held against; "" is none
-    unlike: str = ""  # why outputs could not be held against each other
+    outputs: tuple[Measured, ...] = ()  # for each output its largest difference from the runtime before
+    before: str = ""  # the newest locked runtime of the same engine, the reference of outputs; "" if there is none
+    unlike: str = ""  # why outputs could not be compared
 
 
 class Preview(PreviewPart, frozen=True, kw_only=True):
@@ -28,20 +28,20 @@ class Preview(PreviewPart, frozen=True, kw_only=True):
 
     pins: tuple[str, ...]  # what would change in the lock, a line each
     arrivals: tuple[AddedRuntime, ...]  # by model and runtime
-    others: tuple[Finding, ...]  # what is new on runtimes that stay: they are held against another one
-    repairs: tuple[Finding, ...]  # what is wrong on runtimes today, and on none afterwards
+    others: tuple[Finding, ...]  # new findings on runtimes that stay: their reference is another runtime
+    repairs: tuple[Finding, ...]  # findings on runtimes of today that no runtime has afterwards
     remains: tuple[Finding, ...]  # errors and warnings that are there before and after
-    undecided: tuple[NotDone, ...]  # what could not be found out about today, and would afterwards
-    after: Report  # what `check` would say with the new lock
+    undecided: tuple[NotDone, ...]  # undecided today, and decided afterwards
+    after: Report  # the report of `check` with the new lock
 
     @property
     def breaks(self) -> tuple[Finding, ...]:
-        """All that the upgrade would break, each once."""
+        """All breaks of the upgrade, without duplicates."""
         return (*dict.fromkeys(finding for arrival in self.arrivals for finding in arrival.breaks), *self.others)
 
     @property
     def beyond(self) -> tuple[Measured, ...]:
-        """Outputs that move by more than is allowed; of ratios, those that keep less than is needed."""
+        """Outputs that change beyond tolerance; ratios that are lower than required."""
         rows = (row for arrival in self.arrivals for row in arrival.outputs)
         return tuple(row for row in rows if _exceeds_tolerance(row))
 

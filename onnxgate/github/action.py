@@ -1,4 +1,4 @@
-"""The one entry of `action.yml`: inputs from the environment, one run of the command, outputs for the next step.
+"""The step of `action.yml`: inputs from the environment, one run of the command, outputs for the next step.
 
 A gate that is closed is an output and no failure of this process; the action's last step ends with that status.
 """
@@ -39,7 +39,7 @@ MAX_SHARDS = 256
 
 @dataclass(frozen=True, slots=True)
 class ActionOutputs:
-    """The action's outputs; what a command does not tell is empty."""
+    """The outputs of the action; those that a command does not have are empty."""
 
     exit_code: int
     verdict: str = "undecided"
@@ -55,18 +55,18 @@ class ActionOutputs:
 
 @dataclass(frozen=True, slots=True)
 class InternalOutputs:
-    """What later steps of the action read."""
+    """The outputs for later steps of the action."""
 
     comment_file: str = ""
-    comment_subject: str = ""  # tells the comments of several projects in one job apart
-    silent: str = ""  # "true" where a first comment would have nothing to say
+    comment_subject: str = ""  # separates the comments of several projects in one job
+    silent: str = ""  # "true" if a first comment would be empty
     sarif_category: str = ""
-    keep: str = ""  # "true" where wheels are to be saved
-    results_key: str = ""  # by which results and costs are to be saved; "" where they are not
+    keep: str = ""  # "true" if wheels are to be saved
+    results_key: str = ""  # the key for results and costs; "" if they are not saved
 
 
 def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
-    """Run what the inputs ask for, and say it in the log, in annotations and in the summary."""
+    """Run the selected command, and report in the log, in annotations and in the summary."""
     try:
         inputs = read_inputs(environment)
     except UsageError as error:
@@ -90,7 +90,7 @@ def _publish_results(results: ResultFiles, environment: Mapping[str, str]) -> No
 
 
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
-    """The outcome of a run; a `check` that left no report, or one that says another status, has not passed."""
+    """Return the outputs of a run; a `check` without a report, or with one of another status, has not passed."""
     if results.report.exists():
         return _read_reported_outcome(results, ran.status)
     if inputs.command == "plan" and ran.status == 0:
@@ -102,10 +102,10 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
 
 
 def _find_error_lines(ran: CommandRun) -> list[str]:
-    """The command's own words on what went wrong."""
+    """Return the error message of the command."""
     errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
-    said = list(ran.printed[errors[-1] :]) if errors else []
-    return said or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
+    message_lines = list(ran.printed[errors[-1] :]) if errors else []
+    return message_lines or [f"no verdict: onnxgate ended with status {ran.status}; its log says more"]
 
 
 def _read_reported_outcome(results: ResultFiles, status: int) -> tuple[ActionOutputs, Report]:
@@ -136,7 +136,7 @@ def _count_level(report: Report, level: str) -> int:
 
 
 def _read_planned_outcome(ran: CommandRun) -> ActionOutputs:
-    """The matrix that a plan printed, on one line."""
+    """Return the printed matrix of a plan on one line."""
     import msgspec
 
     try:
@@ -169,11 +169,11 @@ def _make_internal_outputs(
 
 
 def _sanitize(text: str) -> str:
-    return "".join(each if each.isalnum() and each.isascii() else "_" for each in text)
+    return "".join(character if character.isalnum() and character.isascii() else "_" for character in text)
 
 
 def has_nothing_to_report(report: Report) -> bool:
-    """Whether all is well, and the models are what they were."""
+    """Return if the check passed and the models are unchanged."""
     return (
         report.verdict == "pass"
         and not report.changes
@@ -182,13 +182,13 @@ def has_nothing_to_report(report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the action's step; any fault of our own ends it with a failure."""
+    """Run the step of the action; an internal error fails it."""
     use_utf8_output()
     write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
 
 
 def use_utf8_output() -> None:
-    """Have the log in UTF-8, whatever the system thinks of it."""
+    """Write the log in UTF-8, whatever the encoding of the system."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

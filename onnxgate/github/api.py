@@ -1,4 +1,4 @@
-"""GitHub's REST API as far as comments need it: bounded in time and size, and with the token for one host alone."""
+"""The part of GitHub's REST API for comments: limited in time and size, and the token is sent to one host only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ API_VERSION = "2022-11-28"
 
 
 class ApiError(Exception):
-    """A request that was not answered as asked; `status` is 0 where there was no answer at all."""
+    """A request that failed; `status` is 0 without a response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -33,23 +33,23 @@ class ApiError(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The token goes nowhere else."""
+    """Follow no redirect: the token must reach no other host."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """No request follows."""
+        """Return None, so that no request follows."""
         return
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What time is taken from, and waited with."""
+    """The clock: the current time, and waiting."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 class Api:
-    """Requests to one API with one token; all of them together end within `total_s`."""
+    """Requests to one API with one token, which must all end within `total_s`."""
 
     def __init__(self, base: str, token: str, clock: Clock | None = None, total_s: float = TOTAL_TIMEOUT_S) -> None:
         if not base.startswith(("https://", "http://")):
@@ -61,7 +61,7 @@ class Api:
         self._opener = urllib.request.build_opener(_NoRedirects)
 
     def get(self, path: str, **query: str | int) -> Any:
-        """What is there; asked again where the server is busy.
+        """Send a GET request, and repeat it if the server is busy.
 
         Raises:
             ApiError: it is not had.
@@ -77,7 +77,7 @@ class Api:
         raise AssertionError("the last try answers or raises")
 
     def send(self, method: str, path: str, content: object) -> Any:
-        """Change something, once: a server that did not answer may have done it.
+        """Send a changing request once: a server that did not respond may have processed it.
 
         Raises:
             ApiError: it was not done, as far as is known.
@@ -103,7 +103,7 @@ class Api:
             raise ApiError(0, f"no answer: {reason}") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
-        """The answer, which ends in time and in size however slowly it comes."""
+        """Read the response within the limits of time and size, however slow it is."""
         content = bytearray()
         while chunk := answer.read1(2**16):
             content += chunk
@@ -114,10 +114,10 @@ class Api:
 
     def _refused(self, error: urllib.error.HTTPError) -> ApiError:
         try:
-            said = json.loads(error.read(2**16)).get("message")
+            message = json.loads(error.read(2**16)).get("message")
         except (OSError, ValueError, AttributeError, RecursionError, http.client.HTTPException):
-            said = None
-        words = said if isinstance(said, str) and said else error.reason
+            message = None
+        words = message if isinstance(message, str) and message else error.reason
         limited = error.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in error.headers
         kind = "the rate limit is reached: " if limited or error.code == 429 else ""
         return ApiError(429 if kind else error.code, f"{kind}{error.code} {str(words)[:200]}")
@@ -151,19 +151,19 @@ class Repository(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """Before the slash."""
+        """The part before the slash."""
         return self.full_name.partition("/")[0]
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One side of a pull request; a fork that was deleted is no repository."""
+    """One side of a pull request; `repo` is None if its fork was deleted."""
 
     sha: str = ""
     repo: Repository | None = None
 
 
 class PullRequest(msgspec.Struct, frozen=True):
-    """A pull request as events and the API tell it."""
+    """A pull request in events and the API."""
 
     number: int
     head: Branch = Branch()
@@ -171,12 +171,12 @@ class PullRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_from_fork(self) -> bool:
-        """Whether its branch lies in another repository."""
+        """Return if its branch is in another repository."""
         return self.head.repo is None or self.base.repo is None or self.head.repo.full_name != self.base.repo.full_name
 
 
 class WorkflowRun(msgspec.Struct, frozen=True):
-    """The run that another one followed."""
+    """The run that triggered another one."""
 
     event: str = ""
     head_sha: str = ""
@@ -187,14 +187,14 @@ class WorkflowRun(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What started the run."""
+    """The event that started the run."""
 
     pull_request: PullRequest | None = None
     workflow_run: WorkflowRun | None = None
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
-    """The event of this run; an empty one where there is none that can be read."""
+    """Return the event of this run; an empty one if it cannot be read."""
     try:
         with Path(environment["GITHUB_EVENT_PATH"]).open("rb") as file:
             return msgspec.json.decode(file.read(MAX_EVENT_BYTES), type=Event)

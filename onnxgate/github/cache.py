@@ -1,4 +1,4 @@
-"""How the gate's step uses what was restored from the repository's cache, and what of it is worth saving."""
+"""The repository's cache: which keys to restore, what may be used, and what is saved."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
-"""The folder that was restored, as the gate's step is told; "" where nothing is kept."""
+"""The variable with the restored folder; "" if nothing is cached."""
 KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
-"""How the key begins that results and costs are saved by."""
+"""The variable with the prefix of the key for results and costs."""
 TAMPERING_HINT = "hint: delete the repository's caches whose key begins with `onnxgate-`, and see who could write them"
 
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which the gate uses what was restored: what the lock does not vouch for is gone before."""
+    """Return the variables for the gate to use the restored folder, without files that the lock does not cover."""
     from onnxgate.runtimes.environments.storage import SHARED_CACHE_VARIABLE
 
     folder = environment.get(FOLDER_VARIABLE, "")
@@ -43,15 +43,15 @@ def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[s
         mark_all_unused(Path(folder))
     except OSError:
         return {}
-    # Who can write a restored archive can write beside it too, but to no folder whose name was not known.
+    # A manipulated archive may write next to the folder too, but not to a folder of unknown name.
     own = {} if environment.get("ONNXGATE_CACHE_DIR") else {"ONNXGATE_CACHE_DIR": tempfile.mkdtemp(prefix="onnxgate-")}
     return {SHARED_CACHE_VARIABLE: folder, **own}
 
 
 def clean_restored_cache(inputs: Inputs, folder: str) -> bool:
-    """Whether the folder holds nothing but what the lock vouches for, and what is looked at where it is used.
+    """Remove untrusted files from the restored cache, with a warning. Return if the cache can be used.
 
-    A warning names what claimed to be that.
+    Files that the lock has no hashes of are verified when they are used.
     """
     from onnxgate.runtimes.environments import wheels
 
@@ -74,14 +74,14 @@ def _warn_removed(what: str, names: list[str]) -> None:
 
 
 def has_wheels(folder: str) -> bool:
-    """Whether there is something to keep of what the lock has hashes of."""
+    """Return if there are wheels to save that the lock has hashes of."""
     from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
 
     return any(path for name in (WHEELS_FOLDER, NPM_FOLDER) for path in (Path(folder) / name).glob("*"))
 
 
 def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
-    """By which key the results and costs are to be saved that are worth it; "" where there are none.
+    """Return the key for the results and costs of this run; "" if there is nothing to save.
 
     The same results have the same key, so that they are saved once. Costs differ from run to run.
     """
@@ -101,11 +101,13 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
 def _run_number(environment: Mapping[str, str]) -> str:
     numbers = (environment.get(name, "") for name in ("GITHUB_RUN_ID", "GITHUB_RUN_ATTEMPT"))
-    return "-".join("".join(each for each in number if each.isdecimal())[:20] or "0" for number in numbers)
+    return "-".join(
+        "".join(character for character in number if character.isdecimal())[:20] or "0" for number in numbers
+    )
 
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
-    """Lay what this run measured beside its report, for who merges; the folder, "" where it is empty."""
+    """Copy the measured costs next to the report, for the merge. Return the folder, "" if it is empty."""
     from onnxgate.gate.sharding import plan
     from onnxgate.runtimes.environments.wheels import COSTS_FOLDER
 
@@ -121,27 +123,27 @@ def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
 
 
 MAX_KEY_LENGTH = 512
-"""Characters of a key. Source: GitHub's documentation, 2026-08."""
+"""The longest key. Source: GitHub's documentation, 2026-08."""
 SHARDING_COMMANDS = ("plan", "merge")
-"""Commands that need no wheels, and that use or keep costs."""
+"""Commands that need no wheels, but use or save costs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheOutputs:
-    """What `actions/cache/restore` is asked for, twice."""
+    """The inputs of both `actions/cache/restore` steps."""
 
     folder: str = ""
     path: str = ""
     key: str = ""
     restore_keys: str = ""
     results_path: str = ""
-    results_key: str = ""  # what is saved has something behind it
+    results_key: str = ""  # prefix of the key that is saved
     results_restore_keys: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """One entry of the repository's cache: folders and keys, one a line."""
+    """One entry of the cache: folders and keys, one on each line."""
 
     path: str = ""
     key: str = ""
@@ -149,13 +151,13 @@ class CacheEntry:
 
 
 def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
-    """What this run may use of earlier ones; nothing where it makes no environments, or cannot run at all."""
+    """Return the entries that this run can use; none if it makes no environments, or cannot run at all."""
     try:
         inputs = read_inputs(environment)
         path = lock_path(inputs) if _uses_cache(inputs) else None
         lock = read_lock(path)
     except OnnxgateError:
-        return CacheOutputs()  # the gate's own step says it
+        return CacheOutputs()  # the gate's own step reports it
     if path is None or lock is None or not any(target.runtimes for target in lock.targets.values()):
         return CacheOutputs()
     folder = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir()) / "onnxgate-kept"
@@ -164,18 +166,18 @@ def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
         wheels, results = CacheEntry(), _cost_entry(inputs, path, machine, folder)
     else:
         wheels, results = _wheel_entry(inputs, lock, machine, folder), _result_entry(inputs, path, machine, folder)
-    kept = (each for entry in (wheels, results) for each in (entry.path, entry.key, entry.restore_keys))
-    return CacheOutputs(str(folder), *kept)
+    output_values = (value for entry in (wheels, results) for value in (entry.path, entry.key, entry.restore_keys))
+    return CacheOutputs(str(folder), *output_values)
 
 
 def _uses_cache(inputs: Inputs) -> bool:
-    asked = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
-    makes_environments = inputs.command == "check" and not asked and "--static" not in inputs.args
+    only_static = inputs.stages and set(inputs.stages) <= {stage.value for stage in STATIC_STAGES}
+    makes_environments = inputs.command == "check" and not only_static and "--static" not in inputs.args
     return inputs.cache and (makes_environments or inputs.command in SHARDING_COMMANDS)
 
 
 def lock_path(inputs: Inputs) -> Path | None:
-    """Where the lock of the inputs' project is, or would be; None where there is no project."""
+    """Return the path of the project's lock, if it exists or not; None without a project."""
     from onnxgate.project.config.discovery import find_config
     from onnxgate.project.config.project import LOCK_NAME
 
@@ -184,7 +186,7 @@ def lock_path(inputs: Inputs) -> Path | None:
 
 
 def read_lock(path: Path | None) -> Lock | None:
-    """The lock that is there.
+    """Read the existing lock.
 
     Raises: OnnxgateError.
     """
@@ -194,7 +196,7 @@ def read_lock(path: Path | None) -> Lock | None:
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
-    """Of the packages that the lock pins: models come and go, and their wheels stay."""
+    """Return the key of the pinned packages: models change, and their wheels stay."""
     import msgspec
 
     from onnxgate.runtimes.environments.wheels import NPM_FOLDER, WHEELS_FOLDER
@@ -209,7 +211,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Of the whole lock, which has the models, and of the processor: another one may round otherwise."""
+    """Return the key of the whole lock, and of the processor: another one may round differently."""
     from onnxgate.gate.cache.run_results import identify_machine
 
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{_python_tag()}-{__version__}-"
@@ -219,7 +221,7 @@ def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cac
 
 
 def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Of the project: a plan uses what the last merge left, whichever shards measured it."""
+    """Return the key of the project: a plan uses the costs of the last merge, of all shards."""
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
     key = f"{common}{_lock_digest(lock)}-"
@@ -251,33 +253,33 @@ def _lock_digest(lock: Path) -> str:
 
 
 def _selection_digest(inputs: Inputs) -> str:
-    """Of what was asked for: runs that need other wheels of one lock do not save theirs under one key."""
+    """Return the key of the inputs: runs that need other wheels of one lock are saved separately."""
     words = [inputs.config, *inputs.stages, *inputs.args, inputs.directory, *inputs.paths]
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{digest}-{shard_suffix(inputs.shard)}" if inputs.shard else digest
 
 
 def main() -> None:
-    """Say what to restore; a fault of ours costs time and no verdict."""
+    """Print the keys to restore; an internal error must not change the verdict."""
     try:
-        found = select_cache(os.environ)
+        outputs = select_cache(os.environ)
     except Exception as error:  # noqa: BLE001 - the gate needs no cache
         annotate("warning", f"no cache is used: {type(error).__name__}: {error}")
-        found = CacheOutputs()
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), found)
+        outputs = CacheOutputs()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outputs)
 
 
 MAX_CARRIED_BYTES = 512 * 2**20
-"""What all results may take; a repository's caches may take 10 GB. Source: GitHub's documentation, 2026-08."""
+"""The size limit of results; a repository's caches may take 10 GB. Source: GitHub's documentation, 2026-08."""
 MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
-"""The time of what this run has not used so far: no clock is compared."""
+"""The modification time of unused files: no clock is compared."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENTRY_FILE = re.compile(r"entry\.json|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove what is not of our making, and costs of other contents; the names of results that were none."""
+    """Remove unknown files, and costs of other contents; return the names of invalid results."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_entry(file)
@@ -288,13 +290,13 @@ def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[st
 
 
 def mark_all_unused(folder: Path) -> None:
-    """Count all that is there as not used."""
+    """Mark all files as unused."""
     for entry in (*_entries(folder / RESULTS_FOLDER), *_entries(folder / COSTS_FOLDER)):
         os.utime(entry, (UNUSED_TIME_S, UNUSED_TIME_S))
 
 
 def remove_unused_results(folder: Path) -> str:
-    """Remove results that were not used since, and the largest where all take too much; a digest of what is left."""
+    """Remove unused results, and the largest ones above the size limit; return a digest of the rest."""
     left, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
@@ -306,7 +308,7 @@ def remove_unused_results(folder: Path) -> str:
 
 
 def list_measured_contents(folder: Path) -> list[str]:
-    """Of which contents the costs were measured since."""
+    """Return the contents whose costs were measured in this run."""
     return [file.name for file in _entries(folder / COSTS_FOLDER) if _is_used(file)]
 
 
@@ -319,21 +321,21 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_result(entry: Path) -> bool:
-    """Whether it is a folder with a record and arrays, plain files all of them, none of them too large."""
+    """Return if it is a folder with a record and arrays: plain files, none of them too large."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
-    found = list(_walk_entry(entry))
+    files = list(_walk_entry(entry))
     plain = all(
         (stat.S_ISDIR(about.st_mode) and name.isdecimal())
         or (stat.S_ISREG(about.st_mode) and _ENTRY_FILE.fullmatch(name))
-        for name, about in found
+        for name, about in files
     )
-    record_bytes = sum(about.st_size for name, about in found if name == "entry.json")
+    record_bytes = sum(about.st_size for name, about in files if name == "entry.json")
     return plain and record_bytes <= MAX_RECORD_BYTES and _size_bytes(entry) - record_bytes <= MAX_RUN_BYTES
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """All below, by its path there, links not followed."""
+    """Yield all entries below, by relative path; links are not followed."""
     for parent, folders, files in os.walk(entry):
         for name in (*folders, *files):
             path = Path(parent) / name

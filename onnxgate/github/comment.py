@@ -1,4 +1,4 @@
-"""What is to stand on a pull request, or why nothing is."""
+"""The comment on a pull request."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class PendingComment:
 
     number: int
     body: str
-    silent: bool  # a first comment would have nothing to say
+    silent: bool  # a first comment would be empty
     is_from_fork: bool
-    subject: str = ""  # tells the comments of several projects in one job apart
+    subject: str = ""  # separates the comments of several projects in one job
 
 
 class NoCommentError(Exception):
-    """Nothing is posted; `level` is that of the annotation which says why."""
+    """Raised if nothing is posted; `level` is that of the annotation with the reason."""
 
     def __init__(self, reason: str, *, hint: str = "", level: str = "warning") -> None:
         super().__init__(reason)
@@ -54,14 +54,14 @@ UpsertResult = Literal["created", "updated", "unchanged", "silent"]
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who wrote a comment."""
+    """The author of a comment."""
 
     login: str = ""
     type: str = ""
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """One comment as the API tells it."""
+    """One comment in the API."""
 
     id: int
     body: str | None = None
@@ -69,33 +69,33 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 def comment_marker(*words: str) -> str:
-    """What the comment of one workflow and job begins with; nothing in the words can end it."""
+    """Return the marker of the comments of one workflow and job; its parts cannot close it."""
     quoted = (urllib.parse.quote(word, safe=" ./").replace("--", "-%2D") for word in words if word)
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
 
 def fit_comment(mark: str, body: str, instead: str) -> str:
-    """The whole comment; `instead` stands for a body that is too long for one."""
-    whole = f"{mark}\n{body}"
-    return whole if len(whole) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
+    """Return the whole comment; `instead` replaces a body that is too long."""
+    text = f"{mark}\n{body}"
+    return text if len(text) <= MAX_COMMENT_LENGTH else f"{mark}\n{instead}"
 
 
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
-    """Have one comment that says this; none where it is `silent` and there is none yet.
+    """Create or update the one comment; a `silent` one is not created.
 
     Raises:
         ApiError: it is not known to be there.
     """
     comments = f"/repos/{repository}/issues"
-    known = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
-    if known is None:
+    existing = next(find_own_comments(api, f"{comments}/{number}/comments", mark), None)
+    if existing is None:
         if silent:
             return "silent"
         api.send("POST", f"{comments}/{number}/comments", {"body": body})
         return "created"
-    if _is_same_text(known.body or "", body):
+    if _is_same_text(existing.body or "", body):
         return "unchanged"
-    api.send("PATCH", f"{comments}/comments/{known.id}", {"body": body})
+    api.send("PATCH", f"{comments}/comments/{existing.id}", {"body": body})
     return "updated"
 
 
@@ -104,9 +104,9 @@ def _is_same_text(one: str, other: str) -> bool:
 
 
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
-    """Our comments, oldest first. Anybody can write the marker, and a token may be able to change what others wrote."""
+    """Return our comments, oldest first. Anyone can write the marker, and the token may edit other comments."""
     me: str | None = None
-    for comment in (each for each in list_comments(api, path) if (each.body or "").startswith(mark)):
+    for comment in (comment for comment in list_comments(api, path) if (comment.body or "").startswith(mark)):
         author = comment.user or User()
         if author.type == BOT:
             yield comment
@@ -117,7 +117,7 @@ def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
 
 
 def list_comments(api: Api, path: str) -> Iterator[Comment]:
-    """All comments of a pull request, page by page."""
+    """Yield all comments of a pull request, page by page."""
     for page in range(1, MAX_PAGES + 1):
         comments = decode_answer(api.get(path, per_page=PAGE_SIZE, page=page), list[Comment])
         yield from comments
@@ -126,7 +126,7 @@ def list_comments(api: Api, path: str) -> Iterator[Comment]:
 
 
 def _token_login(api: Api) -> str:
-    """Whose token it is; "" of an app's, as the one of a workflow is."""
+    """Return the login of the token's user; "" for an app, such as that of a workflow."""
     try:
         return decode_answer(api.get("/user"), User).login
     except ApiError:
@@ -134,7 +134,7 @@ def _token_login(api: Api) -> str:
 
 
 def decode_answer(answer: object, type_: type[Value]) -> Value:
-    """An answer of the shape that GitHub documents.
+    """Decode a response of the documented shape.
 
     Raises:
         ApiError: it is of another.
@@ -150,7 +150,7 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
-    """What the report of the run says, for the pull request that the run was about.
+    """Return the comment for the pull request of the run, from its report.
 
     Raises:
         NoComment: there is no such pull request, or no report that can be believed to be one.
@@ -170,7 +170,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
 
 
 def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullRequest:
-    """The one open pull request whose head is the commit that was judged. What the run itself says of it is not asked.
+    """Return the one open pull request with the checked commit as head. The run's own data are not trusted.
 
     Raises:
         NoComment: none is, or several are.
@@ -185,15 +185,15 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
         listed = decode_answer(answer, list[PullRequest])
     except ApiError as error:
         raise NoCommentError(f"no comment was posted: {error.message}") from error
-    found = [each for each in listed if each.head.sha == run.head_sha and each.head.repo == home]
-    if len(found) != 1:
-        many = "no open pull request has" if not found else f"{len(found)} open pull requests have"
+    candidates = [pull for pull in listed if pull.head.sha == run.head_sha and pull.head.repo == home]
+    if len(candidates) != 1:
+        many = "no open pull request has" if not candidates else f"{len(candidates)} open pull requests have"
         raise NoCommentError(f"no comment: {many} the commit {run.head_sha[:12]} that was judged", level="notice")
-    return found[0]
+    return candidates[0]
 
 
 def read_report(path: str) -> Report:
-    """The report of another run: a plain file of bounded size, of the report's types.
+    """Read the report of another run: a plain file of limited size, of the report's types.
 
     Raises:
         NoComment: it is none.
@@ -222,9 +222,9 @@ def _render_fork_comment(report: Report, run: WorkflowRun, agrees: bool) -> str:
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
     conclusion = markdown_code(run.conclusion or "nothing")
-    said = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
+    origin = f"Written by {named} of this pull request's own code, which ended with {conclusion}."
     doubt = "" if agrees else "\n\n**The report and the run disagree: look at the run.**"
-    return f"{comment.format(report)}\n\n---\n{said}{doubt}\n"
+    return f"{comment.format(report)}\n\n---\n{origin}{doubt}\n"
 
 
 FORK_GUIDE_URL = (
@@ -233,10 +233,10 @@ FORK_GUIDE_URL = (
 
 
 def post_comment(environment: Mapping[str, str]) -> str:
-    """Say on the pull request what the gate found; what was done, for the log.
+    """Comment on the pull request. Return a line for the log.
 
     Raises:
-        NoComment: nothing was said there.
+        NoComment: no comment was written.
     """
     event = read_event(environment)
     api = _open_api(environment)
@@ -247,12 +247,12 @@ def post_comment(environment: Mapping[str, str]) -> str:
         done = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
     except ApiError as error:
         raise _explain_refusal(error, post) from error
-    known = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
-    return known.get(done, f"the comment was {done}")
+    reasons = {"silent": "no comment: there is nothing to say", "unchanged": "the comment says it already"}
+    return reasons.get(done, f"the comment was {done}")
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:
-    """What the gate's step of this run wrote."""
+    """Read the outputs of the gate's step in this run."""
     if event.pull_request is None:
         name = environment.get("GITHUB_EVENT_NAME", "")
         raise NoCommentError(f"no comment: `{name}` is about no pull request", level="notice")
@@ -286,7 +286,7 @@ def _render_too_long(environment: Mapping[str, str]) -> str:
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
-    """What to do, where the token may not; else that it is tried again."""
+    """Return a hint: the missing permission, or that the next run tries again."""
     reason = f"no comment was posted: {error.message}"
     if error.status not in (401, 403, 404):
         return NoCommentError(reason, hint="the next run tries again; the verdict does not depend on it")
@@ -299,7 +299,7 @@ def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
 
 
 def main() -> None:
-    """Comment; whatever goes wrong is a warning."""
+    """Write the comment; every failure is a warning."""
     use_utf8_output()
     try:
         print(escape_log_line(post_comment(os.environ)), flush=True)

@@ -1,4 +1,4 @@
-"""The inputs of `action.yml`, read from the environment, each one checked, and the arguments made of them."""
+"""The inputs of `action.yml` from the environment, their validation, and the arguments of the command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
-"""These leave a report."""
+"""Commands that write a report."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
 INPUT_NAMES = (
@@ -43,7 +43,7 @@ INPUT_DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The action's inputs; `folder` is what paths and globs are relative to."""
+    """The inputs of the action; paths and globs are relative to `folder`."""
 
     command: str
     paths: tuple[str, ...]
@@ -58,80 +58,80 @@ class Inputs:
     comment: bool
     cache: bool
     args: tuple[str, ...]
-    directory: str = "."  # `working-directory` as it was given
+    directory: str = "."  # the input `working-directory`
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFiles:
-    """Where one run leaves what the next steps need."""
+    """The files of one run for the next steps."""
 
     folder: Path
     shard: str = ""
 
     @property
     def report(self) -> Path:
-        """The JSON report; those of several shards can lie in one folder."""
+        """The JSON report; reports of several shards can be in one folder."""
         return self.folder / (f"onnxgate-{shard_suffix(self.shard)}.json" if self.shard else "report.json")
 
     @property
     def annotations(self) -> Path:
-        """Workflow commands."""
+        """The file with workflow commands."""
         return self.folder / "annotations.txt"
 
     @property
     def summary(self) -> Path:
-        """The job summary."""
+        """The file with the job summary."""
         return self.folder / "summary.md"
 
     @property
     def sarif(self) -> Path:
-        """What code scanning reads."""
+        """The SARIF file for code scanning."""
         return self.folder / "onnxgate.sarif"
 
     @property
     def comment(self) -> Path:
-        """What is said on the pull request."""
+        """The file with the comment on the pull request."""
         return self.folder / "comment.md"
 
 
 def shard_suffix(shard: str) -> str:
-    """`2-of-4` of `2/4`, and of what `onnxgate plan` writes behind it."""
+    """Return `2-of-4` for the shard `2/4`, also with the suffix that `onnxgate plan` adds."""
     return shard.partition("@")[0].replace("/", "-of-")
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
-    """The inputs of the action.
+    """Read the inputs of the action.
 
     Raises: UsageError.
     """
     _reject_pull_request_target(environment)
-    given = {
+    raw = {
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
-    command = _check_choice("command", given["command"], COMMANDS)
-    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), given["working-directory"])
+    command = _check_choice("command", raw["command"], COMMANDS)
+    folder = _resolve_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"])
     return _check_combination(
         Inputs(
             command=command,
-            paths=_expand_paths(given["paths"], folder),
-            config=_reject_option("config", given["config"]),
+            paths=_expand_paths(raw["paths"], folder),
+            config=_reject_option("config", raw["config"]),
             folder=folder,
-            against=_parse_against(given["against"]),
-            stages=tuple(_check_choice("stages", name, STAGES) for name in given["stages"].replace(",", " ").split()),
-            shard=_parse_shard(given["shard"]),
-            fail_on=_check_choice("fail-on", given["fail-on"], FAIL_ON),
-            summary=_parse_flag("summary", given["summary"]),
-            sarif=_parse_flag("sarif", given["sarif"]),
-            comment=_parse_flag("comment", given["comment"]),
-            cache=_parse_flag("cache", given["cache"]),
-            args=_split_args(given["args"]),
-            directory=given["working-directory"],
+            against=_parse_against(raw["against"]),
+            stages=tuple(_check_choice("stages", name, STAGES) for name in raw["stages"].replace(",", " ").split()),
+            shard=_parse_shard(raw["shard"]),
+            fail_on=_check_choice("fail-on", raw["fail-on"], FAIL_ON),
+            summary=_parse_flag("summary", raw["summary"]),
+            sarif=_parse_flag("sarif", raw["sarif"]),
+            comment=_parse_flag("comment", raw["comment"]),
+            cache=_parse_flag("cache", raw["cache"]),
+            args=_split_args(raw["args"]),
+            directory=raw["working-directory"],
         )
     )
 
 
 def input_variable(name: str) -> str:
-    """The environment variable that `action.yml` passes an input in."""
+    """Return the environment variable in which `action.yml` passes an input."""
     return "ONNXGATE_INPUT_" + name.upper().replace("-", "_")
 
 
@@ -144,15 +144,15 @@ def _reject_pull_request_target(environment: Mapping[str, str]) -> None:
 
 
 def _check_combination(inputs: Inputs) -> Inputs:
-    """Inputs that mean something together."""
-    for name, given, commands in (
+    """Check inputs that depend on each other."""
+    for name, value, commands in (
         ("against", inputs.against, ("check",)),
         ("stages", inputs.stages, ("check",)),
         ("shard", inputs.shard, ("check",)),
         ("sarif", inputs.sarif, REPORTING_COMMANDS),
         ("comment", inputs.comment, REPORTING_COMMANDS),
     ):
-        if given and inputs.command not in commands:
+        if value and inputs.command not in commands:
             meant = " and ".join(f"`{command}`" for command in commands)
             raise UsageError(f"input `{name}`: is for {meant} alone, not for `{inputs.command}`")
     if inputs.comment and inputs.shard:
@@ -217,12 +217,12 @@ def _expand_glob(pattern: str, folder: Path) -> list[str]:
     if (folder / pattern).exists() or not glob.has_magic(pattern):
         return [pattern]
     # `Path.glob` finds no file for a trailing `**` before Python 3.13.
-    found = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
-    if not found:
+    paths = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
+    if not paths:
         raise UsageError(
             f"input `paths`: nothing matches `{pattern}`", hint="globs are relative to `working-directory`"
         )
-    return found
+    return paths
 
 
 def _split_args(text: str) -> tuple[str, ...]:
@@ -236,16 +236,16 @@ def _split_args(text: str) -> tuple[str, ...]:
 
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """What the command is called with; files stand behind `--`, so that no name is read as an option."""
-    given = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
-    options = [f"{name}={value}" for name, value in (*given.items(), ("--shard", inputs.shard)) if value]
+    """Return the arguments of the command; files follow `--`, so that no name is read as an option."""
+    option_values = {"--config": inputs.config, "--against": inputs.against, "--stage": ",".join(inputs.stages)}
+    options = [f"{name}={value}" for name, value in (*option_values.items(), ("--shard", inputs.shard)) if value]
     outputs = _output_arguments(inputs, results) if inputs.command in REPORTING_COMMANDS else []
     paths = ["--", *inputs.paths] if inputs.paths else []
     return [inputs.command, *options, "--fail-on", inputs.fail_on, *outputs, *inputs.args, *paths]
 
 
 def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """What is written, and where; of a shard nothing that its merge says again."""
+    """Yield the `--output` options; a shard writes nothing that its merge reports again."""
     files = {
         "json": results.report,
         "github": None if inputs.shard else results.annotations,
@@ -258,20 +258,20 @@ def _output_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:
-    """Append the outputs; a delimiter that nobody can guess keeps one value from setting another."""
+    """Append the outputs with a random delimiter, so that one value cannot set another."""
     with path.open("a", encoding="utf-8", newline="\n") as file:
-        for name, value in (item for each in values for item in asdict(each).items()):
+        for name, value in (item for output_set in values for item in asdict(output_set).items()):
             delimiter = f"onnxgate_{uuid.uuid4()}"
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
 
 
-# With these a process can command the runner; what the gate starts runs the repository's own code.
+# Variables by which a process can control the runner: the gate runs code of the repository.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """How the command ended, and what it printed: `answered` on standard output, `printed` on both."""
+    """Result of the command: `answered` on standard output, `printed` on both."""
 
     status: int
     printed: tuple[str, ...]
@@ -279,15 +279,15 @@ class CommandRun:
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
-    """Run the command that the inputs ask for."""
+    """Run the command of the inputs."""
     command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
-    kept = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
+    safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
     answered: list[str] = []
     with subprocess.Popen(
         command,
         cwd=inputs.folder,
-        env={**kept, "NO_COLOR": "1"},
+        env={**safe, "NO_COLOR": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE if inputs.command == "plan" else subprocess.STDOUT,
@@ -302,15 +302,15 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
     return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
 
 
-def _copy_to_log(lines: Iterable[str], *kept: list[str]) -> None:
+def _copy_to_log(lines: Iterable[str], *copies: list[str]) -> None:
     for line in lines:
         text = line.rstrip("\n")
-        for each in kept:
-            each.append(text)
+        for copy in copies:
+            copy.append(text)
         print(escape_log_line(text), flush=True)
 
 
 def annotate(level: str, *lines: str) -> None:
-    """One annotation of a step; `lines` may hold foreign text."""
+    """Print one annotation of a step; `lines` may contain untrusted text."""
     text = "\n".join(escape_unprintable(line) for line in lines)
     print(f"::{level} title=onnxgate::{escape_command_data(text)}", flush=True)

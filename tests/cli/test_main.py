@@ -168,7 +168,8 @@ cli.main(["wait"])
 
 def test_what_the_terminal_cannot_show_is_an_escape() -> None:
     """A character outside the terminal's encoding does not end the command."""
-    code = "from onnxgate.cli.shared.error_handling import report_errors, print_error\nwith report_errors(): print('模'); print_error('模')"
+    imports = "from onnxgate.cli.shared.error_handling import report_errors, print_error"
+    code = f"{imports}\nwith report_errors(): print('模'); print_error('模')"
     said = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
     assert (said.returncode, said.stdout) == (0, "\\u6a21\n")

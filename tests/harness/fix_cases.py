@@ -14,7 +14,7 @@ import msgspec
 
 from onnxgate import rules
 from onnxgate.cli.shared.options import CommonOptions
-from onnxgate.cli.shared.worker_pool import open_host
+from onnxgate.cli.shared.worker_pool import open_pool
 from onnxgate.commands.fix.pipeline import fixable_rules
 from onnxgate.core.findings import STATIC_STAGES, Stage
 from onnxgate.gate.request import Baseline, Checkout, GateRequest, IgnorePolicy, Selection
@@ -102,7 +102,7 @@ def request(folder: Path, entries: dict[str, LockedModel] | None) -> GateRequest
 
 def hosting(project: Project) -> AbstractContextManager[WorkerPool]:
     """A host of two seats at a time."""
-    return open_host(project, CommonOptions(jobs=2))
+    return open_pool(project, CommonOptions(jobs=2))
 
 
 def _project(folder: Path) -> Project:

@@ -53,14 +53,14 @@ class Sink:
     file: Path | None = None
 
 
-def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
+def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = FORMATS) -> tuple[Sink, ...]:
     """Return the sinks that `--output` names, and `text` if none of them is standard output.
 
     Raises:
         UsageError: an unknown format, data mixed with something else on standard output, or a file that cannot be
             written.
     """
-    sinks = tuple(_parse_output(output, known) for output in outputs)
+    sinks = tuple(_parse_output(output, formats) for output in outputs)
     on_stdout = [sink.format for sink in sinks if sink.file is None]
     if not on_stdout:
         sinks = (*sinks, Sink("text"))
@@ -74,12 +74,12 @@ def parse_outputs(outputs: Sequence[str], known: Sequence[str] = FORMATS) -> tup
     return sinks
 
 
-def _parse_output(output: str, known: Sequence[str]) -> Sink:
+def _parse_output(output: str, formats: Sequence[str]) -> Sink:
     format_name, _, file = output.partition("=")
-    if format_name not in known:
-        near = difflib.get_close_matches(format_name, known, 1)
+    if format_name not in formats:
+        near = difflib.get_close_matches(format_name, formats, 1)
         meant = f"; did you mean `{near[0]}`" if near else ""
-        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(known)}")
+        raise UsageError(f"unknown format `{format_name}`{meant}", hint=f"one of {', '.join(formats)}")
     return Sink(format_name, None if file in ("", "-") else Path(file))
 
 

@@ -50,6 +50,6 @@ def current_date() -> datetime.date:
 
 
 def _open_host(project: Project, options: CommonOptions, meter: JobMeter | None) -> AbstractContextManager[WorkerPool]:
-    from onnxgate.cli.shared.worker_pool import open_host_with_progress  # heavy: no static check needs it
+    from onnxgate.cli.shared.worker_pool import open_pool_with_progress  # heavy: no static check needs it
 
-    return open_host_with_progress(project, options, meter)
+    return open_pool_with_progress(project, options, meter)

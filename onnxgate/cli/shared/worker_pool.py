@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 
-def open_host(
+def open_pool(
     project: Project, options: CommonOptions, progress: Progress | None = None, meter: JobMeter | None = None
 ) -> WorkerPool:
     """Return a pool with the limits of the config; the caller closes it."""
@@ -39,20 +39,20 @@ def open_host(
 
 
 @contextmanager
-def open_host_with_progress(
+def open_pool_with_progress(
     project: Project, options: CommonOptions, meter: JobMeter | None = None
 ) -> Iterator[WorkerPool]:
     """Open the pool with a live progress display if standard error is a terminal."""
-    with open_progress(quiet=options.quiet) as progress, open_host(project, options, progress, meter) as host:
-        yield host
-    print_limit_notes(host, options)
+    with open_progress(quiet=options.quiet) as progress, open_pool(project, options, progress, meter) as pool:
+        yield pool
+    print_limit_notes(pool, options)
 
 
-def print_limit_notes(host: WorkerPool, options: CommonOptions) -> None:
+def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
     """Print notes of the pool: always for an engine that runs unsandboxed, other limits only with `-v`."""
     from onnxgate.core.escape import escape_log_line
 
-    for note in host.notes:
+    for note in pool.notes:
         if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
             click.echo(escape_log_line(f"note: {note}"), err=True)
 

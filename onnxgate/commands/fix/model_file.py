@@ -151,9 +151,9 @@ class FieldMatch:
         """Return the bytes of its message without these fields."""
         inside = self._inside()
         parts: list[Part] = []
-        for each in inside.fields():
-            if each.number not in numbers:
-                parts += inside.span(each.tag, each.end)
+        for field in inside.fields():
+            if field.number not in numbers:
+                parts += inside.span(field.tag, field.end)
         return parts
 
     def _inside(self) -> _Message:
@@ -181,12 +181,12 @@ def _replace_field(message: _Message, field: Field, edits: Edits, depth: int, sh
         return None
     inside = form.message_type if field.wire == LENGTH else None
     edit = edits.get((message.form.name, form.name)) or (edits.get(("", inside.name)) if inside else None)
-    found = FieldMatch(message, field, depth)
-    if edit is not None and (new := edit(found)) is not None:
+    match = FieldMatch(message, field, depth)
+    if edit is not None and (new := edit(match)) is not None:
         return new
     if inside is None or shallow or not _may_contain_edits(inside, frozenset(edits)):
         return None
-    return found.edited(edits)
+    return match.edited(edits)
 
 
 @functools.cache
@@ -237,7 +237,7 @@ def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> 
     if sha256_of(place.file) != place.sha256:
         raise OnnxgateError(f"`{place.file}` was changed by somebody else meanwhile", hint="run `onnxgate fix` again")
     try:
-        kept = _back_up(place, backups)
+        backup = _back_up(place, backups)
         with _temporary_sibling(place.file) as temporary:
             shutil.copyfile(fresh, temporary)
             _copy_permissions(temporary, place.file)
@@ -249,18 +249,18 @@ def replace_model_file(place: ReplacementTarget, fresh: Path, backups: Path) -> 
         raise OnnxgateError(
             f"`{place.file}` cannot be replaced: {why}", hint="the old file is there as it was"
         ) from error
-    return kept
+    return backup
 
 
 def _back_up(place: ReplacementTarget, backups: Path) -> Path:
     """Keep the old file by a hard link if possible: its content has no other name after the replacement."""
-    kept = backups / place.sha256[:16] / place.file.name
-    if kept.exists() and sha256_of(kept) == place.sha256:
-        return kept
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    kept.unlink(missing_ok=True)
-    link_or_copy(place.file, kept)
-    return kept
+    backup = backups / place.sha256[:16] / place.file.name
+    if backup.exists() and sha256_of(backup) == place.sha256:
+        return backup
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    backup.unlink(missing_ok=True)
+    link_or_copy(place.file, backup)
+    return backup
 
 
 @contextmanager

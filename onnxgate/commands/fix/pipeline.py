@@ -86,7 +86,7 @@ def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
 def fix_models(
     request: GateRequest,
     wish: FixOptions,
-    host: WorkerPool,
+    pool: WorkerPool,
     scratch: Path,
     fixes: Sequence[Fix] = FIXES,
     *,
@@ -103,8 +103,8 @@ def fix_models(
     for planned in outcome.planned:
         folder = scratch / str(next(numbers))
         folder.mkdir()
-        workshop = _ModelFixer(request, wish, host, folder, tuple(fixes), outcome, planned, runs)
-        yield replace(workshop.repair(), accepted=len(workshop.answered(accepted=True)))
+        fixer = _ModelFixer(request, wish, pool, folder, tuple(fixes), outcome, planned, runs)
+        yield replace(fixer.repair(), accepted=len(fixer.answered(accepted=True)))
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _ModelFixer:
 
     request: GateRequest
     wish: FixOptions
-    host: WorkerPool
+    pool: WorkerPool
     scratch: Path
     fixes: tuple[Fix, ...]
     before: GateOutcome
@@ -126,16 +126,16 @@ class _ModelFixer:
         fixes = [fix for fix in self.fixes if fix.rules & rules]
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return self._away(findings)
-        trying = FixApplier(self.planned, self.request.project, self.host, self.scratch, unsafe=self.wish.unsafe)
+        applier = FixApplier(self.planned, self.request.project, self.pool, self.scratch, unsafe=self.wish.unsafe)
         try:
-            trial = trying.tried(fixes, rules)
+            trial = applier.tried(fixes, rules)
         except (OSError, UnreadableModel) as error:
             return replace(self._away(findings), reason=f"it cannot be repaired: {error}")
-        told = FixResult(model, "sound", findings, unsafe=tuple(trying.held_back), left=tuple(trying.left))
+        result = FixResult(model, "sound", findings, unsafe=tuple(applier.withheld), left=tuple(applier.left))
         if not trial.changes:
-            state: FixState = "unsafe" if trying.held_back else "left" if trying.left else "sound"
-            return replace(told, state=state, findings=findings if state != "sound" else ())
-        return self._judged(trial, told)
+            state: FixState = "unsafe" if applier.withheld else "left" if applier.left else "sound"
+            return replace(result, state=state, findings=findings if state != "sound" else ())
+        return self._verify(trial, result)
 
     def answered(self, *, accepted: bool) -> tuple[Finding, ...]:
         """Return the findings that have a fix: the accepted ones, or all others."""
@@ -151,34 +151,34 @@ class _ModelFixer:
         reason, hint = self.before.gathered.away.get(self.planned.path, ("it cannot be read", ""))
         return FixResult(self.planned.model, "away", findings, reason=reason, hint=hint)
 
-    def _judged(self, trial: Candidate, told: FixResult) -> FixResult:
+    def _verify(self, trial: Candidate, result: FixResult) -> FixResult:
         changes = [change for _, change in trial.changes]
-        told = replace(
-            told,
+        result = replace(
+            result,
             words=tuple(word for change in changes for word in change.words),
             unlinked=tuple(name for change in changes for name in change.unlinked),
             fresh=trial.model.absolute,
             sha256=self.before.gathered.facts[self.planned.path].sha256,
         )
         old = runnable_original(self.planned, changes, self.scratch / "old")
-        told = replace(told, difference=_diff_with_original(self.planned.path, old, trial.model.absolute))
+        result = replace(result, difference=_diff_with_original(self.planned.path, old, trial.model.absolute))
         if objection := self._objection(trial):
-            return replace(told, state="refuted", reason=objection)
+            return replace(result, state="refuted", reason=objection)
         proof = self._proof(trial, old)
-        told = replace(told, proof=proof)
+        result = replace(result, proof=proof)
         match proof.verdict:
             case "proven":
-                return replace(told, state="repaired")
+                return replace(result, state="repaired")
             case "refuted":
-                return replace(told, state="refuted", reason="it would not compute the same")
+                return replace(result, state="refuted", reason="it would not compute the same")
             case "partly" if self.wish.unsafe:
-                return replace(told, state="repaired")
+                return replace(result, state="repaired")
             case "partly":
-                said = "it is not proven on every locked runtime"
-                return replace(told, state="unproven", reason=said, hint="`--unsafe` writes it all the same")
+                reason = "it is not proven on every locked runtime"
+                return replace(result, state="unproven", reason=reason, hint="`--unsafe` writes it all the same")
             case _:
                 return replace(
-                    told, state="unproven", reason=proof.reason or "it was compared nowhere", hint=proof.hint
+                    result, state="unproven", reason=proof.reason or "it was compared nowhere", hint=proof.hint
                 )
 
     def _objection(self, trial: Candidate) -> str:
@@ -186,12 +186,16 @@ class _ModelFixer:
         checkout = replace(self.request.checkout, models=(trial.model,))
         outcome = pipeline.run(replace(self.request, checkout=checkout))
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in trial.changes))
-        was = {_finding_key(each): {"", *each.runtimes} for each in self._of_model(self.before)}
-        now = [each for each in self._of_model(outcome) if each.rule not in expected and each.level != "note"]
-        come = next((each for each in now if not {"", *each.runtimes} <= was.get(_finding_key(each), set())), None)
+        was = {_finding_key(finding): {"", *finding.runtimes} for finding in self._of_model(self.before)}
+        now = [
+            finding for finding in self._of_model(outcome) if finding.rule not in expected and finding.level != "note"
+        ]
+        come = next(
+            (finding for finding in now if not {"", *finding.runtimes} <= was.get(_finding_key(finding), set())), None
+        )
         if come is not None:
             return f"the result would have another fault: `{come.rule}`: {come.message}"
-        left = {_finding_key(each) for each in now}
+        left = {_finding_key(finding) for finding in now}
         for fix, _ in trial.changes:
             concerned = {key for key in was if key[0] in fix.rules}
             if concerned <= left:
@@ -209,9 +213,9 @@ class _ModelFixer:
             renamed=trial.renamed,
             locked=self.request.lock.models.get(self.planned.path),
         )
-        return verification.verify_fix(pair, self._stands(), self.host, self._feed, self.scratch / "proof")
+        return verification.verify_fix(pair, self._runtimes(), self.pool, self._feed, self.scratch / "proof")
 
-    def _stands(self) -> list[VerificationRuntime]:
+    def _runtimes(self) -> list[VerificationRuntime]:
         runtimes = self.planned.runtimes if self.runs else ()
         pinned, folder = self.request.lock.pinned, self.request.project.folder
         return [
@@ -221,7 +225,7 @@ class _ModelFixer:
 
     def _feed(self, reading: ParsedModel, folder: Path) -> InputCases:
         project = self.request.project
-        call = functools.partial(call_inputs, project, self.host)
+        call = functools.partial(call_inputs, project, self.pool)
         return create_cases(project, self.planned.model, reading, folder, call=call)
 
 
@@ -256,11 +260,11 @@ class FixApplier:
 
     planned: PlannedModel
     project: Project
-    host: WorkerPool
+    pool: WorkerPool
     scratch: Path
     unsafe: bool
     left: list[tuple[str, NoFix]] = field(default_factory=list)
-    held_back: list[str] = field(default_factory=list)  # why changes need `--unsafe`
+    withheld: list[str] = field(default_factory=list)  # why changes need `--unsafe`
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def tried(self, fixes: Sequence[Fix], rules: frozenset[str]) -> Candidate:
@@ -272,18 +276,18 @@ class FixApplier:
         """
         trial = Candidate(self.planned.model)
         for fix in fixes:
-            match self._proposed(fix, trial, rules):
+            match self._propose(fix, trial, rules):
                 case Change() as change if change.unsafe and not self.unsafe:
-                    self.held_back.append(change.unsafe)
+                    self.withheld.append(change.unsafe)
                 case Change() as change:
-                    trial = self._made(trial, fix, change)
+                    trial = self._apply(trial, fix, change)
                 case NoFix() as left:
                     self.left.append((fix.name, left))
                 case None:
                     pass
         return trial
 
-    def _proposed(self, fix: Fix, trial: Candidate, rules: frozenset[str]) -> Change | NoFix | None:
+    def _propose(self, fix: Fix, trial: Candidate, rules: frozenset[str]) -> Change | NoFix | None:
         path = trial.model.absolute
         return fix.propose(
             FixRequest(
@@ -293,11 +297,11 @@ class FixApplier:
                 bounds=self._bounds(),
                 root=model_root(self.project, self.planned.model),
                 scratch=self._folder(),
-                elsewhere=self._elsewhere,
+                elsewhere=self._run_onnx,
             )
         )
 
-    def _made(self, trial: Candidate, fix: Fix, change: Change) -> Candidate:
+    def _apply(self, trial: Candidate, fix: Fix, change: Change) -> Candidate:
         name = self.planned.path
         place = self._folder() / (Path(name).name if Path(name).is_absolute() else name)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -321,11 +325,11 @@ class FixApplier:
         folder.mkdir()
         return folder
 
-    def _elsewhere(self, arguments: Sequence[str]) -> str:
+    def _run_onnx(self, arguments: Sequence[str]) -> str:
         """Run `onnx_subprocess.py`; return "", or why it failed."""
         python = Path(sys.executable)
         job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
-        match self.host.submit(WorkerSpec.of_interpreter("onnx", python), job).result():
+        match self.pool.submit(WorkerSpec.of_interpreter("onnx", python), job).result():
             case Completed(result=CommandResult(status=0)):
                 return ""
             case Completed(result=CommandResult(status=status, log=log)):

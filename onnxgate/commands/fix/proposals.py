@@ -73,6 +73,6 @@ class Fix(Protocol):
     name: str
     rules: frozenset[str]  # the rules that it fixes
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Return the change, or why there is none; None if there is nothing to do."""
         ...

@@ -59,16 +59,16 @@ class VerificationRuntime:
     """A place where the models are run: a locked runtime, or the reference evaluator."""
 
     name: str
-    seat: WorkerSpec
+    spec: WorkerSpec
     levels: tuple[Optimization, ...] = ("all",)
     providers: tuple[str, ...] = ()
     extensions: tuple[str, ...] = ()
     required: bool = True
 
     @classmethod
-    def of_runtime(cls, planned: PlannedRuntime, seat: WorkerSpec) -> VerificationRuntime:
+    def of_runtime(cls, planned: PlannedRuntime, spec: WorkerSpec) -> VerificationRuntime:
         """Return a locked runtime, at all levels of its targets."""
-        return cls(planned.name, seat, planned.levels, planned.providers, planned.extensions, planned.required)
+        return cls(planned.name, spec, planned.levels, planned.providers, planned.extensions, planned.required)
 
     @classmethod
     def of_evaluator(cls) -> VerificationRuntime:
@@ -114,17 +114,17 @@ MakeInputs = Callable[[ParsedModel, Path], InputCases]
 
 
 def verify_fix(
-    pair: ModelPair, stands: Sequence[VerificationRuntime], host: WorkerPool, feed: MakeInputs, scratch: Path
+    pair: ModelPair, runtimes: Sequence[VerificationRuntime], pool: WorkerPool, feed: MakeInputs, scratch: Path
 ) -> Verification:
     """Run both models and compare their outputs. `feed` writes the first input cases into a folder."""
-    return _Verifier(pair, tuple(stands), host, feed, scratch).proof()
+    return _Verifier(pair, tuple(runtimes), pool, feed, scratch).proof()
 
 
 @dataclass(slots=True)
 class _Verifier:
     pair: ModelPair
-    stands: tuple[VerificationRuntime, ...]
-    host: WorkerPool
+    runtimes: tuple[VerificationRuntime, ...]
+    pool: WorkerPool
     feed: MakeInputs
     scratch: Path
     largest: float = 0.0
@@ -135,49 +135,53 @@ class _Verifier:
         fed = self.feed(reading, self._folder())
         if not fed.cases:
             return Verification(reason=f"nothing can be fed to it: {fed.reason}", hint=fed.hint)
-        old = self._results(self._begin(self.pair.old, fed.cases, self.stands))
-        old, cases = self._at_other_sizes(reading, old, fed.cases)
+        old = self._results(self._begin(self.pair.old, fed.cases, self.runtimes))
+        old, cases = self._repeat_at_other_sizes(reading, old, fed.cases)
         if not _has_outputs(old):
-            old += self._evaluated(cases)
+            old += self._run_evaluator(cases)
         if not _has_outputs(old):
             return Verification(
                 cases=len(cases), reason=_explain_no_outputs(old), hint="`onnxgate check` says what is wrong with it"
             )
-        new = self._results(self._begin(self.pair.new, cases, self.stands))
-        holding = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
-        rows = tuple(holding.row(stand.name, stand.levels, required=stand.required) for stand in self.stands)
-        return Verification(rows, len(cases), holding.largest)
+        new = self._results(self._begin(self.pair.new, cases, self.runtimes))
+        comparison = RunComparison(self._parity_model(reading, cases), self.pair.renamed, old, new)
+        rows = tuple(
+            comparison.row(runtime.name, runtime.levels, required=runtime.required) for runtime in self.runtimes
+        )
+        return Verification(rows, len(cases), comparison.largest)
 
-    def _evaluated(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
+    def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
         """Return the run on the reference evaluator, unless it is one of the runtimes."""
         evaluator = VerificationRuntime.of_evaluator()
-        if any(stand.name == evaluator.name for stand in self.stands):
+        if any(runtime.name == evaluator.name for runtime in self.runtimes):
             return []
-        self.stands = (*self.stands, evaluator)
+        self.runtimes = (*self.runtimes, evaluator)
         return self._results(self._begin(self.pair.old, cases, [evaluator]))
 
     def _folder(self) -> Path:
         return self.scratch / str(next(self.numbers))
 
     def _begin(
-        self, model: Path, cases: Sequence[InputCase], stands: Sequence[VerificationRuntime]
+        self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[VerificationRuntime]
     ) -> list[tuple[str, Run, Future[Observation]]]:
         begun = []
-        for stand in stands:
-            jobs = create_runtime_jobs(model, cases, stand.levels, stand.providers, self._folder(), stand.extensions)
-            begun += [(stand.name, job, self.host.submit(stand.seat, job)) for job in jobs]
+        for runtime in runtimes:
+            jobs = create_runtime_jobs(
+                model, cases, runtime.levels, runtime.providers, self._folder(), runtime.extensions
+            )
+            begun += [(runtime.name, job, self.pool.submit(runtime.spec, job)) for job in jobs]
         return begun
 
     def _results(self, begun: Sequence[tuple[str, Run, Future[Observation]]]) -> list[ObservedRun]:
         return [ObservedRun(name, job, future.result()) for name, job, future in begun]
 
-    def _at_other_sizes(
+    def _repeat_at_other_sizes(
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
-        """Return inputs of sizes that the model accepts, if no guessed size does."""
+        """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
         if not failed_runs.has_failed_case(ran) or not failed_runs.needs_sizes(ran, None):
             return ran, cases
-        newest = next(stand for stand in self.stands if stand.name == failed_runs.newest_runtime(ran))
+        newest = next(runtime for runtime in self.runtimes if runtime.name == failed_runs.newest_runtime(ran))
 
         def attempt(setting: Mapping[str, int]) -> list[ObservedRun]:
             fed = create_cases_at(self.pair.model, reading, [setting], self._folder(), self.pair.seed)
@@ -191,7 +195,7 @@ class _Verifier:
         )
         if not fed.cases:
             return ran, cases
-        return self._results(self._begin(self.pair.old, fed.cases, self.stands)), fed.cases
+        return self._results(self._begin(self.pair.old, fed.cases, self.runtimes)), fed.cases
 
     def _parity_model(self, reading: ParsedModel, cases: Sequence[InputCase]) -> ParityModel:
         model = self.pair.model
@@ -213,9 +217,9 @@ def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
 
 
 def _explain_no_outputs(ran: Sequence[ObservedRun]) -> str:
-    first = next((each for each in ran if not isinstance(each.observation, Unavailable)), ran[0])
-    said = "the model as it is runs nowhere, so that there is nothing to compare with"
-    return f"{said}: {first.runtime}: {describe_observation(first.observation)}"
+    first = next((run for run in ran if not isinstance(run.observation, Unavailable)), ran[0])
+    message = "the model as it is runs nowhere, so that there is nothing to compare with"
+    return f"{message}: {first.runtime}: {describe_observation(first.observation)}"
 
 
 ComparisonState = Literal["differs", "unknown", "equal"]
@@ -246,8 +250,8 @@ class RunComparison:
 
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
         """Return the result on one runtime: the worst of its levels."""
-        found = [self._level(runtime, level) for level in levels]
-        state, text = min(found, key=lambda each: WORST_FIRST.index(each[0]))
+        results = [self._level(runtime, level) for level in levels]
+        state, text = min(results, key=lambda state_text: WORST_FIRST.index(state_text[0]))
         return RuntimeComparison(runtime, text, state, required)
 
     def _level(self, runtime: str, level: str) -> _StateText:
@@ -260,11 +264,11 @@ class RunComparison:
         if now is None:
             return "unknown", f"gives nothing, before and after: {describe_observation(new.observation)}"
         if before is not None:
-            return self._held(runtime, level, now, before)
+            return self._compare(runtime, level, now, before)
         other = self._elsewhere(runtime, level)
         if other is None:
             return "unknown", "runs now, and there is nothing to compare with"
-        state, text = self._held(runtime, level, now, other[1])
+        state, text = self._compare(runtime, level, now, other[1])
         return state, f"runs now; beside the old one on {other[0]}: {text}"
 
     def _elsewhere(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
@@ -276,8 +280,8 @@ class RunComparison:
                 return name, outputs
         return None
 
-    def _held(self, runtime: str, level: str, new: RunOutputs, old: RunOutputs) -> _StateText:
-        new = self._called_as_before(new)
+    def _compare(self, runtime: str, level: str, new: RunOutputs, old: RunOutputs) -> _StateText:
+        new = self._with_old_names(new)
         missing = sorted(case for case, _ in old.paths.keys() - new.paths.keys())
         if old.names != new.names:
             return "differs", "it gives other outputs"
@@ -291,24 +295,24 @@ class RunComparison:
         unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
         if not unlike:
             return "equal", "equal bit for bit"
-        now, then = (RunOutputs(each.names, {key: each.paths[key] for key in unlike}) for each in (new, old))
+        now, then = (RunOutputs(outputs.names, {key: outputs.paths[key] for key in unlike}) for outputs in (new, old))
         return self._near(compare_runtimes(self.model, runtime, {level: now}, "before", {level: then}), unlike)
 
     def _near(self, comparisons: Sequence[Comparison], keys: set[CaseOutput]) -> _StateText:
-        """Return the outputs that are not bit-identical, and if they are within tolerance."""
-        found = [difference for comparison in comparisons for difference in comparison.differences]
-        wrong = next((each for each in found if not each.agrees), None)
+        """Compare outputs that are not bit-identical, within tolerance."""
+        differences = [difference for comparison in comparisons for difference in comparison.differences]
+        wrong = next((difference for difference in differences if not difference.agrees), None)
         if wrong is not None:
             what = wrong.detail or f"{wrong.metric} is {wrong.value:.3g}, and {wrong.bound:.3g} is allowed"
             return "differs", f"output `{wrong.output}` of `{wrong.case}` differs: {what}"
-        if left := sorted(keys - {(each.case, each.output) for each in found}):
+        if left := sorted(keys - {(each.case, each.output) for each in differences}):
             return "unknown", f"output `{left[0][1]}` of `{left[0][0]}` cannot be compared"
-        largest = max((each.value for each in found if each.metric == "worst_abs"), default=0.0)
+        largest = max((each.value for each in differences if each.metric == "worst_abs"), default=0.0)
         self.largest = max(self.largest, largest)
         return "equal", f"equal within its tolerance, at most {largest:.2g} apart"
 
-    def _called_as_before(self, new: RunOutputs) -> RunOutputs:
-        """The outputs by the names that they had; a container's layout has its name and a word more."""
+    def _with_old_names(self, new: RunOutputs) -> RunOutputs:
+        """Return the outputs by their old names; the name of a container's layout has one more word."""
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -323,7 +327,7 @@ def _reference_rank(name: str) -> tuple[bool, Any]:
 
 
 def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
-    return next(each for each in ran if each.runtime == name and each.job.optimization == level)
+    return next(run for run in ran if run.runtime == name and run.job.optimization == level)
 
 
 def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
@@ -341,7 +345,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """The element type; words are words, however long. "" where numpy has none for it."""
+    """Return the element type; strings of any length are one type. "" if numpy has none for it."""
     if path is None:
         return ""
     dtype = _load_array(path).dtype

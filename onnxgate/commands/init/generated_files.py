@@ -299,16 +299,16 @@ def _find_unreached_models(root: Path, models: Sequence[str]) -> list[str]:
 
 def _write_git_setting(root: Path, tell: PrintAction, *, keeps: bool) -> Iterator[str]:
     """`keeps`: git keeps descriptions. With Git LFS it would go on showing a pointer after its content was fetched."""
-    command, kept = _textconv_command(), "true" if keeps else "false"
+    command, cached = _textconv_command(), "true" if keeps else "false"
     there = _read_git_setting(root, TEXTCONV_KEY)
     if there and there != command and "onnxgate" not in there:
         tell("kept", f"git's setting {TEXTCONV_KEY}, which is `{there}`")
         yield f"let git describe models by onnxgate: `git config {TEXTCONV_KEY} '{command}'`"
         return
-    if there == command and _read_git_setting(root, CACHE_KEY) == kept:
+    if there == command and _read_git_setting(root, CACHE_KEY) == cached:
         tell("kept", f"git's setting {TEXTCONV_KEY}, which is the same")
         return
-    for name, value in ((TEXTCONV_KEY, command), (CACHE_KEY, kept)):
+    for name, value in ((TEXTCONV_KEY, command), (CACHE_KEY, cached)):
         if repository.read_git_output(root, "config", "--local", name, value) is None:
             yield f"git could not be told: `git config {name} '{value}'`"
             return

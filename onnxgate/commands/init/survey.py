@@ -106,9 +106,9 @@ def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
     """Return the requirements of the first file that names torch."""
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):
-            found = tuple(_read_requirements(path))
-            if any(requirement.startswith("torch") for requirement in found):
-                return found, path.relative_to(folder).as_posix()
+            requirements = tuple(_read_requirements(path))
+            if any(requirement.startswith("torch") for requirement in requirements):
+                return requirements, path.relative_to(folder).as_posix()
     return (), ""
 
 
@@ -190,8 +190,8 @@ class _ParsedScript:
 
     def calls(self) -> Iterator[ast.Call]:
         """Yield every export, in the order of the file."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
-        yield from sorted((c for c in found if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        yield from sorted((c for c in calls if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
 
     def _name(self, expression: ast.expr) -> str:
         match expression:

@@ -45,7 +45,7 @@ class ToleranceMeasurement:
 
 
 def measure_source_tolerances(
-    project: Project, models: Sequence[SelectedModel], host: WorkerPool
+    project: Project, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> ToleranceMeasurement:
     """
     Measure the tolerance of each model that has a source.
@@ -64,12 +64,12 @@ def measure_source_tolerances(
         project.folder, project.config.toolchain, required_frameworks(project.config, project.folder)
     )
     with temporary_folder() as scratch:
-        asked = [
-            (model, *_submit_source(project, model, python, Path(scratch) / str(index), host))
+        submitted = [
+            (model, *_submit_source(project, model, python, Path(scratch) / str(index), pool))
             for index, model in enumerate(sourced)
             if _is_present(model, measurement)
         ]
-        for model, outputs, answer in asked:
+        for model, outputs, answer in submitted:
             _record_tolerance(measurement, model, outputs, answer.result())
     return measurement
 
@@ -83,7 +83,7 @@ class QuantizationMeasurement:
 
 
 def measure_quantized_models(
-    project: Project, lock: Lock, models: Sequence[SelectedModel], host: WorkerPool
+    project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> QuantizationMeasurement:
     """
     Compare each model with `quantized-from` with its float model, on the newest locked runtime.
@@ -94,11 +94,11 @@ def measure_quantized_models(
     record = QuantizationMeasurement()
     quantized = [model for model in models if model.settings.quantized_from is not None]
     with temporary_folder() as scratch:
-        host.show(Path(scratch), *(each.absolute.parent for each in quantized))
+        pool.show(Path(scratch), *(model.absolute.parent for model in quantized))
         folders = (Path(scratch) / str(index) for index in itertools.count())
         for planned in plan_models(project, lock, quantized):
             try:
-                record.figures[planned.path] = _measure_quantized_model(project, lock, planned, host, folders)
+                record.figures[planned.path] = _measure_quantized_model(project, lock, planned, pool, folders)
                 record.notes += _note_low_quality(planned.path, record.figures[planned.path])
             except IncomparableError as reason:
                 record.notes.append(f"`{planned.path}` was not held against its float model: {reason}")
@@ -107,35 +107,39 @@ def measure_quantized_models(
 
 def _note_low_quality(path: str, figures: Mapping[str, MeasuredQuantization]) -> Iterator[str]:
     """Yield notes about recorded figures that would be findings without the record."""
-    for output, kept in figures.items():
-        if kept.sqnr_db < FLOAT_BOUNDS.sqnr_db or kept.cosine < FLOAT_BOUNDS.cosine or kept.top1 < FLOAT_BOUNDS.top1:
-            said = f"{kept.sqnr_db:g} dB, cosine {kept.cosine:g}, argmax {kept.top1:.1%}"
-            yield f"output `{output}` of `{path}` keeps {said}; recorded, that much is accepted from now on"
+    for output, figure in figures.items():
+        if (
+            figure.sqnr_db < FLOAT_BOUNDS.sqnr_db
+            or figure.cosine < FLOAT_BOUNDS.cosine
+            or figure.top1 < FLOAT_BOUNDS.top1
+        ):
+            values = f"{figure.sqnr_db:g} dB, cosine {figure.cosine:g}, argmax {figure.top1:.1%}"
+            yield f"output `{output}` of `{path}` keeps {values}; recorded, that much is accepted from now on"
 
 
 def _measure_quantized_model(
-    project: Project, lock: Lock, planned: PlannedModel, host: WorkerPool, folders: Iterator[Path]
+    project: Project, lock: Lock, planned: PlannedModel, pool: WorkerPool, folders: Iterator[Path]
 ) -> dict[str, MeasuredQuantization]:
     model = planned.model
     if what := "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute):
         raise IncomparableError(f"it is {what}")
     reading = read_model(model.absolute, model.path)
-    fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, host))
+    fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, pool))
     if not fed.cases:
         raise IncomparableError(fed.reason)
 
     def submit(runtime: PlannedRuntime, job: Run) -> Future[Observation]:
-        return host.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job)
+        return pool.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job)
 
     quantizing = FloatComparison(project, submit, lambda: next(folders))
     real = quantizing.run_float(QuantizedModel(model, reading, fed.cases, planned.runtimes))
     answer = quantizing.run(real.runtime, model.absolute, fed.cases, "all").result()
     outputs = list_outputs(fed.cases, require_run_result(answer, f"`{model.path}`"))
     pairs = _pair_outputs(fed.cases, outputs, real.outputs)
-    found = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
-    if not found:
+    figures = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
+    if not figures:
         raise IncomparableError("no output of it is a number in both")
-    return found
+    return figures
 
 
 def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutputs) -> Iterator[tuple[Arrays, Arrays]]:
@@ -147,10 +151,10 @@ def _pair_outputs(cases: Sequence[InputCase], ours: RunOutputs, theirs: RunOutpu
             name: (ours.paths.get((case.name, name)), theirs.paths.get((case.name, other)))
             for name, other in names.items()
         }
-        whole = {name: (one, two) for name, (one, two) in paths.items() if one is not None and two is not None}
+        complete = {name: (one, two) for name, (one, two) in paths.items() if one is not None and two is not None}
         yield (
-            {name: np.load(one, allow_pickle=False) for name, (one, _) in whole.items()},
-            {name: np.load(two, allow_pickle=False) for name, (_, two) in whole.items()},
+            {name: np.load(one, allow_pickle=False) for name, (one, _) in complete.items()},
+            {name: np.load(two, allow_pickle=False) for name, (_, two) in complete.items()},
         )
 
 
@@ -162,14 +166,14 @@ def _is_present(model: SelectedModel, measurement: ToleranceMeasurement) -> bool
 
 
 def _submit_source(
-    project: Project, model: SelectedModel, python: Path, scratch: Path, host: WorkerPool
+    project: Project, model: SelectedModel, python: Path, scratch: Path, pool: WorkerPool
 ) -> tuple[tuple[str, ...], Future[Observation]]:
     reading = read_model(model.absolute, model.path)
-    fed = create_cases(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, host))
+    fed = create_cases(project, model, reading, scratch / "inputs", call=functools.partial(call_inputs, project, pool))
     planned = PlannedModel(model, ())
     job = jobs.plan_source_run(project, planned, python, scratch / "export", fed.cases, float64=True)
     names = tuple(value.name for value in reading.facts.outputs)
-    return names, host.submit(jobs.create_toolchain_spec(python), job)
+    return names, pool.submit(jobs.create_toolchain_spec(python), job)
 
 
 def _record_tolerance(
@@ -179,11 +183,11 @@ def _record_tolerance(
     if not isinstance(result, ExportResult) or not result.eager64:
         measurement.notes.append(f"`{model.path}` was not measured: {_explain_missing_tolerance(answer)}")
         return
-    found = measure_tolerance(_pair_precisions(outputs, result))
-    if not found:
+    tolerances = measure_tolerance(_pair_precisions(outputs, result))
+    if not tolerances:
         measurement.notes.append(f"`{model.path}` was not measured: no output of it is a number in both precisions")
         return
-    measurement.tolerances[model.path] = found
+    measurement.tolerances[model.path] = tolerances
 
 
 def _explain_missing_tolerance(answer: Observation) -> str:

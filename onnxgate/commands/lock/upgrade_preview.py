@@ -66,8 +66,8 @@ class OutputStore:
         """Store the outputs of one model."""
         self.models[model.path] = model
         for runtime, levels in collect_outputs(ran).items():
-            kept = {level: self._kept(outputs) for level, outputs in levels.items()}
-            self.outputs[model.path, runtime] = kept
+            stored_levels = {level: self._kept(outputs) for level, outputs in levels.items()}
+            self.outputs[model.path, runtime] = stored_levels
 
     def gave(self, model: str, runtime: str) -> RuntimeOutputs:
         """Return the stored outputs of one model on one runtime; without levels if there are none."""
@@ -113,19 +113,19 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
     come = {runtime for name in names.values() for runtime in name.come}
     cells = {(cell.model, cell.runtime): cell for cell in after.cells}
     arrivals = tuple(
-        _compare_added_runtime(cells[path, runtime], each, after, today, (past, now))
-        for path, each in sorted(names.items())
-        for runtime in sorted(each.come, key=runtime_sort_key)
+        _compare_added_runtime(cells[path, runtime], changes, after, today, (past, now))
+        for path, changes in sorted(names.items())
+        for runtime in sorted(changes.come, key=runtime_sort_key)
         if (path, runtime) in cells
     )
-    told = {_finding_key(finding) for arrival in arrivals for finding in arrival.breaks}
+    reported_keys = {_finding_key(finding) for arrival in arrivals for finding in arrival.breaks}
     return Preview(
         pins=describe_lock_changes(old, new),
         arrivals=arrivals,
         others=tuple(
             reported_finding
             for reported_finding in _reported_findings(after)
-            if reported_finding.runtimes and _finding_key(reported_finding) not in today | told
+            if reported_finding.runtimes and _finding_key(reported_finding) not in today | reported_keys
         ),
         repairs=tuple(
             reported_finding
@@ -139,7 +139,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
             for reported_finding in _reported_findings(after)
             if not reported_finding.runtimes or _finding_key(reported_finding) in today
         ),
-        undecided=tuple(each for each in before.undecided if each not in after.undecided),
+        undecided=tuple(incomplete for incomplete in before.undecided if incomplete not in after.undecided),
         after=after,
     )
 
@@ -170,7 +170,7 @@ _NO_RUNTIMES = _RuntimeChanges({}, {})
 
 def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByName]:
     planned = plan_models(request.project, lock, request.models)
-    return {each.path: {one.name: one.runtime for one in each.runtimes} for each in planned}
+    return {planned_model.path: {one.name: one.runtime for one in planned_model.runtimes} for planned_model in planned}
 
 
 def _is_already_present(finding: Finding, names: _RuntimeChanges) -> bool:
@@ -180,7 +180,9 @@ def _is_already_present(finding: Finding, names: _RuntimeChanges) -> bool:
 
 def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
     """Return if the finding is known to be on none of the added runtimes."""
-    open_ones = [each for each in (*after.undecided, *after.skipped) if each.model in ("", finding.model)]
+    open_ones = [
+        incomplete for incomplete in (*after.undecided, *after.skipped) if incomplete.model in ("", finding.model)
+    ]
     return not any(
         open_one.runtime in come or (bool(come) and not open_one.runtime and open_one.stage == finding.stage)
         for open_one in open_ones
@@ -201,7 +203,7 @@ def _finding_key(finding: Finding) -> FindingKey:
 
 
 def _compare_added_runtime(
-    cell: Cell, names: _RuntimeChanges, after: Report, today: set[FindingKey], given: tuple[OutputStore, OutputStore]
+    cell: Cell, names: _RuntimeChanges, after: Report, today: set[FindingKey], stores: tuple[OutputStore, OutputStore]
 ) -> AddedRuntime:
     model, runtime = cell.model, cell.runtime
     concerned = [
@@ -210,13 +212,13 @@ def _compare_added_runtime(
         if reported_finding.model == model and runtime in reported_finding.runtimes
     ]
     before = names.before(runtime)
-    past, now = given
+    past, now = stores
     outputs, unlike = _measure_output_changes(now.models.get(model), past.gave(model, before), now.gave(model, runtime))
     return AddedRuntime(
         model=model,
         runtime=runtime,
         state=cell.state,
-        breaks=tuple(each for each in concerned if _finding_key(each) not in today),
+        breaks=tuple(finding for finding in concerned if _finding_key(finding) not in today),
         outputs=outputs,
         before=before,
         unlike=unlike,
@@ -229,7 +231,7 @@ def _measure_output_changes(
     """Return the largest change of each output, or why there is none."""
     if not then.runtime:
         return (), "no runtime of this engine is locked yet"
-    missing = [each.runtime for each in (now, then) if not each.levels]
+    missing = [outputs.runtime for outputs in (now, then) if not outputs.levels]
     if missing or model is None:
         return (), f"it gave no outputs on {' and '.join(missing)}"
     comparisons = compare_runtimes(model, now.runtime, now.levels, then.runtime, then.levels)

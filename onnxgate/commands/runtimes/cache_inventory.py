@@ -30,24 +30,25 @@ PREPARE_HINT = "`onnxgate runtimes prepare` makes it"
 
 def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
     """Return each runtime once, with the targets that lock it."""
-    found: dict[LockedRuntime, list[str]] = {}
+    targets_by_runtime: dict[LockedRuntime, list[str]] = {}
     for name, target in sorted(lock.targets.items()):
         for runtime in target.runtimes:
-            found.setdefault(runtime, []).append(name)
-    return {runtime: tuple(names) for runtime, names in found.items()}
+            targets_by_runtime.setdefault(runtime, []).append(name)
+    return {runtime: tuple(names) for runtime, names in targets_by_runtime.items()}
 
 
 def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
     """Return the state of each runtime; `folder` is that of the config. Nothing is made or fetched."""
     together = DiskUsage()
     runtimes = targets_of(lock)
-    found = [
-        _inspect_environment(each, names, lock, folder, environments, together) for each, names in runtimes.items()
+    environment_list = [
+        _inspect_environment(runtime, names, lock, folder, environments, together)
+        for runtime, names in runtimes.items()
     ]
     pythons = sorted({runtime.python for runtime in runtimes if runtime.python}, key=_version_key)
     return Inventory(
         cache=str(cache),
-        runtimes=tuple(found),
+        runtimes=tuple(environment_list),
         interpreters=tuple(_inspect_interpreter(python, environments) for python in pythons),
         size_bytes=together.size_bytes,
         freed_bytes=together.freed_bytes,
@@ -73,7 +74,7 @@ def _inspect_environment(
     environments: Environments,
     together: DiskUsage,
 ) -> Environment:
-    known = Environment(
+    environment_state = Environment(
         runtime=runtime.name,
         targets=targets,
         engine=runtime.engine,
@@ -84,17 +85,17 @@ def _inspect_environment(
     if runtime.environment:
         path = environment_path(folder, runtime.environment)
         there = interpreter_in(path) is not None
-        return replace(known, state="own", folder=str(path), reason="" if there else "there is no Python")
+        return replace(environment_state, state="own", folder=str(path), reason="" if there else "there is no Python")
     try:
         slot = environments.slot_of(runtime, lock.pinned)
     except UnavailableError as error:
-        return replace(known, reason=error.message, hint=error.hint or "")
+        return replace(environment_state, reason=error.message, hint=error.hint or "")
     size = DiskUsage()
     size.add(slot.folder)
     together.add(slot.folder)
     state, reason, hint = _slot_state(slot)
     return replace(
-        known,
+        environment_state,
         state=state,
         reason=reason,
         hint=hint,
@@ -137,10 +138,10 @@ class Pruner:
         """Remove from all known folders of the cache."""
         removed: dict[str, int] = {}
         in_use: list[str] = []
-        kept = 0
+        kept_count = 0
         for environment in self._environments():
             if environment in self._named or _last_used(environment) >= self._before:
-                kept += 1
+                kept_count += 1
             elif self._take(environment):
                 removed[environment.name] = 1
             else:
@@ -148,7 +149,7 @@ class Pruner:
         for name in PRUNABLE_FOLDERS:
             count = sum(self._take_entry(entry) for entry in self._old(self._cache / name))
             removed.update({name: count} if count else {})
-        return PruneResult(removed, tuple(in_use), kept, self._sizes.size_bytes, self._sizes.freed_bytes)
+        return PruneResult(removed, tuple(in_use), kept_count, self._sizes.size_bytes, self._sizes.freed_bytes)
 
     def _environments(self) -> list[Path]:
         folder = self._cache / ENVIRONMENTS_FOLDER
@@ -189,11 +190,11 @@ class Pruner:
             self._sizes.add(environment)
             return True
         ready = environment / "ready.json"
-        said = ready.read_bytes() if ready.is_file() else None
+        marker = ready.read_bytes() if ready.is_file() else None
         ready.unlink(missing_ok=True)
         if storage.is_in_use(environment):  # somebody came before it was no longer ready
-            if said is not None:
-                ready.write_bytes(said)
+            if marker is not None:
+                ready.write_bytes(marker)
             return False
         self._sizes.add(environment)
         _remove_path(environment)
@@ -204,7 +205,7 @@ class Pruner:
 def _last_used(environment: Path) -> float:
     """Return when it was last made or used."""
     return max(
-        _modified_at(each) for each in (environment / "ready.json", storage.lease_folder(environment), environment)
+        _modified_at(path) for path in (environment / "ready.json", storage.lease_folder(environment), environment)
     )
 
 
@@ -245,8 +246,10 @@ class DiskUsage:
 
     def add(self, path: Path) -> None:
         """Count a file, or a folder with all below it; links are not followed."""
-        for found in _walk_files(path):
-            entry = self._files.setdefault((found.st_dev, found.st_ino), [_allocated_bytes(found), found.st_nlink, 0])
+        for file_stat in _walk_files(path):
+            entry = self._files.setdefault(
+                (file_stat.st_dev, file_stat.st_ino), [_allocated_bytes(file_stat), file_stat.st_nlink, 0]
+            )
             entry[2] += 1
 
     @property
@@ -260,9 +263,9 @@ class DiskUsage:
         return sum(size for size, names, seen in self._files.values() if seen >= names)
 
 
-def _allocated_bytes(found: os.stat_result) -> int:
-    blocks = getattr(found, "st_blocks", None)
-    return found.st_size if blocks is None else int(blocks) * 512
+def _allocated_bytes(file_stat: os.stat_result) -> int:
+    blocks = getattr(file_stat, "st_blocks", None)
+    return file_stat.st_size if blocks is None else int(blocks) * 512
 
 
 def _walk_files(path: Path) -> Iterator[os.stat_result]:

@@ -55,10 +55,10 @@ class Wrong:
     def __init__(self, edit: Callable[[onnx.ModelProto], object]) -> None:
         self.edit = edit
 
-    def propose(self, asked: FixRequest) -> Change:
+    def propose(self, request: FixRequest) -> Change:
         """The model with the stamp lowered, and edited."""
         proto = onnx.ModelProto()
-        proto.CopyFrom(asked.proto)
+        proto.CopyFrom(request.proto)
         proto.ir_version = 10
         self.edit(proto)
         return Change((proto.SerializeToString(),), ("all is well",))

@@ -31,15 +31,15 @@ class ExternalData:
     name = "external-data"
     rules = frozenset({"external-data-escapes", "external-data-refused", "data-file-added"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """One file in place of several."""
         try:
-            places = [_locate_data(asked, tensor) for tensor in _external_tensors(asked)]
+            places = [_locate_data(request, tensor) for tensor in _external_tensors(request)]
             if not places:
                 return None
-            parts = rewrite_fields(asked.path, {("", "TensorProto"): lambda found: _inline_tensor(asked, found)})
-            beyond = any(classify_layout(asked.path, place.location) in _UNREADABLE_LAYOUTS for place in places)
-            stand_in = _make_runnable_copy(asked) if beyond else None
+            parts = rewrite_fields(request.path, {("", "TensorProto"): lambda match: _inline_tensor(request, match)})
+            beyond = any(classify_layout(request.path, place.location) in _UNREADABLE_LAYOUTS for place in places)
+            stand_in = _make_runnable_copy(request) if beyond else None
         except _NotInlinableError as reason:
             return NoFix(*reason.args)
         if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
@@ -71,13 +71,13 @@ class _DataRange:
     length: int
 
 
-def _external_tensors(asked: FixRequest) -> list[TensorProto]:
-    return [tensor for _, tensor in iter_tensors(asked.proto) if is_external(tensor)]
+def _external_tensors(request: FixRequest) -> list[TensorProto]:
+    return [tensor for _, tensor in iter_tensors(request.proto) if is_external(tensor)]
 
 
-def _locate_data(asked: FixRequest, tensor: TensorProto) -> _DataRange:
+def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
     location, needed = read_external_entries(tensor).get("location", ""), required_bytes(tensor)
-    file = _resolve_data_file(asked, location)
+    file = _resolve_data_file(request, location)
     try:
         start, length = read_data_range(tensor)
     except ValueError as error:
@@ -89,15 +89,15 @@ def _locate_data(asked: FixRequest, tensor: TensorProto) -> _DataRange:
     return _DataRange(location, file, start, needed)
 
 
-def _resolve_data_file(asked: FixRequest, location: str) -> Path:
+def _resolve_data_file(request: FixRequest, location: str) -> Path:
     """Return the data file. One outside of the repository is not read, whatever the model states."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
         raise _NotInlinableError("it does not say where its data are")
-    real = Path(os.path.realpath(asked.path.parent / location))
-    if not real.is_relative_to(os.path.realpath(asked.root)):
-        said = f"`{location}` lies outside of the repository, and onnxgate does not read it"
+    real = Path(os.path.realpath(request.path.parent / location))
+    if not real.is_relative_to(os.path.realpath(request.root)):
+        message = f"`{location}` lies outside of the repository, and onnxgate does not read it"
         raise _NotInlinableError(
-            said, "copy the file into the repository if it belongs to the model, or export it again"
+            message, "copy the file into the repository if it belongs to the model, or export it again"
         )
     try:
         if not stat.S_ISREG(real.stat().st_mode):
@@ -111,43 +111,43 @@ def _resolve_data_file(asked: FixRequest, location: str) -> Path:
     return real
 
 
-def _parse_external_tensor(found: FieldMatch) -> TensorProto | None:
+def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
     """Return the tensor if its data are external."""
-    said = [field.value for field in found.inner() if field.number == _DATA_LOCATION]
-    if not said or said[-1] != _LOCATION_EXTERNAL:
+    locations = [field.value for field in match.inner() if field.number == _DATA_LOCATION]
+    if not locations or locations[-1] != _LOCATION_EXTERNAL:
         return None
-    if found.field.end - found.field.start > _MAX_HEADER_BYTES:
+    if match.field.end - match.field.start > _MAX_HEADER_BYTES:
         raise _NotInlinableError("a tensor holds data and says that they are elsewhere", "export the model again")
-    return TensorProto.FromString(found.content())
+    return TensorProto.FromString(match.content())
 
 
-def _inline_tensor(asked: FixRequest, found: FieldMatch) -> list[Part] | None:
-    tensor = _parse_external_tensor(found)
+def _inline_tensor(request: FixRequest, match: FieldMatch) -> list[Part] | None:
+    tensor = _parse_external_tensor(match)
     if tensor is None:
         return None
-    place = _locate_data(asked, tensor)
+    place = _locate_data(request, tensor)
     data: list[Part] = [Span(place.file, place.start, place.start + place.length)] if place.length else []
-    return found.replaced([*found.without(_DATA_FIELDS), *length_delimited_field(_RAW_DATA, data)])
+    return match.replaced([*match.without(_DATA_FIELDS), *length_delimited_field(_RAW_DATA, data)])
 
 
-def _make_runnable_copy(asked: FixRequest) -> RunnableCopy:
+def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
     """Return a copy with its data files in its folder, ranges untouched, for runtimes to read."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
-    def relocated(found: FieldMatch) -> list[Part] | None:
-        tensor = _parse_external_tensor(found)
+    def relocated(match: FieldMatch) -> list[Part] | None:
+        tensor = _parse_external_tensor(match)
         if tensor is None:
             return None
         location = read_external_entries(tensor)["location"]
         name = names.setdefault(location, _unique_name(PurePosixPath(location).name, set(names.values())))
-        files[name] = _resolve_data_file(asked, location)
+        files[name] = _resolve_data_file(request, location)
         for entry in tensor.external_data:
             if entry.key == "location":
                 entry.value = name
-        return found.replaced([tensor.SerializeToString()])
+        return match.replaced([tensor.SerializeToString()])
 
-    return RunnableCopy(rewrite_fields(asked.path, {("", "TensorProto"): relocated}), files)
+    return RunnableCopy(rewrite_fields(request.path, {("", "TensorProto"): relocated}), files)
 
 
 def _unique_name(name: str, taken: set[str]) -> str:

@@ -23,23 +23,23 @@ class MissingTypes:
     name = "missing-types"
     rules = frozenset({"invalid-model"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Add the types that ONNX's own inference finds for outputs."""
         lacking = {
             value.name: value
-            for value in (*asked.proto.graph.output, *asked.proto.graph.value_info)
+            for value in (*request.proto.graph.output, *request.proto.graph.value_info)
             if _lacks_type(value)
         }
         if not lacking:
             return None
-        inferred, wrong = _infer_types(asked, set(lacking))
-        known = {name: value for name, value in inferred.items() if name in lacking and not _lacks_type(value)}
-        if wrong or not known:
+        inferred, wrong = _infer_types(request, set(lacking))
+        inferred_types = {name: value for name, value in inferred.items() if name in lacking and not _lacks_type(value)}
+        if wrong or not inferred_types:
             names = ", ".join(f"`{name}`" for name in sorted(lacking))
             return NoFix(
                 f"shape inference does not tell the type of {names}{f' ({wrong})' if wrong else ''}", TYPE_HINT
             )
-        return _add_types(asked, known)
+        return _add_types(request, inferred_types)
 
 
 def _lacks_type(value: ValueInfoProto) -> bool:
@@ -49,48 +49,50 @@ def _lacks_type(value: ValueInfoProto) -> bool:
     return kind is None
 
 
-def _add_types(asked: FixRequest, known: dict[str, ValueInfoProto]) -> Change:
-    def filled(found: FieldMatch) -> list[Part] | None:
-        value = ValueInfoProto.FromString(found.content())
-        if value.name not in known or not _lacks_type(value):
+def _add_types(request: FixRequest, inferred_types: dict[str, ValueInfoProto]) -> Change:
+    def filled(match: FieldMatch) -> list[Part] | None:
+        value = ValueInfoProto.FromString(match.content())
+        if value.name not in inferred_types or not _lacks_type(value):
             return None
-        value.type.CopyFrom(known[value.name].type)
-        return found.replaced([value.SerializeToString()])
+        value.type.CopyFrom(inferred_types[value.name].type)
+        return match.replaced([value.SerializeToString()])
 
-    def graph(found: FieldMatch) -> list[Part]:
-        return found.edited({("GraphProto", "output"): filled, ("GraphProto", "value_info"): filled}, shallow=True)
+    def graph(match: FieldMatch) -> list[Part]:
+        return match.edited({("GraphProto", "output"): filled, ("GraphProto", "value_info"): filled}, shallow=True)
 
     return Change(
-        rewrite_fields(asked.path, {("ModelProto", "graph"): graph}),
-        tuple(f"`{name}` says its type and shape: {_render_type(value)}" for name, value in sorted(known.items())),
+        rewrite_fields(request.path, {("ModelProto", "graph"): graph}),
+        tuple(
+            f"`{name}` says its type and shape: {_render_type(value)}" for name, value in sorted(inferred_types.items())
+        ),
         follows=frozenset({"output-type-changed", "output-shape-changed"}),
     )
 
 
-def _infer_types(asked: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
+def _infer_types(request: FixRequest, lacking: set[str]) -> tuple[dict[str, ValueInfoProto], str]:
     """Return the inferred type of each value, or why there is none."""
-    given, made = asked.scratch / "given.onnx", asked.scratch / "inferred.onnx"
-    given.write_bytes(_drop_untyped_values(copy_for_checker(asked.proto, asked.path), lacking).SerializeToString())
-    if wrong := asked.elsewhere(["infer", str(given), str(made)]):
+    source, output = request.scratch / "given.onnx", request.scratch / "inferred.onnx"
+    source.write_bytes(_drop_untyped_values(copy_for_checker(request.proto, request.path), lacking).SerializeToString())
+    if wrong := request.elsewhere(["infer", str(source), str(output)]):
         return {}, wrong
-    proto = ModelProto.FromString(made.read_bytes())
+    proto = ModelProto.FromString(output.read_bytes())
     return {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}, ""
 
 
 def _drop_untyped_values(proto: ModelProto, lacking: set[str]) -> ModelProto:
     """Remove empty entries of inner values: inference merges its result with them, and fails."""
-    kept = [value for value in proto.graph.value_info if value.name not in lacking]
+    typed_values = [value for value in proto.graph.value_info if value.name not in lacking]
     holder = type(proto.graph)()
-    holder.value_info.extend(kept)
+    holder.value_info.extend(typed_values)
     proto.graph.ClearField("value_info")
     proto.graph.value_info.extend(holder.value_info)
     return proto
 
 
 def _render_type(value: ValueInfoProto) -> str:
-    (told,) = read_value_infos([value])
-    shape = "" if told.shape is None else f" [{', '.join(map(str, told.shape))}]"
-    return f"{told.type}{shape}"
+    (value_info,) = read_value_infos([value])
+    shape = "" if value_info.shape is None else f" [{', '.join(map(str, value_info.shape))}]"
+    return f"{value_info.type}{shape}"
 
 
 _NODE_FIELD = 1
@@ -104,9 +106,9 @@ class Passthrough:
     name = "passthrough"
     rules = frozenset({"input-passthrough"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Add one node for each such output. The input keeps the name, the node gets a new one."""
-        proto = asked.proto
+        proto = request.proto
         passed = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
         wanted = [value for value in proto.graph.output if value.name in passed]
         if not wanted:
@@ -114,44 +116,44 @@ class Passthrough:
         opset = read_opsets(proto).get("ai.onnx", 0)
         kinds = {str(value.type.WhichOneof("value")) for value in wanted}
         if not opset or any(opset < _IDENTITY_SINCE.get(kind, 1) for kind in kinds):
-            said = "the model imports no opset of `ai.onnx`" if not opset else f"`Identity` of opset {opset} cannot"
+            reason = "the model imports no opset of `ai.onnx`" if not opset else f"`Identity` of opset {opset} cannot"
             return NoFix(
-                f"no `Identity` can be put there: {said}", "export the model with a copy in place of the input"
+                f"no `Identity` can be put there: {reason}", "export the model with a copy in place of the input"
             )
-        return _insert_identities(asked, passed, [value.name for value in wanted])
+        return _insert_identities(request, passed, [value.name for value in wanted])
 
 
-def _insert_identities(asked: FixRequest, passed: set[str], names: list[str]) -> Change:
-    taken = set(_used_names(asked.proto))
+def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
+    taken = set(_used_names(request.proto))
     fresh = [(name, _reserve_name(f"{name}_out", taken), _reserve_name(f"{name}_identity", taken)) for name in names]
     waiting = iter(fresh)
 
-    def renamed(found: FieldMatch) -> list[Part] | None:
-        value = _value_name(found)
+    def renamed(match: FieldMatch) -> list[Part] | None:
+        value = _value_name(match)
         if value not in passed:
             return None
         _, output, _ = next(waiting)
-        return found.edited({("ValueInfoProto", "name"): lambda name: name.replaced([output.encode()])}, shallow=True)
+        return match.edited({("ValueInfoProto", "name"): lambda name: name.replaced([output.encode()])}, shallow=True)
 
-    nodes = [part for each in fresh for part in length_delimited_field(_NODE_FIELD, [_identity_node(*each)])]
+    nodes = [part for identity in fresh for part in length_delimited_field(_NODE_FIELD, [_identity_node(*identity)])]
 
-    def graph(found: FieldMatch) -> list[Part]:
-        return found.edited({("GraphProto", "output"): renamed}, *nodes, shallow=True)
+    def graph(match: FieldMatch) -> list[Part]:
+        return match.edited({("GraphProto", "output"): renamed}, *nodes, shallow=True)
 
-    parts = rewrite_fields(asked.path, {("ModelProto", "graph"): graph})
+    parts = rewrite_fields(request.path, {("ModelProto", "graph"): graph})
     words = [f"`Identity` between input `{name}` and its output, now called `{output}`" for name, output, _ in fresh]
-    told = ", ".join(f"`{name}` becomes `{output}`" for name, output, _ in fresh)
+    renames = ", ".join(f"`{name}` becomes `{output}`" for name, output, _ in fresh)
     return Change(
         parts,
         tuple(words),
-        unsafe=f"an output gets another name ({told}): who asks for it by name must be told",
+        unsafe=f"an output gets another name ({renames}): who asks for it by name must be told",
         renamed={name: output for name, output, _ in fresh},
         follows=frozenset({"output-renamed", "output-added", "output-removed", "operators-changed"}),
     )
 
 
-def _value_name(found: FieldMatch) -> str:
-    return str(ValueInfoProto.FromString(found.content()).name)
+def _value_name(match: FieldMatch) -> str:
+    return str(ValueInfoProto.FromString(match.content()).name)
 
 
 def _identity_node(source: str, output: str, name: str) -> bytes:
@@ -161,11 +163,13 @@ def _identity_node(source: str, output: str, name: str) -> bytes:
 
 def _reserve_name(name: str, taken: set[str]) -> str:
     """Return the name, or the first one with a number appended that is not in use, and reserve it."""
-    found = next(
-        each for each in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2))) if each not in taken
+    unused = next(
+        candidate
+        for candidate in itertools.chain([name], (f"{name}_{n}" for n in itertools.count(2)))
+        if candidate not in taken
     )
-    taken.add(found)
-    return found
+    taken.add(unused)
+    return unused
 
 
 def _used_names(proto: ModelProto) -> Iterator[str]:

@@ -29,38 +29,38 @@ class Opset:
     name = "opset"
     rules = frozenset({"opset-too-new", "opset-mismatch"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Return the converted model, and what the conversion would lose."""
-        wanted, now = asked.bounds.opset, read_opsets(asked.proto).get("ai.onnx")
-        if wanted is None or now is None or now == wanted or (now < wanted and not asked.bounds.pinned):
+        wanted, now = request.bounds.opset, read_opsets(request.proto).get("ai.onnx")
+        if wanted is None or now is None or now == wanted or (now < wanted and not request.bounds.pinned):
             return None
-        if reason := _explain_unconvertible(asked):
+        if reason := _explain_unconvertible(request):
             return NoFix(f"it is not converted to opset {wanted}: {reason}", EXPORT_HINT)
-        made = asked.scratch / "converted.onnx"
-        if wrong := asked.elsewhere(["convert", str(asked.path), str(made), str(wanted)]):
+        converted = request.scratch / "converted.onnx"
+        if wrong := request.elsewhere(["convert", str(request.path), str(converted), str(wanted)]):
             return NoFix(f"onnx's converter does not take it to opset {wanted}: {wrong}", EXPORT_HINT)
-        return self._change(asked, wanted, now)
+        return self._change(request, wanted, now)
 
-    def _change(self, asked: FixRequest, wanted: int, now: int) -> Change | NoFix:
-        made = asked.scratch / "converted.onnx"
+    def _change(self, request: FixRequest, wanted: int, now: int) -> Change | NoFix:
+        converted = request.scratch / "converted.onnx"
         try:
-            proto = read_structure(made, large_bytes=MAX_CONVERTED_BYTES * 2)
+            proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
         except (OSError, UnreadableModel) as error:
             return NoFix(f"onnx's converter wrote what is {error}", EXPORT_HINT)
-        _restore_metadata(asked.proto, proto)
-        before, after = (extract_facts(each, asked.path, "") for each in (asked.proto, proto))
+        _restore_metadata(request.proto, proto)
+        before, after = (extract_facts(model, request.path, "") for model in (request.proto, proto))
         if (before.inputs, before.outputs) != (after.inputs, after.outputs):
             return NoFix("onnx's converter changes what it takes or gives", EXPORT_HINT)
         words = (f"opset {now} of `ai.onnx` becomes {wanted}, by onnx's converter",)
         return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
 
 
-def _explain_unconvertible(asked: FixRequest) -> str:
-    if asked.proto.functions:
+def _explain_unconvertible(request: FixRequest) -> str:
+    if request.proto.functions:
         return "it has local functions, which onnx's converter leaves out"
-    if asked.proto.graph.sparse_initializer or asked.proto.training_info:
+    if request.proto.graph.sparse_initializer or request.proto.training_info:
         return "it has sparse weights or training information, which onnx's converter leaves out"
-    size = asked.path.stat().st_size
+    size = request.path.stat().st_size
     return f"it is larger than {MAX_CONVERTED_BYTES:,} bytes" if size > MAX_CONVERTED_BYTES else ""
 
 
@@ -69,9 +69,9 @@ def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
-    kept = {_node_key(node): node for node in old.graph.node}
+    nodes_by_key = {_node_key(node): node for node in old.graph.node}
     for node in new.graph.node:
-        before = kept.get(_node_key(node))
+        before = nodes_by_key.get(_node_key(node))
         if before is not None:
             del node.metadata_props[:]
             node.metadata_props.extend(before.metadata_props)
@@ -88,20 +88,20 @@ class IrVersion:
     name = "ir-version"
     rules = frozenset({"ir-version-too-new", "ir-version-mismatch"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Return the file with another number in it."""
-        highest, now = asked.bounds.ir_version, asked.proto.ir_version
+        highest, now = request.bounds.ir_version, request.proto.ir_version
         if highest is None or now <= highest:
             return None
-        least = required_ir_version(asked.proto)
+        least = required_ir_version(request.proto)
         if least > highest:
-            said = f"what is in it needs IR version {least}, and {highest} is the newest that is allowed"
-            return NoFix(said, "export at an older opset, or raise the target")
+            reason = f"what is in it needs IR version {least}, and {highest} is the newest that is allowed"
+            return NoFix(reason, "export at an older opset, or raise the target")
 
         def lowered(_: FieldMatch) -> list[Part]:
             return [encode_varint(1 << 3 | VARINT) + encode_varint(highest)]
 
-        parts = rewrite_fields(asked.path, {("ModelProto", "ir_version"): lowered})
+        parts = rewrite_fields(request.path, {("ModelProto", "ir_version"): lowered})
         needs = f"it needs no more than {least}" if least < highest else "it needs no more"
         return Change(parts, (f"IR version {now} becomes {highest}: {needs}",))
 
@@ -120,13 +120,13 @@ class LeakedPaths:
     name = "leaked-paths"
     rules = frozenset({"path-leaked"})
 
-    def propose(self, asked: FixRequest) -> Change | NoFix | None:
+    def propose(self, request: FixRequest) -> Change | NoFix | None:
         """Return the file with shorter texts."""
-        paths = {path: _shorten_path(path, str(asked.root)) for path in find_leaked_paths(asked.proto)}
+        paths = {path: _shorten_path(path, str(request.root)) for path in find_leaked_paths(request.proto)}
         if not paths:
             return None
         parts = rewrite_fields(
-            asked.path, _path_edits({path.encode(): short.encode() for path, short in paths.items()})
+            request.path, _path_edits({path.encode(): short.encode() for path, short in paths.items()})
         )
         return Change(parts, tuple(f"`{path}` becomes `{short}`" for path, short in sorted(paths.items())))
 
@@ -144,13 +144,13 @@ def _path_edits(paths: dict[bytes, bytes]) -> Edits:
     longest = sorted(paths, key=len, reverse=True)  # a folder after what lies in it
     pattern = re.compile(b"|".join(map(re.escape, longest)))
 
-    def text(found: FieldMatch) -> list[Part] | None:
-        content = found.content()
+    def text(match: FieldMatch) -> list[Part] | None:
+        content = match.content()
         new = pattern.sub(lambda hit: paths[hit[0]], content)
-        return None if new == content else found.replaced([new])
+        return None if new == content else match.replaced([new])
 
-    def entry(found: FieldMatch) -> list[Part]:
-        return found.edited({("StringStringEntryProto", "value"): text}, shallow=True)
+    def entry(match: FieldMatch) -> list[Part]:
+        return match.edited({("StringStringEntryProto", "value"): text}, shallow=True)
 
     texts = {(holder, "doc_string"): text for holder in _DOCUMENTED_MESSAGES}
     return texts | {(holder, "metadata_props"): entry for holder in _DOCUMENTED_MESSAGES}
