@@ -1,4 +1,4 @@
-"""The engines that a target may ask for, and what sets them apart."""
+"""Engines: one record for each, and the requirements and extensions that a target may name."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def find_engine(package: str) -> Engine:
 
 
 def runs_on_node(engine: str) -> bool:
-    """Whether npm installs it and Node runs it."""
+    """Return whether npm installs the engine and Node runs it."""
     return find_engine(engine).on_node
 
 
@@ -116,7 +116,7 @@ def parse_engine(runtime: str) -> str:
 
 
 def engine_family(engine: str) -> str:
-    """Return the engine that computes: `onnxruntime` for each of its builds."""
+    """Return the engine of a build: `onnxruntime` for each of its builds."""
     return find_engine(engine).name or engine
 
 
@@ -126,12 +126,12 @@ def import_name(engine: str) -> str:
 
 
 def has_optimization_levels(engine: str) -> bool:
-    """Whether its graph optimiser can be configured."""
+    """Return whether the engine's graph optimizer can be configured."""
     return find_engine(engine).has_optimization_levels
 
 
 def has_providers(engine: str) -> bool:
-    """Whether it has execution providers, and loads libraries of custom operators."""
+    """Return whether the engine has execution providers, and loads libraries of custom operators."""
     return find_engine(engine).has_providers
 
 
@@ -143,7 +143,7 @@ def engine_dependencies(engine: str) -> tuple[str, ...]:
 
 
 def has_required_dependencies(runtime: LockedRuntime) -> bool:
-    """Whether all that the engine is never run without is pinned."""
+    """Return whether all packages that the engine needs are pinned."""
     pinned = {pin.partition("==")[0] for pin in runtime.packages}
     return pinned.issuperset(REQUIRED_DEPENDENCIES.get(runtime.engine, ()))
 
@@ -155,7 +155,7 @@ _TENSORRT_HINT = (
 
 
 def runtime_problem(text: str, *, own: bool = False) -> str:
-    """Why the text is no runtime that can be locked; "" where it is one. `own`: in an environment of the user's own."""
+    """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in an own environment."""
     problem = requirement_problem(text)
     if problem:
         return problem
@@ -174,9 +174,9 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
 
 
 def _suggest_longer_name(name: str) -> str:
-    """The engine whose name goes on after this one: `opencv-python` of `opencv-python-headless`."""
-    found = [engine for engine in ENGINES if engine.startswith(f"{name}-")]
-    return f"; did you mean `{found[0]}`?" if found else ""
+    """Suggest the engine whose name begins with this one: `opencv-python-headless` for `opencv-python`."""
+    longer = [engine for engine in ENGINES if engine.startswith(f"{name}-")]
+    return f"; did you mean `{longer[0]}`?" if longer else ""
 
 
 def _explain_needed_python(engine: str) -> str:
@@ -187,7 +187,7 @@ def _explain_needed_python(engine: str) -> str:
 
 
 def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:
-    """Why the text is no requirement that some release of a package can satisfy; "" where it is one."""
+    """Return why the text is not a requirement that a release of a package can satisfy; "" if it is one."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -200,7 +200,7 @@ def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> 
 
 
 def specifier_problem(text: str) -> str:
-    """Why the text is no version specifier that can be satisfied; "" where it is one."""
+    """Return why the text is not a version specifier that can be satisfied; "" if it is one."""
     try:
         specifier = SpecifierSet(text)
     except InvalidSpecifier:
@@ -209,9 +209,9 @@ def specifier_problem(text: str) -> str:
 
 
 def is_satisfiable(specifier: SpecifierSet) -> bool:
-    """Whether some version lies inside: tried at, just above and just below every version that is named."""
+    """Return whether a version can satisfy a specifier: one at, just above or just below a version that it names."""
     if any(clause.operator == "===" for clause in specifier):
-        return True  # takes any text; an index has to say
+        return True  # any text is allowed there
     return any(
         specifier.contains(version, prereleases=True) for version in ("0", "99999", *_sample_versions(specifier))
     )
@@ -227,7 +227,7 @@ def _sample_versions(specifier: SpecifierSet) -> Iterator[str]:
 
 
 def _versions_below(release: tuple[int, ...]) -> Iterator[str]:
-    """Versions that lie just below: `1.17.99999` below `1.18`."""
+    """Yield versions just below a release: `1.17.99999` for `1.18`."""
     while release:
         if release[-1]:
             yield _join_release(*release[:-1], release[-1] - 1, 99999)
@@ -241,21 +241,21 @@ def _join_release(*release: int) -> str:
 
 LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")
 PREINSTALLED_PACKAGES = ("numpy",)
-"""What every environment has already, besides its engine."""
+"""Packages that every environment has with its engine."""
 
 
 def is_library(text: str) -> bool:
-    """Whether it is the path of a library; else it is a requirement of a package."""
+    """Return whether an extension is the path of a library, and not the requirement of a package."""
     return "/" in text or "\\" in text or text.lower().endswith(LIBRARY_SUFFIXES)
 
 
 def package_name(text: str) -> str:
-    """The normalised name of the package that a requirement asks for."""
+    """Return the normalized package name of a requirement."""
     return canonicalize_name(Requirement(text).name)
 
 
 def is_satisfied(requirement: str, version: str) -> bool:
-    """Whether a version, "" for none, is one that the requirement takes."""
+    """Return whether a version satisfies the requirement; "" does not."""
     try:
         return Requirement(requirement).specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
@@ -263,7 +263,7 @@ def is_satisfied(requirement: str, version: str) -> bool:
 
 
 def extension_problem(text: str) -> str:
-    """Why the text names neither a package nor a library; "" where it does. Whether it is there is not looked at."""
+    """Return why the text is neither a package nor a library; "" if it is one, existing or not."""
     if is_library(text):
         return _library_problem(text)
     if problem := requirement_problem(text, "onnxruntime-extensions>=0.13"):
