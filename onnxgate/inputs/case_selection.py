@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +55,6 @@ def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourc
 
 
 def _suggest_nearest_names(name: str, names: Collection[str]) -> str | None:
-    import difflib
-
     near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3) or sorted(names)[:MAX_NEAREST_NAMES]
     return f"there is {join_phrases([f'`{candidate}`' for candidate in near])}" if near else None
 

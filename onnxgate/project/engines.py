@@ -1,4 +1,4 @@
-"""Engines: names, dependencies, and the requirements and extensions that a target may name."""
+"""Engines: one record for each, and the requirements and extensions that a target may name."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def find_engine(package: str) -> Engine:
 
 
 def runs_on_node(engine: str) -> bool:
-    """Whether npm installs it and Node runs it."""
+    """Return whether npm installs the engine and Node runs it."""
     return find_engine(engine).on_node
 
 
@@ -116,7 +116,7 @@ def parse_engine(runtime: str) -> str:
 
 
 def engine_family(engine: str) -> str:
-    """Return the engine that computes: `onnxruntime` for each of its builds."""
+    """Return the engine of a build: `onnxruntime` for each of its builds."""
     return find_engine(engine).name or engine
 
 
@@ -126,12 +126,12 @@ def import_name(engine: str) -> str:
 
 
 def has_optimization_levels(engine: str) -> bool:
-    """Whether its graph optimiser can be configured."""
+    """Return whether the engine's graph optimizer can be configured."""
     return find_engine(engine).has_optimization_levels
 
 
 def has_providers(engine: str) -> bool:
-    """Whether it has execution providers, and loads libraries of custom operators."""
+    """Return whether the engine has execution providers, and loads libraries of custom operators."""
     return find_engine(engine).has_providers
 
 

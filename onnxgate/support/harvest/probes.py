@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,9 +66,9 @@ def write_probes(folder: Path) -> dict[str, Path]:
         paths[name] = folder / "stamps" / (name.replace("/", "-") + ".onnx")
         paths[name].parent.mkdir(exist_ok=True)
         paths[name].write_bytes(data)
-    for layout, lay in LAYOUT_WRITERS.items():
+    for name, layout in DATA_LAYOUTS.items():
         with contextlib.suppress(OSError):  # no symbolic links here
-            paths[f"external/{layout}"] = lay(_make_model_folder(folder / "external" / layout))
+            paths[f"external/{name}"] = layout.write(folder / "external" / name)
     return paths
 
 
@@ -110,8 +111,8 @@ def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -
 
 
 def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
-    loaded = {layout: loads[f"external/{layout}"] for layout in LAYOUT_WRITERS if f"external/{layout}" in loads}
-    if not loaded.keys() >= LAYOUT_WRITERS.keys():
+    loaded = {layout: loads[f"external/{layout}"] for layout in DATA_LAYOUTS if f"external/{layout}" in loads}
+    if not loaded.keys() >= DATA_LAYOUTS.keys():
         return None
     if not loaded["beside"] or loaded["missing"]:
         raise ProbeError("external data is not read, or not even from beside the model")
@@ -123,54 +124,42 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
     )
 
 
-def _make_model_folder(folder: Path) -> Path:
-    """Create the folder of one layout's model, and a sibling folder."""
-    (folder / "elsewhere").mkdir(parents=True)
-    (folder / "home").mkdir()
-    return folder / "home"
+@dataclass(frozen=True, slots=True)
+class DataLayoutProbe:
+    """Places of a model and its data: `home` is the model's folder, `elsewhere` is next to it."""
+
+    data: str = "home/w.bin"  # "": no data
+    model: str = "home/m.onnx"
+    location: str = "w.bin"  # in the model; "": the absolute path of the data
+    links: tuple[tuple[str, str], ...] = ()  # name in `home` -> file
+
+    def write(self, folder: Path) -> Path:
+        """Write the layout into a new folder and return the model's path."""
+        home = folder / "home"
+        for path in (home, folder / "elsewhere"):
+            path.mkdir(parents=True)
+        if self.data:
+            (folder / self.data).write_bytes(PROBE_WEIGHTS)
+        node = helper.make_node("Add", ["x", "w"], ["y"])
+        location = self.location or str((folder / self.data).resolve())
+        (folder / self.model).write_bytes(_serialize_model(7, {"ai.onnx": 7}, node, location))
+        for name, file in self.links:
+            (home / name).symlink_to(Path("..", file))
+        return home / "m.onnx"
 
 
-def _write_data_beside(home: Path) -> Path:
-    (home / "w.bin").write_bytes(PROBE_WEIGHTS)
-    return _write_model(home / "m.onnx", "w.bin")
-
-
-def _write_without_data(home: Path) -> Path:
-    return _write_model(home / "m.onnx", "w.bin")
-
-
-def _write_data_outside(home: Path) -> Path:
-    (home.parent / "elsewhere" / "w.bin").write_bytes(PROBE_WEIGHTS)
-    return _write_model(home / "m.onnx", "../elsewhere/w.bin")
-
-
-def _write_linked_data(home: Path) -> Path:
-    (home.parent / "elsewhere" / "w.bin").write_bytes(PROBE_WEIGHTS)
-    (home / "w.bin").symlink_to(Path("..", "elsewhere", "w.bin"))
-    return _write_model(home / "m.onnx", "w.bin")
-
-
-def _write_linked_model(home: Path) -> Path:
-    """Write model and data as a download cache stores them: files named by content, and links with their names."""
-    _write_model(home.parent / "elsewhere" / "one", "w.bin")
-    (home.parent / "elsewhere" / "other").write_bytes(PROBE_WEIGHTS)
-    (home / "m.onnx").symlink_to(Path("..", "elsewhere", "one"))
-    (home / "w.bin").symlink_to(Path("..", "elsewhere", "other"))
-    return home / "m.onnx"
-
-
-def _write_absolute_location(home: Path) -> Path:
-    (home / "w.bin").write_bytes(PROBE_WEIGHTS)
-    return _write_model(home / "m.onnx", str((home / "w.bin").resolve()))
-
-
-LAYOUT_WRITERS: dict[str, Callable[[Path], Path]] = {
-    "beside": _write_data_beside,
-    "missing": _write_without_data,
-    "outside": _write_data_outside,
-    "link": _write_linked_data,
-    "linked-model": _write_linked_model,
-    "absolute": _write_absolute_location,
+DATA_LAYOUTS = {
+    "beside": DataLayoutProbe(),
+    "missing": DataLayoutProbe(data=""),
+    "outside": DataLayoutProbe(data="elsewhere/w.bin", location="../elsewhere/w.bin"),
+    "link": DataLayoutProbe(data="elsewhere/w.bin", links=(("w.bin", "elsewhere/w.bin"),)),
+    # As download caches store files: named by content, with links that have the names.
+    "linked-model": DataLayoutProbe(
+        data="elsewhere/other",
+        model="elsewhere/one",
+        links=(("m.onnx", "elsewhere/one"), ("w.bin", "elsewhere/other")),
+    ),
+    "absolute": DataLayoutProbe(location=""),
 }
 """Places of a model's data. The first must load and the second must not; otherwise the probes show nothing."""
 
@@ -193,8 +182,3 @@ def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto
     imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in opsets.items()]
     serialized: bytes = helper.make_model(graph, opset_imports=imports, ir_version=ir_version).SerializeToString()
     return serialized
-
-
-def _write_model(path: Path, location: str) -> Path:
-    path.write_bytes(_serialize_model(7, {"ai.onnx": 7}, helper.make_node("Add", ["x", "w"], ["y"]), location))
-    return path

@@ -18,7 +18,7 @@ REFUSED = ("external/missing", "external/outside", "external/link")
 
 def loads(**changed: bool) -> dict[str, bool]:
     """What a release does that takes IR 13, the opsets of `NEWEST` (27 unreleased), and every other domain."""
-    names = [*probes.make_limit_probes(), *(f"external/{layout}" for layout in probes.LAYOUT_WRITERS)]
+    names = [*probes.make_limit_probes(), *(f"external/{layout}" for layout in probes.DATA_LAYOUTS)]
     return {name: _taken(name) for name in names} | {name.replace("_", "/"): taken for name, taken in changed.items()}
 
 
@@ -83,7 +83,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
     """Each leads to two ones, except the one that misses them; each by its own way."""
     paths = probes.write_probes(tmp_path)
     found = {}
-    for layout in probes.LAYOUT_WRITERS:
+    for layout in probes.DATA_LAYOUTS:
         model = paths[f"external/{layout}"]
         (tensor,) = onnx.load(model, load_external_data=False).graph.initializer
         location = Path(tensor.external_data[0].value)
