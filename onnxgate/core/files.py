@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,39 +54,38 @@ def create_process_folder() -> Path:
     return Path(tempfile.mkdtemp(dir=_process_root()))
 
 
+STALE_AFTER_S = 24 * 60 * 60
+"""Age at which a temporary file is taken for one of a writer that was killed; no writer takes that long."""
+_STEM_LIMIT = 40
+"""Characters of the target's name in the name of its temporary file, which must not become longer than 255 bytes."""
+
+
 @contextlib.contextmanager
-def replace_atomically(target: Path) -> Iterator[Path]:
-    """A file to be written, which takes the place of `target` at the end, in one step; nothing is left where it raises.
+def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a path to write to, in the folder of `target`, and let that file replace `target` in one step at the end.
 
-    What writers left that were killed is removed.
+    If the block raises, `target` stays as it was and the temporary file is removed. Its name is unique also among
+    containers that share the folder, where process ids repeat. `private`: create it, readable by its owner alone.
     """
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    _remove_stale_parts(target)
+    temporary = target.with_name(f".{target.name[:_STEM_LIMIT]}.{os.getpid()}-{os.urandom(6).hex()}.tmp")
+    _remove_stale_temporaries(target)
     try:
-        yield scratch
-        scratch.replace(target)
+        if private:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield temporary
+        temporary.replace(target)
     finally:
-        scratch.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def _remove_stale_parts(target: Path) -> None:
-    with contextlib.suppress(OSError):
-        for path in target.parent.iterdir():
-            number = path.name.removeprefix(f".{target.name}.").removesuffix(".tmp")
-            if path.name == f".{target.name}.{number}.tmp" and number.isdecimal() and not _is_running(int(number)):
-                path.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    if sys.platform == "win32":
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
+def _remove_stale_temporaries(target: Path) -> None:
+    """Remove the temporary files of earlier writers of `target`, by age: a process id means nothing elsewhere."""
+    name = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.[0-9]+(-[0-9a-f]+)?\.tmp")
+    oldest = time.time() - STALE_AFTER_S
+    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if name.fullmatch(entry.name) and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                Path(entry.path).unlink(missing_ok=True)
 
 
 _process_roots: dict[int, str] = {}  # by process: one that was forked has none yet

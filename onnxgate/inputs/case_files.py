@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from onnxgate.core.errors import ConfigError
+from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import InputCase
 from onnxgate.inputs.axis_sizes import name_axes
 from onnxgate.inputs.values import DTYPES
@@ -223,14 +223,9 @@ def _write_archive(file: Path, inputs: Mapping[str, str]) -> None:
     if file.exists():
         file.touch()
         return
-    scratch = file.with_name(f".{secrets.token_hex(4)}")
-    try:
-        with zipfile.ZipFile(scratch, "w") as archive:
-            for name, path in inputs.items():
-                archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
-        scratch.replace(file)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replace_atomically(file) as scratch, zipfile.ZipFile(scratch, "w") as archive:
+        for name, path in inputs.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import re
-import secrets
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import msgspec
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
+from onnxgate.core.files import replace_atomically
 from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, Stage
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
@@ -253,10 +253,9 @@ def save_costs(folder: Path, sha256: str, seconds: CostSeconds) -> None:
         return
     with contextlib.suppress(OSError):  # it is no worse than not having measured
         folder.mkdir(parents=True, exist_ok=True)
-        scratch = folder / f".{sha256}.{secrets.token_hex(4)}"
         rows = {name: round(each, 3) for name, each in sorted(seconds.items())}
-        scratch.write_bytes(msgspec.json.encode(rows))
-        scratch.replace(folder / sha256)
+        with replace_atomically(folder / sha256) as scratch:
+            scratch.write_bytes(msgspec.json.encode(rows))
 
 
 def copy_costs(source: Path, folder: Path, contents: Iterable[str]) -> None:

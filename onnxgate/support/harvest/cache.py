@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from onnxgate.core.files import replace_atomically
 from onnxgate.support.harvest.table_builder import HarvestRecord, decode_harvest, encode_harvest
 from onnxgate.support.harvest.table_builder import make_harvest_key as named
 from onnxgate.support.tables.limits import Limits
@@ -51,9 +51,8 @@ class HarvestCache:
         self._known[key] = _make_build_support(harvest)
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        scratch.write_bytes(encode_harvest(harvest))
-        scratch.replace(path)
+        with replace_atomically(path) as scratch:
+            scratch.write_bytes(encode_harvest(harvest))
         return self._known[key]
 
     def _path(self, key: str) -> Path:
