@@ -18,7 +18,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedModel
-from onnxgate.support.matching.operations import LoadVerdict, Prediction
+from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.gate.cache.run_results import ResultCache
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onnxgate.stages.parity.stage import ParityModel
     from onnxgate.stages.runtime.stage import ObservedRun
     from onnxgate.support.harvest.cache import BuildSupport
-    from onnxgate.support.matching.operations import Prediction
 
     ObserveRuns = Callable[[ParityModel, Sequence[ObservedRun]], None]
     from onnxgate.gate.sharding.plan import Share
@@ -62,7 +61,7 @@ class ExecutionRequest:
     places: Mapping[str, Place]
     stages: frozenset[Stage]
     predicted: Mapping[tuple[str, str], tuple[str, ...]]  # (model, runtime) -> rules that say it is refused
-    predictions: Mapping[tuple[str, str], Prediction] = field(default_factory=dict)  # likewise, node by node
+    predictions: Mapping[tuple[str, str], RefusedOperations] = field(default_factory=dict)  # likewise, node by node
     kept: Mapping[str, BuildSupport] = field(default_factory=dict)  # what was harvested of runtimes, by name
     asked: CaseSelection = ALL_CASES  # the input cases
     against: Revision | None = None  # of which models with budgets are the baselines
@@ -107,7 +106,7 @@ class GateState:
     places: dict[str, Place] = field(default_factory=dict)  # where findings about each of them stand
     away: dict[str, tuple[str, str]] = field(default_factory=dict)  # models that are not all here: why, what helps
     verdicts: dict[tuple[str, str], LoadVerdict] = field(default_factory=dict)  # of predictions, by model and runtime
-    predictions: dict[tuple[str, str], Prediction] = field(default_factory=dict)  # in full, where models are to be run
+    predictions: dict[tuple[str, str], RefusedOperations] = field(default_factory=dict)  # if models are to be run
     kept: Mapping[str, BuildSupport] = field(default_factory=dict)  # what was harvested of runtimes, by name
     remarks: list[str] = field(default_factory=list)  # what is to be said and is no finding
     changes: list[Change] = field(default_factory=list)  # since the baseline, by model

@@ -32,7 +32,7 @@ from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages.file import stage as file_stage
-from onnxgate.support.matching.operations import LoadVerdict, Prediction
+from onnxgate.support.matching.operations import LoadVerdict, RefusedOperations
 
 if TYPE_CHECKING:
     from onnxgate.gate.cache.static_results import FileDigestCache, StaticResultCache
@@ -52,7 +52,7 @@ class FileReading:
 
     file: ModelFile
     lasting: bool
-    known: Mapping[Identity, str] = field(default_factory=dict)  # digests of large files that were made for it
+    known: tuple[tuple[Identity, str], ...] = ()  # digests of large files that were made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class SupportFindings:
 
 @dataclass(frozen=True, slots=True)
 class SupportResult:
-    """The same, with the predictions in full where they were asked for."""
+    """The same, with what is predicted to be refused, if that is requested."""
 
     said: SupportFindings = SupportFindings()
-    predictions: Mapping[str, Prediction] = field(default_factory=dict)
+    predictions: dict[str, RefusedOperations] = field(default_factory=dict)  # by runtime
     lasting: bool = False
 
     @property
@@ -144,7 +144,7 @@ class StaticAnalyzer:
             for model, file in zip(models, held, strict=True)
         ]
         calls = [
-            Call(read_model_file, model, _child_bounds(model))
+            Call(read_model_file, model, FileReading, _child_bounds(model))
             for model, found in zip(models, known, strict=True)
             if not found
         ]
@@ -175,7 +175,7 @@ class StaticAnalyzer:
         if isinstance(answer, CallFailure):
             return replace(file_stage.create_unread_file(model), lost=_describe_lost_child(answer, "reading it"))
         file = answer.file
-        remember_digests(answer.known)
+        remember_digests(dict(answer.known))
         if (
             answer.lasting
             and self._unchanged is not None
@@ -194,7 +194,7 @@ class StaticAnalyzer:
         keys = [self._support_key(each) for each in asked]
         known = [self._unchanged.find(key, SupportFindings) if self._unchanged and key else None for key in keys]
         calls = [
-            Call(match_support, each, _child_bounds(each.model))
+            Call(match_support, each, SupportResult, _child_bounds(each.model))
             for each, found in zip(asked, known, strict=True)
             if found is None
         ]
@@ -249,7 +249,8 @@ def match_support(asked: SupportQuery) -> SupportResult:
         )
         judged = tuple(resolution.apply_rules(found.subjects, rules.ALL, asked.levels))
         said = SupportFindings(judged, {name: prediction.verdict for name, prediction in found.predictions.items()})
-        return SupportResult(said, found.predictions if asked.predictions else {}, lasting=not was_consulted())
+        refused = {name: prediction.refused for name, prediction in found.predictions.items()}
+        return SupportResult(said, refused if asked.predictions else {}, lasting=not was_consulted())
 
 
 def _child_bounds(model: SelectedModel) -> CallLimits:
@@ -292,10 +293,10 @@ def _locked_files(model: SelectedModel, lock: Lock) -> Iterator[Path]:
     yield from (model.absolute.parent / each.location for each in (entry.external if entry is not None else ()))
 
 
-def _known_digests(model: SelectedModel, file: ModelFile) -> dict[Identity, str]:
-    """What this process knows of the large files that a model consists of."""
+def _known_digests(model: SelectedModel, file: ModelFile) -> tuple[tuple[Identity, str], ...]:
+    """Return the digests that this process knows of the large files of a model."""
     statuses = filter(None, map(_stat_or_none, _model_files(model, file)))
-    return {file_identity(status): digest for status in statuses if (digest := known_digest(status)) is not None}
+    return tuple((file_identity(status), digest) for status in statuses if (digest := known_digest(status)) is not None)
 
 
 def _stat_or_none(path: Path) -> os.stat_result | None:
